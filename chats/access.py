@@ -1,0 +1,56 @@
+"""Load and authorise in one query: what is not yours does not exist."""
+
+import uuid
+from typing import TypeVar
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Model, QuerySet
+
+from chats.models import Chat, Compaction, Message, Turn
+from chats.refusals import NotFound
+
+Person = AbstractBaseUser | AnonymousUser
+Row = TypeVar("Row", bound=Model)
+
+
+def chats_visible_to(*, user: Person) -> QuerySet[Chat]:
+    """The chats a person may read: their own."""
+    return Chat.objects.filter(owner_id=user.pk) if user.is_authenticated else Chat.objects.none()
+
+
+def one(rows: QuerySet[Row]) -> Row:
+    """The single row, or `NotFound`: absent and forbidden are the same answer."""
+    row = rows.first()
+    if row is None:
+        raise NotFound
+    return row
+
+
+def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+    """The chat with its branch and model, if it is the person's. Raises `NotFound`."""
+    rows = chats_visible_to(user=user).filter(pk=chat_id)
+    return one(rows.select_related("active_branch", "model", "owner"))
+
+
+def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
+    """The turn, if it is of that chat and the chat is the person's. Raises `NotFound`."""
+    rows = Turn.objects.filter(
+        pk=turn_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
+    return one(rows.select_related("branch__chat", "trigger"))
+
+
+def message_for(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
+    """The message, if it is of that chat and the chat is the person's. Raises `NotFound`."""
+    rows = Message.objects.filter(
+        pk=message_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
+    return one(rows.select_related("branch__chat"))
+
+
+def compaction_for(*, user: Person, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Compaction:
+    """The compaction, if it is of that chat and the chat is the person's. Raises `NotFound`."""
+    rows = Compaction.objects.filter(
+        pk=compaction_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
+    return one(rows.select_related("branch__chat", "previous"))

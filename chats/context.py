@@ -1,0 +1,484 @@
+"""Compose: rows, effective policy and model → engine → what is sent, and the account of it.
+
+The engine decides; this room fetches the facts it decides on and turns its answer into a request
+and a receipt. It writes nothing.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from django.conf import settings
+from django.db.models import Sum
+
+from chats import history, secrets
+from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn
+from chats.providers.base import ContextFacts, ProviderRequest
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.refusals import Refusal
+from chats.tools import registry as tools
+from contextpolicy import resolution
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    CompactionNeed,
+    ComposeInput,
+    WindowNeeded,
+    need,
+    was_compressed,
+)
+from contextpolicy.engine.assembly import compose as assemble
+from contextpolicy.engine.budget import PolicyImpossible, prepare_mark, prompt_limit
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import ApproximateCounter, TokenCounter
+from contextpolicy.models import EffectivePolicy, ModelSpec
+
+CONTINUE_INSTRUCTION = (
+    "Continue your last message exactly where it stopped. Do not repeat any of it."
+)
+
+
+class NoModel(Refusal):
+    """Nothing is set up that could answer."""
+
+    code = "no_model"
+    status = 409
+    sentence = "No model is set up yet. An operator connects one under Setup."
+
+
+class ModelNotAllowed(Refusal):
+    """The policy does not allow the chosen model."""
+
+    code = "model_not_allowed"
+    status = 403
+    sentence = "The policy {policy} does not allow the model {model}. Choose another one."
+
+
+class ModelUnavailable(Refusal):
+    """The model's provider is switched off, paused or gone."""
+
+    code = "model_unavailable"
+    status = 409
+    sentence = "The model {model} cannot be used now: {reason}. Choose another one."
+
+
+class PolicyRefused(Refusal):
+    """The policies that apply here cannot work; the engine says which numbers clash."""
+
+    code = "policy_impossible"
+    status = 409
+    sentence = "{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which model answers in a chat, under which policy."""
+
+    model: ModelSpec
+    effective: EffectivePolicy
+    values: PolicyValues
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The window has to move before a prompt fits: what `compaction.window.move` writes down."""
+
+    needed: WindowNeeded
+    effective: EffectivePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A composed call: the request, and everything its receipt will say."""
+
+    request: ProviderRequest
+    account: Account
+    effective: EffectivePolicy
+    compaction: Compaction | None
+    prompt_limit: int
+    prompt_tokens: int
+    reserve: int
+    texts: Sequence[tuple[str, str, str]]
+    receipt_fields: Mapping[str, Any]
+    compressed: Mapping[str, int | None]
+    need: CompactionNeed
+
+
+def choose(*, chat: Chat) -> Choice:
+    """The chat's model and effective policy. Raises `NoModel` or `ModelNotAllowed`."""
+    model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
+    if model is None:
+        raise NoModel
+    effective = effective_policy(chat=chat, model=model)
+    values = resolution.values_of(effective)
+    allowed = values.allowed_models
+    if allowed is not None and model.slug not in allowed:
+        raise ModelNotAllowed(policy=effective.label, model=str(model))
+    return Choice(model=model, effective=effective, values=values)
+
+
+def effective_policy(
+    *, chat: Chat, model: ModelSpec | None, window_limit: int | None = None
+) -> EffectivePolicy:
+    """What every assigned policy comes out to. Raises `PolicyRefused` when that cannot work."""
+    window = model.window if model else None
+    known = [size for size in (window, window_limit) if size]
+    try:
+        return resolution.resolve(
+            user_id=chat.owner_id,
+            group_ids=list(chat.owner.groups.values_list("pk", flat=True)),
+            chat_id=chat.pk,
+            model_window=min(known) if known else None,
+            defaults={
+                "window_size": settings.HISTORY_WINDOW,
+                "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
+            },
+        )
+    except PolicyImpossible as error:
+        raise PolicyRefused(reason=str(error)) from error
+
+
+def account_for(model: ModelSpec) -> Account:
+    """The provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
+    row = ProviderAccount.objects.filter(slug=model.provider).first()
+    if row is None or not row.enabled or not model.enabled:
+        raise ModelUnavailable(model=str(model), reason="it is switched off")
+    return Account(
+        slug=row.slug,
+        kind=cast(Any, row.kind),
+        base_url=row.base_url,
+        api_key=secrets.decrypt(row.encrypted_key) if row.encrypted_key else "",
+    )
+
+
+def compose(*, turn: Turn, counter: TokenCounter, window_limit: int | None = None) -> Prompt | Move:
+    """The prompt of the turn's next call, or the order to move the window first.
+
+    `window_limit` is the smaller window that an overflow error taught. Raises the refusals of
+    `choose` and the engine's `BudgetRefusal`.
+    """
+    chat = turn.branch.chat
+    choice = choose_again(chat=chat, turn=turn)
+    branch = Branch.objects.select_related("active_compaction__base", "chat", "parent").get(
+        pk=turn.branch_id
+    )
+    given = gather(
+        branch=branch, turn=turn, choice=choice, counter=counter, window_limit=window_limit
+    )
+    assembled = assemble(given)
+    if isinstance(assembled, WindowNeeded):
+        return Move(needed=assembled, effective=choice.effective)
+    return prompt_of(assembled, given=given, choice=choice, branch=branch)
+
+
+def choose_again(*, chat: Chat, turn: Turn) -> Choice:
+    """The choice for a running turn: the model it was accepted with, the policy as it is now."""
+    if turn.model is None:
+        raise NoModel
+    chat.model = turn.model
+    return choose(chat=chat)
+
+
+def gather(
+    *,
+    branch: Branch,
+    turn: Turn,
+    choice: Choice,
+    counter: TokenCounter,
+    window_limit: int | None = None,
+) -> ComposeInput:
+    """Every fact the engine needs for this turn, in a number of queries that does not grow."""
+    summary, window_to = in_force(branch.active_compaction, counter=counter)
+    question, steps = turn_messages(turn, branch=branch)
+    before = question[0].seq if question else (steps[0].seq if steps else branch.last_seq + 1)
+    covered = max(summary.to_seq if summary else 0, window_to)
+    known = [size for size in (choice.model.window, window_limit) if size]
+    model_window = min(known) if known else None
+    limit = prompt_limit(choice.values, model_window=model_window)
+    loaded = history.load(
+        branch,
+        after=covered,
+        before=before or 1,
+        values=choice.values,
+        counter=counter,
+        tokens=max(limit, 1),
+        most=choice.values.window_size if choice.values.strategy == "simple" else None,
+    )
+    pins, exceptions = never_folded(branch, summary=summary, window_to=window_to, counter=counter)
+    return ComposeInput(
+        values=choice.values,
+        model_window=model_window,
+        counter=counter,
+        system=tuple(
+            (origin, text)
+            for origin, text in (
+                ("policy", choice.values.system_text),
+                ("chat", branch.chat.system_text),
+            )
+            if text
+        ),
+        tools=tools.offered(),
+        summary=summary,
+        window_to=window_to,
+        history=(*exceptions, *continued(turn, loaded.messages)),
+        pins=pins,
+        unloaded=loaded.unloaded,
+        question=history.load_all(question, counter=counter),
+        steps=history.load_all(steps, counter=counter),
+        instruction="" if question else CONTINUE_INSTRUCTION,
+        last_seq=branch.last_seq,
+        calibration=choice.model.calibration,
+    )
+
+
+def in_force(
+    active: Compaction | None, *, counter: TokenCounter
+) -> tuple[engine.Summary | None, int]:
+    """The published summary and the seq up to which a window leaves messages out (0: none)."""
+    if active is None:
+        return None, 0
+    row = active.base if active.kind == Compaction.Kind.WINDOW else active
+    window_to = active.to_seq if active.kind == Compaction.Kind.WINDOW else 0
+    if row is None:
+        return None, window_to
+    summary = engine.Summary(
+        id=str(row.pk),
+        text=row.text,
+        from_seq=row.from_seq,
+        to_seq=row.to_seq,
+        exceptions=tuple(row.exceptions),
+        tokens=counter.count(row.text),
+    )
+    return summary, window_to
+
+
+def never_folded(
+    branch: Branch, *, summary: engine.Summary | None, window_to: int, counter: TokenCounter
+) -> tuple[tuple[engine.Message, ...], tuple[engine.Message, ...]]:
+    """The messages in the summary's range that are no source of it: pins, and the others.
+
+    What a window leaves out is not among the others.
+    """
+    if summary is None or not summary.exceptions:
+        return (), ()
+    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
+    found = history.load_all(
+        rows.filter(seq__in=summary.exceptions).order_by("seq"), counter=counter
+    )
+    pins = tuple(message for message in found if message.pinned)
+    others = tuple(m for m in found if not m.pinned and m.seq > window_to)
+    return pins, others
+
+
+def continued(turn: Turn, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
+    """The history of a continuation: the reply that was cut counts, whatever cut it."""
+    reply_id = str(turn.continues.reply_id) if turn.continues else ""
+    return tuple(
+        replace(message, incomplete=False) if message.id == reply_id else message
+        for message in messages
+    )
+
+
+def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
+    """The question of a turn, and what stands after it: its steps and what was taken up since.
+
+    The question is the newest user message that the turn had before its first step; earlier ones
+    are history. A continuation has no question, only an instruction.
+    """
+    rows = Message.objects.filter(branch=branch, seq__isnull=False).order_by("seq")
+    own = list(rows.filter(turn=turn))
+    first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
+    asked = [
+        row
+        for row in own
+        if row.role == Message.Role.USER and (first_step is None or (row.seq or 0) < first_step)
+    ]
+    if not asked and turn.trigger is not None:
+        asked = [turn.trigger]
+    if not asked:
+        return [], own
+    question = asked[-1]
+    return [question], list(rows.filter(seq__gt=question.seq))
+
+
+def prompt_of(
+    assembled: AssembledContext, *, given: ComposeInput, choice: Choice, branch: Branch
+) -> Prompt:
+    """The request and the receipt of an assembled context."""
+    values = choice.values
+    origins = {segment.text_ref: segment.origin for segment in assembled.segments}
+    active = branch.active_compaction
+    return Prompt(
+        request=ProviderRequest(
+            model=choice.model.name,
+            messages=assembled.messages,
+            tools=assembled.tools,
+            max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
+            facts=facts(assembled, given=given, choice=choice),
+        ),
+        account=account_for(choice.model),
+        effective=choice.effective,
+        compaction=active,
+        prompt_limit=assembled.budget.prompt_limit,
+        prompt_tokens=assembled.prompt_tokens,
+        reserve=assembled.budget.reserve,
+        texts=[(key, origins[key], text) for key, text in assembled.texts.items()],
+        receipt_fields={
+            "segments": [
+                [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref]
+                for s in assembled.segments
+            ],
+            "left_out": [[out.from_seq, out.to_seq, out.reason] for out in assembled.left_out],
+            "budget": asdict(assembled.budget),
+            "prompt_tokens": assembled.prompt_tokens,
+            "prompt_sha256": assembled.prompt_sha256,
+            "last_seq": given.last_seq,
+            "notes": [*assembled.adjusted, *assembled.notes],
+        },
+        compressed=compressed(assembled, values=values),
+        need=need(given, assembled),
+    )
+
+
+def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str, int | None]:
+    """The data of `context.compressed`; empty when nothing was left out or cut (S0.5)."""
+    if not was_compressed(assembled):
+        return {}
+    return {
+        "original_count": assembled.original_count,
+        "compressed_count": assembled.compressed_count,
+        "truncated_count": assembled.truncated_count,
+        "max_messages": values.window_size,
+        "max_chars_per_message": values.max_chars_per_message,
+    }
+
+
+def facts(assembled: AssembledContext, *, given: ComposeInput, choice: Choice) -> ContextFacts:
+    """What was done to the context, in numbers."""
+    sent = {segment.seq for segment in assembled.segments if segment.seq}
+    summary = given.summary
+    return ContextFacts(
+        messages_sent=len(sent),
+        messages_total=given.last_seq,
+        prompt_tokens=assembled.prompt_tokens,
+        prompt_limit=assembled.budget.prompt_limit,
+        summary_present=summary is not None,
+        summary_range=(summary.from_seq, summary.to_seq) if summary else None,
+        left_out=tuple((out.from_seq, out.to_seq, out.reason) for out in assembled.left_out),
+        cut=sum(1 for segment in assembled.segments if segment.cut_to is not None),
+        policy=choice.effective.label,
+        strategy=choice.values.strategy,
+        window=choice.values.window_size,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MeterPart:
+    """One line of the meter: what it is, how many tokens, and why so many."""
+
+    key: str
+    label: str
+    tokens: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """What the next message would send, in our own count (≈)."""
+
+    used: int
+    prompt_limit: int
+    token_budget: int
+    reserve: int
+    parts: tuple[MeterPart, ...]
+    approximate: bool
+    policy_label: str
+    next_compaction: str
+    prepare_mark: int
+    limit: int
+    system_hidden: bool
+
+
+def meter(*, chat: Chat) -> Meter:
+    """The meter of a chat, from stored counts: it needs no tokenizer and few queries.
+
+    Raises the refusals of `choose` and the engine's `BudgetRefusal`.
+    """
+    choice = choose(chat=chat)
+    values = choice.values
+    limit = prompt_limit(values, model_window=choice.model.window)
+    branch = Branch.objects.select_related("active_compaction__base", "parent", "chat").get(
+        pk=cast(uuid.UUID, chat.active_branch_id)
+    )
+    counts = counted(branch, choice=choice)
+    used = sum(counts.values())
+    mark = prepare_mark(values, prompt_limit=limit)
+    return Meter(
+        used=used,
+        prompt_limit=limit,
+        token_budget=limit + values.reserve_tokens,
+        reserve=values.reserve_tokens,
+        parts=meter_parts(counts, branch=branch, values=values, limit=limit, mark=mark),
+        approximate=True,
+        policy_label=choice.effective.label,
+        next_compaction=forecast(branch, values=values, used=used, mark=mark),
+        prepare_mark=mark,
+        limit=values.input_length_limit,
+        system_hidden=values.hide_system_text,
+    )
+
+
+def counted(branch: Branch, *, choice: Choice) -> dict[str, int]:
+    """Tokens of each part of the next prompt, from counts that are stored or estimated."""
+    estimate = ApproximateCounter()
+    summary, window_to = in_force(branch.active_compaction, counter=estimate)
+    covered = max(summary.to_seq if summary else 0, window_to)
+    values = choice.values
+    rows = history.on_path(branch, after=covered, before=branch.last_seq + 1)
+    if values.strategy == "simple" and values.window_size:
+        rows = rows.filter(seq__gt=branch.last_seq - values.window_size)
+    total = rows.filter(excluded=False).aggregate(total=Sum("token_count"))["total"] or 0
+    return {
+        "system": sum(map(estimate.count, (values.system_text, branch.chat.system_text))),
+        "pins": 0,
+        "summary": summary.tokens if summary else 0,
+        "history": total,
+    }
+
+
+def meter_parts(
+    counts: Mapping[str, int], *, branch: Branch, values: PolicyValues, limit: int, mark: int
+) -> tuple[MeterPart, ...]:
+    """The lines of the breakdown, each with its reason."""
+    active = branch.active_compaction
+    stands_for = f"Stands for messages 1 to {active.to_seq}" if active else "No summary yet"
+    share = round(100 * mark / limit) if limit else 0
+    free = max(limit - sum(counts.values()), 0)
+    return (
+        MeterPart("system", "System", counts["system"], "Instructions of the policy and the chat"),
+        MeterPart("pins", "Pins", counts["pins"], "Pinned messages outside the history"),
+        MeterPart("summary", "Summary", counts["summary"], stands_for),
+        MeterPart("history", "History", counts["history"], "Messages sent in full or cut"),
+        MeterPart("free", "Free", free, f"Compaction starts at {mark:,} ({share} % of {limit:,})"),
+        MeterPart(
+            "reserve", "Reply reserve", values.reserve_tokens, "Kept free so the reply is not cut"
+        ),
+    )
+
+
+def forecast(branch: Branch, *, values: PolicyValues, used: int, mark: int) -> str:
+    """When the next compaction comes, in words; empty when the strategy has none."""
+    if values.strategy != "dynamic_summary":
+        return ""
+    if branch.compaction_paused:
+        return "automatic compaction paused"
+    if branch.compactions.filter(status=Compaction.Status.PREPARING).exists():
+        return "compaction running"
+    turns = Turn.objects.filter(branch=branch, status=Turn.Status.COMPLETED).count()
+    if used >= mark:
+        return "compaction after the next reply"
+    if not turns or not used:
+        return ""
+    left = max((mark - used) * turns // used, 1)
+    return f"next compaction in about {left} turn{'s' if left != 1 else ''}"

@@ -1,0 +1,148 @@
+"""Rows to engine values, newest first and only as many as a prompt can hold.
+
+The one place where a stored message becomes a value. Pages grow, so that the number of queries
+follows the window and never the length of the chat.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from chats.models import Branch, Message
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import TokenCounter, message_tokens
+
+FIRST_PAGE = 200
+PAGE_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The part of a path that one branch holds: seqs `after` < seq ≤ `to`."""
+
+    branch_id: uuid.UUID
+    after: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The newest part of a history, ascending, and the range before it that was not read."""
+
+    messages: tuple[engine.Message, ...]
+    unloaded: tuple[int, int] | None
+
+
+def segments(branch: Branch) -> list[Segment]:
+    """The branch's path from its end to the root: one segment per branch on it."""
+    path = []
+    to = branch.last_seq
+    node: Branch | None = branch
+    while node is not None:
+        path.append(Segment(branch_id=node.pk, after=min(node.fork_seq, to), to=to))
+        to = min(node.fork_seq, to)
+        node = node.parent
+    return path
+
+
+def on_path(branch: Branch, *, after: int, before: int) -> QuerySet[Message]:
+    """The messages of the branch's path with `after` < seq < `before`."""
+    inside = Q()
+    for part in segments(branch):
+        low, high = max(part.after, after), min(part.to, before - 1)
+        if low < high:
+            inside |= Q(branch_id=part.branch_id, seq__gt=low, seq__lte=high)
+    return Message.objects.filter(inside) if inside else Message.objects.none()
+
+
+def load(
+    branch: Branch,
+    *,
+    after: int,
+    before: int,
+    values: PolicyValues,
+    counter: TokenCounter,
+    tokens: int,
+    most: int | None,
+) -> Loaded:
+    """The newest messages with `after` < seq < `before`: until `tokens` are reached or `most` read.
+
+    A message counts for what the policy would let it send, so that one huge message does not
+    hide the small ones before it.
+    """
+    taken: list[engine.Message] = []
+    room = tokens
+    for row in newest_first(on_path(branch, after=after, before=before)):
+        if room <= 0 or (most is not None and len(taken) >= most):
+            break
+        message = to_engine(row, counter=counter)
+        taken.append(message)
+        room -= sendable_tokens(message, values=values)
+    taken.reverse()
+    first = taken[0].seq if taken else before
+    return Loaded(
+        messages=tuple(taken), unloaded=(after + 1, first - 1) if first > after + 1 else None
+    )
+
+
+def newest_first(rows: QuerySet[Message]) -> Iterator[Message]:
+    """The rows by falling seq, in growing pages."""
+    size = FIRST_PAGE
+    before: int | None = None
+    while True:
+        page = rows if before is None else rows.filter(seq__lt=before)
+        found = list(page.order_by("-seq")[:size])
+        yield from found
+        if len(found) < size:
+            return
+        before = found[-1].seq
+        size *= PAGE_GROWTH
+
+
+def sendable_tokens(message: engine.Message, *, values: PolicyValues) -> int:
+    """At most how many tokens the message costs after the policy's cuts; never more than stored."""
+    limits = {"text": values.max_chars_per_message, "tool_result": values.tool_output_limit}
+    characters = 0
+    for part in message.parts:
+        if isinstance(part, engine.TextPart):
+            characters += min(len(part.text), limits["text"] or len(part.text))
+        elif isinstance(part, engine.ToolResultPart):
+            characters += min(len(part.content), limits["tool_result"] or len(part.content))
+        elif isinstance(part, engine.ToolCallPart):
+            characters += len(part.name) + len(part.arguments)
+    # No token is shorter than a third of a character, and each part has its own overhead.
+    return min(message.tokens, 3 * characters + 16 * len(message.parts))
+
+
+def to_engine(row: Message, *, counter: TokenCounter) -> engine.Message:
+    """The row as a value; the count is stored with it unless the row came without one."""
+    parts = engine.parts_from_json(row.parts)
+    tokens = row.token_count
+    if tokens is None:
+        tokens = message_tokens(parts, engine_role(row), counter)
+    return engine.Message(
+        id=str(row.pk),
+        seq=row.seq or 0,
+        role=engine_role(row),
+        parts=parts,
+        tokens=tokens,
+        speaker=(row.speaker or {}).get("roleName", ""),
+        turn=str(row.turn_id or ""),
+        pinned=row.pinned_at is not None,
+        excluded=row.excluded,
+        incomplete=row.is_incomplete,
+        created_at=row.created_at.isoformat(timespec="seconds"),
+    )
+
+
+def engine_role(row: Message) -> engine.Role:
+    """The row's role as the engine spells it."""
+    return "user" if row.role == Message.Role.USER else "assistant"
+
+
+def load_all(rows: Iterable[Message], *, counter: TokenCounter) -> tuple[engine.Message, ...]:
+    """Every given row as a value, in the given order."""
+    return tuple(to_engine(row, counter=counter) for row in rows)

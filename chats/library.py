@@ -1,0 +1,218 @@
+"""A person's chats: create, name, choose a model, delete, list."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from chats import context
+from chats.models import Branch, Chat, Message, ProviderAccount, Turn
+from chats.refusals import Refusal
+from chats.turns.start import UNFINISHED, Accepted, Keyed, recall, start
+from contextpolicy import ledger, resolution
+from contextpolicy.models import ModelSpec
+
+TITLE_LENGTH = 200
+
+
+class TooManyChats(Refusal):
+    """The person has as many chats as they may."""
+
+    code = "too_many_chats"
+    status = 409
+    sentence = "You have {limit:,} chats and cannot open another. Delete some first."
+
+
+class TitleTooLong(Refusal):
+    """Titles have a limit and are never cut."""
+
+    code = "too_long"
+    status = 422
+    sentence = "A title has at most {limit} characters; this one has {length}."
+    param = "title"
+
+
+class InvalidTitle(Refusal):
+    """A control character, or half of a surrogate pair."""
+
+    code = "invalid_character"
+    status = 422
+    sentence = "The title has a character that cannot be stored."
+    param = "title"
+
+
+class UnknownModel(Refusal):
+    """No such model, or it is switched off."""
+
+    code = "unknown_model"
+    status = 422
+    sentence = "There is no model called “{model}” here. Choose one from the list."
+    param = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """One entry of the model picker."""
+
+    spec: ModelSpec
+    provider_name: str
+    allowed: bool
+    why_not: str
+    current: bool
+    is_demo: bool
+
+
+@transaction.atomic
+def create_chat(
+    *,
+    owner: AbstractBaseUser,
+    now: datetime,
+    title: str = "",
+    model: ModelSpec | None = None,
+    system_text: str = "",
+) -> Chat:
+    """A new, empty chat with its first branch. Raises `TooManyChats` and `TitleTooLong`."""
+    check_title(title)
+    if Chat.objects.filter(owner=owner.pk).count() >= settings.CHATS_PER_USER:
+        raise TooManyChats(limit=settings.CHATS_PER_USER)
+    chat = Chat.objects.create(
+        owner_id=owner.pk,
+        title=title,
+        model=model,
+        system_text=system_text,
+        created_at=now,
+        updated_at=now,
+    )
+    chat.active_branch = Branch.objects.create(chat=chat, created_at=now)
+    chat.save(update_fields=["active_branch"])
+    ledger.record("chat.created", actor=f"user:{owner.pk}", now=now, chat_id=chat.pk)
+    return chat
+
+
+def start_in_new_chat(
+    *,
+    user: AbstractBaseUser,
+    text: str,
+    now: datetime,
+    model_slug: str = "",
+    idempotency_key: str = "",
+) -> Accepted:
+    """The first message of a new chat, in one transaction: both exist or neither does.
+
+    Raises what `create_chat`, `find_model` and `turns.start.start` raise.
+    """
+    body = hashlib.sha256(f"{model_slug}\n".encode() + text.encode("utf-8", "surrogatepass"))
+    keyed = Keyed(user=user, route="chats", key=idempotency_key, body=body.hexdigest())
+    with transaction.atomic():
+        known = keyed.find(now=now)
+        if known:
+            return recall(known)
+        model = find_model(model_slug) if model_slug else None
+        chat = create_chat(owner=user, now=now, model=model)
+        accepted = start(user=user, chat=chat, text=text, now=now)
+        result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
+        keyed.remember(result=result, now=now)
+    return accepted
+
+
+def check_title(title: str) -> None:
+    """Raise `TitleTooLong` or `InvalidTitle`."""
+    if len(title) > TITLE_LENGTH:
+        raise TitleTooLong(limit=TITLE_LENGTH, length=len(title))
+    if any(ord(c) < 32 or "\ud800" <= c <= "\udfff" for c in title):
+        raise InvalidTitle
+
+
+@transaction.atomic
+def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
+    """Give the chat a title; an empty one keeps the old."""
+    del actor, now  # a title is the owner's own and changes nothing that is sent
+    title = title.strip()
+    check_title(title)
+    if title:
+        chat.title = title
+        chat.save(update_fields=["title"])
+    return chat
+
+
+@transaction.atomic
+def delete_chat(*, chat: Chat, actor: str, now: datetime) -> None:
+    """Remove the chat with everything said in it; its audit events stay.
+
+    A turn that still runs finds its row gone at its next write, and ends.
+    """
+    counted = Message.objects.filter(branch__chat=chat).count()
+    chat_id = chat.pk
+    Chat.objects.filter(pk=chat.pk).update(active_branch=None)
+    chat.delete()
+    ledger.record("chat.deleted", actor=actor, now=now, chat_id=chat_id, data={"messages": counted})
+
+
+def find_model(slug: str) -> ModelSpec:
+    """A usable model by its slug. Raises `UnknownModel`."""
+    model = ModelSpec.objects.filter(slug=slug, enabled=True).first()
+    if model is None:
+        raise UnknownModel(model=slug[:120])
+    return model
+
+
+@transaction.atomic
+def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> Chat:
+    """Answer with another model from the next turn on.
+
+    Raises `UnknownModel`, and `ModelNotAllowed` when the chat's policy forbids it.
+    """
+    before = chat.model.slug if chat.model else ""
+    chat.model = find_model(model_slug)
+    context.choose(chat=chat)
+    chat.save(update_fields=["model"])
+    ledger.record(
+        "chat.model_changed",
+        actor=actor,
+        now=now,
+        chat_id=chat.pk,
+        data={"from": before, "to": model_slug},
+    )
+    return chat
+
+
+def mark_read(*, chat: Chat) -> None:
+    """The person has seen the newest reply."""
+    if chat.unread:
+        Chat.objects.filter(pk=chat.pk).update(unread=False)
+        chat.unread = False
+
+
+def chats_of(*, owner: AbstractBaseUser) -> list[Chat]:
+    """The person's chats, newest first, each with `is_replying`."""
+    running = Turn.objects.filter(branch__chat=OuterRef("pk"), status__in=UNFINISHED)
+    rows = Chat.objects.filter(owner=owner.pk, archived=False).annotate(is_replying=Exists(running))
+    return list(rows.select_related("folder").order_by("-updated_at")[:500])
+
+
+def models_for(*, chat: Chat | None, user: AbstractBaseUser) -> Sequence[ModelChoice]:
+    """Every enabled model with whether the policy allows it here, and which is in use."""
+    probe = chat or Chat(owner_id=user.pk)
+    specs = list(ModelSpec.objects.filter(enabled=True))
+    default = next((spec for spec in specs if spec.is_default), None)
+    current = probe.model or default
+    effective = context.effective_policy(chat=probe, model=current)
+    values = resolution.values_of(effective)
+    accounts = {row.slug: row for row in ProviderAccount.objects.filter(enabled=True)}
+    return [
+        ModelChoice(
+            spec=spec,
+            provider_name=accounts[spec.provider].name,
+            allowed=values.allowed_models is None or spec.slug in values.allowed_models,
+            why_not=f"Not allowed by policy {effective.label}",
+            current=spec == current,
+            is_demo=accounts[spec.provider].kind == ProviderAccount.Kind.DEMO,
+        )
+        for spec in specs
+        if spec.provider in accounts
+    ]

@@ -1,0 +1,235 @@
+"""The live bus: what a running turn says, as one Redis Stream per turn.
+
+Disposable: every frame can be lost, because the turn's row is checkpointed and each text frame
+carries its offset, so a reader sees a gap and fills it from the row. One writer task per worker
+and one reader per web process: two pipelines on two connections would reorder.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+logger = logging.getLogger(__name__)
+
+KEY = "palimpsest:turn:"
+STOPS = "palimpsest:stops"
+CONTROL = "palimpsest:control"
+LENGTH = 5000
+SECONDS_KEPT = 900
+BLOCK_MS = 5000
+QUEUE_LENGTH = 4000
+
+# An id and the fields of one stream entry.
+Entry = tuple[str, dict[str, str]]
+
+
+@dataclass(slots=True)
+class Frame:
+    """One thing a turn said. `kind`: text, reasoning, state, step, restarted or end.
+
+    `offset` is the number of code points of the step's text before `text`.
+    """
+
+    kind: str
+    attempt: int
+    step: int
+    offset: int = 0
+    text: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """The frame as the stream stores it."""
+        return {"k": self.kind, "a": self.attempt, "s": self.step, "o": self.offset, "t": self.text}
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, str]) -> "Frame":
+        """The frame from the stream's words."""
+        return cls(
+            kind=fields["k"],
+            attempt=int(fields["a"]),
+            step=int(fields["s"]),
+            offset=int(fields["o"]),
+            text=fields["t"],
+        )
+
+    def absorbs(self, later: "Frame") -> bool:
+        """Join a text frame that continues this one; False when it must stand alone."""
+        if self.kind != later.kind or self.kind not in {"text", "reasoning"}:
+            return False
+        if (self.attempt, self.step) != (later.attempt, later.step):
+            return False
+        self.text += later.text
+        return True
+
+
+def connect(url: str) -> "Redis":
+    """A client for the bus: short timeouts, no retries of its own, enough connections."""
+    return Redis.from_url(
+        url,
+        decode_responses=True,
+        socket_connect_timeout=2,
+        socket_timeout=BLOCK_MS / 1000 + 5,
+        max_connections=64,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+async def read(client: "Redis", positions: Mapping[str, str]) -> dict[str, list[Entry]]:
+    """The entries after the given positions, by stream; waits up to `BLOCK_MS` for the first.
+
+    The two protocol versions answer in two shapes, a list of pairs and a mapping.
+    """
+    answer: Any = await client.xread(cast(Any, dict(positions)), block=BLOCK_MS, count=500)
+    pairs = answer.items() if isinstance(answer, dict) else answer or []
+    found = {}
+    for key, entries in pairs:
+        # The mapping's shape wraps the entries of a key once more.
+        flat = entries[0] if entries and isinstance(entries[0], list) else entries
+        found[key] = [(entry, fields) for entry, fields in flat]
+    return found
+
+
+class Writer:
+    """Collects frames and sends them every `coalesce` seconds in one pipeline, in order."""
+
+    def __init__(self, client: "Redis", *, coalesce: float) -> None:
+        self.client = client
+        self.coalesce = coalesce
+        self.pending: dict[uuid.UUID, list[Frame]] = {}
+        self.wake = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
+        """Queue a frame; never waits and never fails. Only from the writer's own loop."""
+        frames = self.pending.setdefault(turn_id, [])
+        if not frames or not frames[-1].absorbs(frame):
+            frames.append(frame)
+        self.wake.set()
+        if self.task is None:
+            self.task = asyncio.create_task(self.write_forever())
+
+    async def write_forever(self) -> None:
+        """Send what was queued, then rest, so that many small tokens become one entry."""
+        while True:
+            await self.wake.wait()
+            await self.flush()
+            await asyncio.sleep(self.coalesce)
+
+    async def flush(self) -> None:
+        """Send everything queued; a bus that is down costs the frames, not the turn."""
+        self.wake.clear()
+        pending, self.pending = self.pending, {}
+        if not pending:
+            return
+        pipeline = self.client.pipeline(transaction=False)
+        for turn_id, frames in pending.items():
+            key = f"{KEY}{turn_id}"
+            for frame in frames:
+                pipeline.xadd(key, cast(Any, frame.fields()), maxlen=LENGTH, approximate=True)
+            pipeline.expire(key, SECONDS_KEPT)
+        try:
+            await pipeline.execute()
+        except (RedisError, OSError) as error:
+            logger.warning("live bus: %d turns not sent: %s", len(pending), type(error).__name__)
+
+    async def close(self) -> None:
+        """Send what is left and stop."""
+        if self.task:
+            self.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self.task
+        await self.flush()
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """One viewer's frames. `lagged` is set when it reads too slowly to hold them all."""
+
+    turn_id: uuid.UUID
+    frames: asyncio.Queue[Frame] = field(default_factory=lambda: asyncio.Queue(QUEUE_LENGTH))
+    lagged: bool = False
+
+    def put(self, frame: Frame) -> None:
+        """Hand over a frame, or mark the viewer as lagging."""
+        try:
+            self.frames.put_nowait(frame)
+        except asyncio.QueueFull:
+            self.lagged = True
+
+    async def next(self, *, seconds: float) -> Frame | None:
+        """The next frame, or None after `seconds` of silence."""
+        try:
+            return await asyncio.wait_for(self.frames.get(), seconds)
+        except TimeoutError:
+            return None
+
+
+class Hub:
+    """The one reader of a web process: one blocking XREAD over all watched turns."""
+
+    def __init__(self, client: "Redis") -> None:
+        self.client = client
+        self.watched: dict[str, set[Subscription]] = {}
+        # From the oldest entry: with "$" a wake-up between two reads would be lost.
+        self.positions: dict[str, str] = {CONTROL: "0-0"}
+        self.task: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def follow(self, turn_id: uuid.UUID) -> AsyncIterator[Subscription]:
+        """Frames of a turn from the oldest kept one on, without a gap at the joint."""
+        key = f"{KEY}{turn_id}"
+        subscription = Subscription(turn_id)
+        try:
+            await self.begin(key, subscription)
+            yield subscription
+        finally:
+            self.watched.get(key, set()).discard(subscription)
+            if not self.watched.get(key):
+                self.watched.pop(key, None)
+                self.positions.pop(key, None)
+
+    async def begin(self, key: str, subscription: Subscription) -> None:
+        """Read what is there, then register; the reader goes on from the same entry.
+
+        When the key is watched already, the reader is ahead of this viewer or behind it: the
+        offsets of the frames sort that out.
+        """
+        if self.task is None or self.task.done():
+            self.task = asyncio.create_task(self.read_forever())
+        last = "0-0"
+        with suppress(RedisError, OSError):
+            for entry, fields in cast(list[Entry], await self.client.xrange(key)):
+                subscription.put(Frame.from_fields(fields))
+                last = entry
+        self.watched.setdefault(key, set()).add(subscription)
+        self.positions.setdefault(key, last)
+        # Wakes the reader, which is blocked on the keys it knew when it began to wait.
+        with suppress(RedisError, OSError):
+            await self.client.xadd(CONTROL, {"w": "1"}, maxlen=10, approximate=True)
+
+    async def read_forever(self) -> None:
+        """Hand each new entry to the viewers of its turn; survive a bus that goes away."""
+        while True:
+            try:
+                answer = await read(self.client, self.positions)
+            except (RedisError, OSError):
+                await asyncio.sleep(0.5)
+                continue
+            for key, entries in answer.items():
+                if key in self.positions:
+                    self.positions[key] = entries[-1][0]
+                for _, fields in entries:
+                    self.deliver(key, fields)
+
+    def deliver(self, key: str, fields: dict[str, str]) -> None:
+        """One entry to its viewers."""
+        for subscription in self.watched.get(key, set()):
+            subscription.put(Frame.from_fields(fields))

@@ -1,0 +1,186 @@
+"""The only writer of messages: check, accept, take up, append, mark."""
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from django.db import transaction
+from django.db.models import F
+
+from chats.models import Branch, Chat, Message, Turn
+from chats.refusals import Refusal
+from contextpolicy import ledger
+from contextpolicy.engine.messages import Role, parts_from_json
+from contextpolicy.engine.tokens import TokenCounter, message_tokens
+
+# No policy may allow more: the ceiling of one message, in code points.
+MESSAGE_CEILING = 200_000
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+class MessageEmpty(Refusal):
+    """Nothing, or only white space."""
+
+    code = "message_empty"
+    status = 422
+    sentence = "The message is empty. Write something first."
+    param = "text"
+
+
+class InvalidCharacter(Refusal):
+    """A NUL or half of a surrogate pair: no store keeps them byte for byte."""
+
+    code = "invalid_character"
+    status = 422
+    sentence = "The message has a character that cannot be stored, at position {position}."
+    param = "text"
+
+
+class MessageTooLong(Refusal):
+    """Longer than the chat's policy takes. Refused, never cut."""
+
+    code = "message_too_long"
+    status = 422
+    sentence = (
+        "This message has {length:,} characters; this chat allows {limit:,}."
+        " Shorten it by {over:,}."
+    )
+    param = "text"
+
+
+class NothingToKeep(Refusal):
+    """Only a reply that was cut by a fault can be kept."""
+
+    code = "nothing_to_keep"
+    status = 409
+    sentence = "Only an incomplete reply can be kept; this message is complete."
+
+
+def check_text(text: str, *, limit: int) -> None:
+    """Raise `MessageEmpty`, `InvalidCharacter` or `MessageTooLong`; `limit` in code points."""
+    found = UNSTORABLE.search(text)
+    if found:
+        raise InvalidCharacter(position=found.start())
+    if not text.strip():
+        raise MessageEmpty
+    allowed = min(limit, MESSAGE_CEILING)
+    if len(text) > allowed:
+        raise MessageTooLong(length=len(text), limit=allowed, over=len(text) - allowed)
+
+
+def next_accepted(*, chat: Chat) -> int:
+    """The next number in the chat's order of acceptance; the chat's row must be locked."""
+    Chat.objects.filter(pk=chat.pk).update(accepted_count=F("accepted_count") + 1)
+    chat.refresh_from_db(fields=["accepted_count"])
+    return chat.accepted_count
+
+
+def accept(*, chat: Chat, branch: Branch, text: str, now: datetime) -> Message:
+    """Store a user message as waiting: it has no seq until a turn takes it up."""
+    return Message.objects.create(
+        branch=branch,
+        accepted=next_accepted(chat=chat),
+        role=Message.Role.USER,
+        parts=[{"type": "text", "text": text}],
+        created_at=now,
+    )
+
+
+def waiting(*, branch_id: uuid.UUID) -> Sequence[Message]:
+    """The messages not yet taken up, in order of acceptance."""
+    rows = Message.objects.filter(branch_id=branch_id, seq=None, erased_at=None)
+    return list(rows.order_by("accepted"))
+
+
+def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message]:
+    """Give every waiting message of the turn's branch its seq, and absorb the turns behind them.
+
+    Runs in the caller's transaction, which holds the turn's lease. Returns the messages in order.
+    """
+    branch = Branch.objects.select_for_update().get(pk=turn.branch_id)
+    taken = list(waiting(branch_id=branch.pk))
+    for message in taken:
+        branch.last_seq += 1
+        message.seq = branch.last_seq
+        message.turn = turn
+        set_token_count(message, counter=counter)
+        message.save(update_fields=["seq", "turn", "token_count", "counter_version"])
+    if taken:
+        branch.save(update_fields=["last_seq"])
+        absorb(turn=turn, taken=taken, chat_id=branch.chat_id, now=now)
+    return taken
+
+
+def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime) -> None:
+    """End the queued turns whose messages this turn took up."""
+    others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
+    for other in others.order_by("accepted"):
+        other.status = Turn.Status.ABSORBED
+        other.absorbed_by = turn
+        other.finished_at = now
+        other.save(update_fields=["status", "absorbed_by", "finished_at"])
+        ledger.record(
+            "turn.absorbed",
+            actor="worker",
+            now=now,
+            chat_id=chat_id,
+            turn_id=other.pk,
+            data={"by": str(turn.pk)},
+        )
+
+
+def append_step(
+    *,
+    turn: Turn,
+    parts: Sequence[Mapping[str, Any]],
+    finish: str,
+    counter: TokenCounter,
+    now: datetime,
+) -> Message:
+    """Store one assistant message at the end of the branch, in the caller's transaction."""
+    chat = Chat.objects.select_for_update().get(branches=turn.branch_id)
+    branch = Branch.objects.select_for_update().get(pk=turn.branch_id)
+    branch.last_seq += 1
+    branch.save(update_fields=["last_seq"])
+    message = Message(
+        branch=branch,
+        seq=branch.last_seq,
+        accepted=next_accepted(chat=chat),
+        role=Message.Role.ASSISTANT,
+        parts=list(parts),
+        turn=turn,
+        model_name=turn.model_name,
+        finish=finish,
+        created_at=now,
+    )
+    set_token_count(message, counter=counter)
+    message.save(force_insert=True)
+    return message
+
+
+def set_token_count(message: Message, *, counter: TokenCounter) -> None:
+    """Count the message as it would be sent; stored so that a prompt is a sum."""
+    if message.token_count is None or message.counter_version != counter.version:
+        parts = parts_from_json(message.parts)
+        message.token_count = message_tokens(parts, cast(Role, message.role), counter)
+        message.counter_version = counter.version
+
+
+@transaction.atomic
+def keep(*, message: Message, actor: str, now: datetime) -> Message:
+    """Let an incomplete reply count in later prompts. Raises `NothingToKeep`."""
+    if message.finish != Message.Finish.INCOMPLETE:
+        raise NothingToKeep
+    if not message.kept:
+        message.kept = True
+        message.save(update_fields=["kept"])
+        ledger.record(
+            "message.kept",
+            actor=actor,
+            now=now,
+            chat_id=message.branch.chat_id,
+            data={"message": str(message.pk), "seq": message.seq},
+        )
+    return message

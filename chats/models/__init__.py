@@ -1,0 +1,30 @@
+"""The families of rows. Django finds models here, the one place of re-exports."""
+
+from chats.models.conversation import (
+    Branch,
+    Chat,
+    Folder,
+    IdempotencyRecord,
+    Message,
+    Rendering,
+)
+from chats.models.people import ApiKey, LoginFailure, LoginLink
+from chats.models.providers import ProviderAccount
+from chats.models.work import Compaction, PromptText, Receipt, Turn
+
+__all__ = [
+    "ApiKey",
+    "Branch",
+    "Chat",
+    "Compaction",
+    "Folder",
+    "IdempotencyRecord",
+    "LoginFailure",
+    "LoginLink",
+    "Message",
+    "PromptText",
+    "ProviderAccount",
+    "Receipt",
+    "Rendering",
+    "Turn",
+]

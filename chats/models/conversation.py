@@ -1,0 +1,189 @@
+"""Chats, branches and messages: what was said. Append-only, apart from the few marks named here."""
+
+import uuid
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class Folder(models.Model):
+    """A person's own group of chats."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    name = models.CharField(max_length=200)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "name"], name="folder_name_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Chat(models.Model):
+    """One conversation of one person."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    title = models.CharField(max_length=200, blank=True, default="")
+    folder = models.ForeignKey(Folder, null=True, blank=True, on_delete=models.SET_NULL)
+    pinned = models.BooleanField(default=False)
+    archived = models.BooleanField(default=False)
+    system_text = models.TextField(blank=True, default="")
+    model = models.ForeignKey(
+        "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
+    )
+    active_branch = models.ForeignKey(
+        "Branch", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    # How many messages and turns were ever accepted here. Raised in the transaction that accepts
+    # one, it gives them their order; a timestamp could not (clocks jump).
+    accepted_count = models.PositiveBigIntegerField(default=0)
+    unread = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["owner", "archived", "-updated_at"], name="chat_list")
+        ]
+
+    def __str__(self) -> str:
+        return self.title or f"chat {self.pk}"
+
+
+class Branch(models.Model):
+    """One path through a chat. A child shares its parent's messages up to `fork_seq`."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    chat = models.ForeignKey(Chat, on_delete=models.CASCADE, related_name="branches")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.CASCADE)
+    fork_seq = models.PositiveBigIntegerField(default=0)
+    # The highest seq on this path; seqs are gap-free from 1.
+    last_seq = models.PositiveBigIntegerField(default=0)
+    active_compaction = models.ForeignKey(
+        "Compaction", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    context_revision = models.PositiveBigIntegerField(default=0)
+    # Undoing a compaction pauses the automatic ones here until someone resumes them.
+    compaction_paused = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(parent__isnull=False) | Q(fork_seq=0), name="root_forks_at_zero"
+            ),
+            models.CheckConstraint(
+                condition=Q(last_seq__gte=models.F("fork_seq")), name="branch_grows_from_fork"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"branch {self.pk}"
+
+
+class Message(models.Model):
+    """What a person or a model said. Parts never change after the row was written.
+
+    `seq` is empty while the message waits to be taken up. `accepted` orders the waiting ones.
+    Only `chats.messages` writes here, and only seq (once), the marks, the token count and an
+    erasure may ever change.
+    """
+
+    class Role(models.TextChoices):
+        USER = "user", "User"
+        ASSISTANT = "assistant", "Assistant"
+
+    class Finish(models.TextChoices):
+        STOP = "stop", "Complete"
+        TOOL_CALLS = "tool_calls", "Step with tool calls"
+        LENGTH = "length", "Cut at the model's output limit"
+        LIMIT = "limit", "Cut at this server's limit"
+        INCOMPLETE = "incomplete", "Cut by a fault"
+        STOPPED = "stopped", "Stopped by a person"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    branch = models.ForeignKey(Branch, on_delete=models.CASCADE, related_name="messages")
+    seq = models.PositiveBigIntegerField(null=True, blank=True)
+    accepted = models.PositiveBigIntegerField()
+    role = models.CharField(max_length=10, choices=Role.choices)
+    parts = models.JSONField()
+    speaker = models.JSONField(null=True, blank=True)
+    addressees = models.JSONField(default=list, blank=True)
+    # The turn that took a user message up, or whose step an assistant message is.
+    turn = models.ForeignKey(
+        "Turn", null=True, blank=True, on_delete=models.SET_NULL, related_name="messages"
+    )
+    model_name = models.CharField(max_length=200, blank=True, default="")
+    finish = models.CharField(max_length=12, choices=Finish.choices, blank=True, default="")
+    token_count = models.PositiveIntegerField(null=True, blank=True)
+    counter_version = models.CharField(max_length=40, blank=True, default="")
+    metadata = models.JSONField(default=dict, blank=True)
+    pinned_at = models.DateTimeField(null=True, blank=True)
+    excluded = models.BooleanField(default=False)
+    kept = models.BooleanField(default=False)
+    erased_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["branch", "seq"], name="message_seq_once"),
+            models.UniqueConstraint(fields=["branch", "accepted"], name="message_accepted_once"),
+            models.CheckConstraint(condition=Q(seq__isnull=True) | Q(seq__gt=0), name="seq_from_1"),
+            models.CheckConstraint(
+                condition=Q(role="user") | Q(seq__isnull=False), name="replies_never_wait"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["branch", "accepted"], condition=Q(seq__isnull=True), name="message_waiting"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"message {self.seq or 'waiting'} of {self.branch_id}"
+
+    @property
+    def text(self) -> str:
+        """The visible words: every text part, in order."""
+        return "".join(part["text"] for part in self.parts if part["type"] == "text")
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Cut by a fault and not kept by a person: stays out of later prompts."""
+        return self.finish == self.Finish.INCOMPLETE and not self.kept
+
+
+class Rendering(models.Model):
+    """A message text as safe HTML, made once per text and renderer version."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    html = models.TextField()
+
+    def __str__(self) -> str:
+        return self.digest
+
+
+class IdempotencyRecord(models.Model):
+    """What a request with an `Idempotency-Key` led to, so that its repetition leads nowhere new."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    route = models.CharField(max_length=200)
+    key = models.CharField(max_length=255)
+    body_sha256 = models.CharField(max_length=64)
+    result = models.JSONField()
+    created_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["owner", "route", "key"], name="idempotency_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.route} {self.key}"

@@ -1,0 +1,54 @@
+"""Rows about signing in: links, failures, API keys."""
+
+import uuid
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+
+
+class LoginLink(models.Model):
+    """A one-time link that signs a person in without a password. Only its hash is stored."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    token_hash = models.CharField(max_length=64, unique=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"login link {self.pk}"
+
+
+class LoginFailure(models.Model):
+    """One failed sign-in, kept as long as the throttle needs it."""
+
+    address = models.CharField(max_length=64)
+    account = models.CharField(max_length=200)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["address", "at"], name="failure_address"),
+            models.Index(fields=["account", "at"], name="failure_account"),
+        ]
+
+    def __str__(self) -> str:
+        return f"failed sign-in {self.pk}"
+
+
+class ApiKey(models.Model):
+    """A named, scoped, expiring key of one person. Only its hash and its first letters stay."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
+    name = models.CharField(max_length=200)
+    prefix = models.CharField(max_length=12)
+    key_hash = models.CharField(max_length=64, unique=True)
+    scopes = models.JSONField(default=list)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"

@@ -1,0 +1,33 @@
+"""Where models are reached."""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class ProviderAccount(models.Model):
+    """One model server: an address and, encrypted, its key.
+
+    The key's text is never shown again; `key_last_four` is all that a page may print.
+    """
+
+    class Kind(models.TextChoices):
+        OPENAI = "openai", "OpenAI-compatible server"
+        DEMO = "demo", "Demo model (no server, no key)"
+
+    slug = models.SlugField(max_length=60, unique=True)
+    name = models.CharField(max_length=200)
+    kind = models.CharField(max_length=20, choices=Kind.choices, default=Kind.OPENAI)
+    base_url = models.CharField(max_length=500, blank=True, default="")
+    encrypted_key = models.TextField(blank=True, default="", editable=False)
+    key_last_four = models.CharField(max_length=4, blank=True, default="", editable=False)
+    enabled = models.BooleanField(default=True)
+    # The breaker: no calls before this time, and why (F12: a refused key is not tried forever).
+    paused_until = models.DateTimeField(null=True, blank=True, editable=False)
+    paused_reason = models.CharField(max_length=200, blank=True, default="", editable=False)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

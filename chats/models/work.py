@@ -1,0 +1,244 @@
+"""Turns, receipts and compactions: what was done about what was said."""
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import F, Q
+
+
+class Turn(models.Model):
+    """A user message and what it caused: the unit of work of the reply pipeline.
+
+    A state machine, `queued → running → completed | stopped | failed`, or `absorbed` when another
+    turn took its message up. Every write after the claim carries the lease token.
+    """
+
+    class Status(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        COMPLETED = "completed", "Completed"
+        STOPPED = "stopped", "Stopped"
+        FAILED = "failed", "Failed"
+        ABSORBED = "absorbed", "Taken up by another turn"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="turns")
+    # Order of acceptance within the chat, from the same counter as Message.accepted.
+    accepted = models.PositiveBigIntegerField()
+    trigger = models.ForeignKey(
+        "Message", null=True, blank=True, on_delete=models.CASCADE, related_name="triggered"
+    )
+    continues = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.CASCADE, related_name="continued_by"
+    )
+    absorbed_by = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="absorbed"
+    )
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.QUEUED)
+    attempt = models.PositiveIntegerField(default=0)
+    # How many attempts ended with their worker; an attempt that was handed back does not count.
+    losses = models.PositiveIntegerField(default=0)
+    lease_token = models.CharField(max_length=43, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+    worker = models.CharField(max_length=100, blank=True, default="")
+    handed_back = models.BooleanField(default=False)
+    queued_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    first_token_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    stop_requested_at = models.DateTimeField(null=True, blank=True)
+    # The provider asked to wait until then: a column, not a state; the lease goes on.
+    waiting_until = models.DateTimeField(null=True, blank=True)
+    effective_policy = models.ForeignKey(
+        "contextpolicy.EffectivePolicy", null=True, blank=True, on_delete=models.PROTECT
+    )
+    model = models.ForeignKey(
+        "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
+    )
+    model_name = models.CharField(max_length=200, blank=True, default="")
+    step = models.PositiveIntegerField(default=0)
+    # The text of the running step so far; it becomes a message only when the step ends.
+    partial_text = models.TextField(blank=True, default="")
+    partial_reasoning = models.TextField(blank=True, default="")
+    reply = models.OneToOneField(
+        "Message", null=True, blank=True, on_delete=models.SET_NULL, related_name="reply_of"
+    )
+    usage = models.JSONField(default=dict, blank=True)
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_sentence = models.CharField(max_length=500, blank=True, default="")
+    error_details = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["branch"], condition=Q(status="running"), name="one_running_turn"
+            ),
+            models.UniqueConstraint(fields=["branch", "accepted"], name="turn_accepted_once"),
+            models.CheckConstraint(
+                condition=Q(status="running", lease_until__isnull=False) & ~Q(lease_token="")
+                | ~Q(status="running") & Q(lease_until__isnull=True, lease_token=""),
+                name="lease_while_running",
+            ),
+            models.CheckConstraint(
+                condition=Q(trigger__isnull=False) | Q(continues__isnull=False),
+                name="turn_has_a_cause",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status="failed") | ~Q(error_code=""), name="failure_has_a_code"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["status", "queued_at"],
+                condition=Q(status__in=["queued", "running"]),
+                name="turn_unfinished",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"turn {self.pk} ({self.status})"
+
+    @property
+    def is_over(self) -> bool:
+        """No further write will change this turn."""
+        return self.status not in {self.Status.QUEUED, self.Status.RUNNING}
+
+
+class PromptText(models.Model):
+    """A text that was sent but is no message (system, tools, summary), by content hash.
+
+    Receipts name these by digest, so that one policy text sent a million times is stored once
+    and an erasure reaches every receipt at once.
+    """
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    origin = models.CharField(max_length=20)
+    text = models.TextField()
+    erased_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.origin} {self.digest[:12]}"
+
+
+class Receipt(models.Model):
+    """What one model call was sent and why: written before the call, completed once after it."""
+
+    class Outcome(models.TextChoices):
+        OPEN = "open", "Call not over"
+        OK = "ok", "Answered"
+        FAILED = "failed", "Failed"
+        STOPPED = "stopped", "Stopped"
+        LOST = "lost", "The worker was lost"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="receipts")
+    attempt = models.PositiveIntegerField()
+    step = models.PositiveIntegerField()
+    call = models.PositiveIntegerField(default=1)
+    effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
+    compaction = models.ForeignKey("Compaction", null=True, blank=True, on_delete=models.SET_NULL)
+    model_name = models.CharField(max_length=200)
+    # [[origin, message id, seq, tokens, cut to, digest], …] in the order of the prompt.
+    segments = models.JSONField()
+    # [[from seq, to seq, reason], …]
+    left_out = models.JSONField()
+    budget = models.JSONField()
+    prompt_tokens = models.PositiveIntegerField()
+    prompt_sha256 = models.CharField(max_length=64)
+    last_seq = models.PositiveBigIntegerField()
+    notes = models.JSONField(default=list)
+    outcome = models.CharField(max_length=8, choices=Outcome.choices, default=Outcome.OPEN)
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    usage = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["turn", "attempt", "step", "call"], name="receipt_per_call"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"receipt of {self.turn_id}, attempt {self.attempt}, step {self.step}"
+
+
+class Compaction(models.Model):
+    """One batch of history that left the prompt: folded into a summary, or left out by a window."""
+
+    class Kind(models.TextChoices):
+        SUMMARY = "summary", "Summary"
+        WINDOW = "window", "Window"
+
+    class Status(models.TextChoices):
+        PREPARING = "preparing", "Being written"
+        PREPARED = "prepared", "Ready"
+        PUBLISHED = "published", "In force"
+        UNDONE = "undone", "Undone"
+        REPLACED = "replaced", "Replaced by a later one"
+        OVERTAKEN = "overtaken", "Overtaken"
+        REJECTED = "rejected", "Rejected"
+        FAILED = "failed", "Failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="compactions")
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    status = models.CharField(max_length=10, choices=Status.choices)
+    # A window names the summary under it; a summary names the one it folds.
+    base = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    previous = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    from_seq = models.PositiveBigIntegerField()
+    to_seq = models.PositiveBigIntegerField()
+    exceptions = models.JSONField(default=list)
+    source_count = models.PositiveIntegerField(default=0)
+    source_digest = models.CharField(max_length=64, blank=True, default="")
+    text = models.TextField(blank=True, default="")
+    sections = models.JSONField(default=list)
+    retention = models.JSONField(default=dict)
+    trigger = models.CharField(max_length=20)
+    reason = models.CharField(max_length=500, blank=True, default="")
+    context_revision = models.PositiveBigIntegerField(default=0)
+    effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
+    prompt_version = models.CharField(max_length=40, blank=True, default="")
+    model_name = models.CharField(max_length=200, blank=True, default="")
+    tokens_before = models.PositiveIntegerField(default=0)
+    tokens_after = models.PositiveIntegerField(default=0)
+    usage = models.JSONField(default=dict, blank=True)
+    text_sha256 = models.CharField(max_length=64, blank=True, default="")
+    lease_token = models.CharField(max_length=43, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["branch"],
+                condition=Q(status__in=["preparing", "prepared"]),
+                name="one_compaction_in_the_making",
+            ),
+            models.CheckConstraint(condition=Q(to_seq__gte=F("from_seq")), name="range_is_ordered"),
+            models.CheckConstraint(
+                condition=Q(status="preparing", lease_until__isnull=False) & ~Q(lease_token="")
+                | ~Q(status="preparing") & Q(lease_until__isnull=True, lease_token=""),
+                name="claim_while_preparing",
+            ),
+            models.CheckConstraint(
+                condition=~Q(kind="summary", status__in=["prepared", "published"]) | ~Q(text=""),
+                name="a_usable_summary_has_text",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status__in=["rejected", "failed"]) | ~Q(reason=""),
+                name="a_failure_has_a_reason",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.from_seq} to {self.to_seq} ({self.status})"

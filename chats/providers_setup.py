@@ -1,0 +1,291 @@
+"""Connecting model servers: accounts, their keys, their models.
+
+The one writer of provider accounts and models. Every change and its ledger event share a
+transaction; no server is asked while one is open. A key goes in encrypted and never comes out:
+the ledger only says that it was set or cleared.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.db import transaction
+from django.utils.text import slugify
+
+from chats import secrets
+from chats.models import ProviderAccount
+from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
+from chats.providers.base import ProviderError
+from chats.providers.discovery import FoundServer, find_local_servers, list_models
+from chats.refusals import Refusal
+from contextpolicy.ledger import record
+from contextpolicy.models import ModelSpec
+from contextpolicy.publish import changes
+
+ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled")
+MODEL_FIELDS = (
+    "provider",
+    "name",
+    "label",
+    "context_window",
+    "max_output",
+    "input_price",
+    "output_price",
+    "supports_tools",
+    "enabled",
+    "is_default",
+)
+# Models that a server lists but that do not chat; they are added switched off.
+_NO_CHAT = re.compile(
+    r"embed|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime", re.IGNORECASE
+)
+
+
+class ServerRefused(Refusal):
+    """The server did not give its list of models; `code` is the provider error's."""
+
+    status = 422
+    sentence = "{reason}"
+
+    def __init__(self, error: ProviderError) -> None:
+        self.code = error.code
+        super().__init__(reason=error.sentence)
+
+
+class NoModelsOffered(Refusal):
+    """The server answers but offers nothing."""
+
+    code = "no_models_offered"
+    status = 422
+    sentence = (
+        "The server answers but offers no model. Load one there (for Ollama: ollama pull), "
+        "then connect again."
+    )
+
+
+class NameTooLong(Refusal):
+    """An account's name does not fit its field."""
+
+    code = "too_long"
+    status = 422
+    sentence = "The name has {length} characters; 200 are allowed."
+    param = "name"
+
+
+class KeyNotPlain(Refusal):
+    """A key that cannot stand in a header."""
+
+    code = "invalid_key"
+    status = 422
+    sentence = "A key has only letters, digits and signs, without spaces. Copy it again."
+    param = "api_key"
+
+
+def found_servers() -> list[FoundServer]:
+    """The model servers on this host that are not connected yet, with their models."""
+    connected = set(ProviderAccount.objects.values_list("base_url", flat=True))
+    found = async_to_sync(find_local_servers)()
+    return [server for server in found if server.models and server.base_url not in connected]
+
+
+def connect(
+    *, name: str, base_url: str, api_key: str, actor: str, now: datetime
+) -> ProviderAccount:
+    """Ask a server for its models, then store its account and them.
+
+    Without a name the account is called after its host. The first model that can chat becomes the
+    default if none but the demo model was. Raises NameTooLong, AddressRefused, KeyNotPlain,
+    ServerRefused and NoModelsOffered; then nothing is stored.
+    """
+    checked = checked_url(base_url)
+    url, name = checked.url, name.strip() or checked.host
+    if len(name) > 200:
+        raise NameTooLong(length=len(name))
+    names = offered_models(base_url=url, api_key=plain_key(api_key))
+    with transaction.atomic():
+        account = save_account(
+            account=ProviderAccount(slug=free_slug(name)),
+            values={"name": name, "kind": "openai", "base_url": url, "enabled": True},
+            api_key=api_key,
+            actor=actor,
+            now=now,
+        )
+        add_models(account=account, names=names, actor=actor, now=now)
+    return account
+
+
+def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> list[ModelSpec]:
+    """Ask a connected server for its models again and add the new ones, which are returned.
+
+    Raises AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
+    """
+    key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
+    names = offered_models(base_url=account.base_url, api_key=key)
+    with transaction.atomic():
+        return add_models(account=account, names=names, actor=actor, now=now)
+
+
+def save_account(
+    *,
+    account: ProviderAccount,
+    values: Mapping[str, Any],
+    actor: str,
+    now: datetime,
+    api_key: str = "",
+    forget_key: bool = False,
+) -> ProviderAccount:
+    """Store an account, new or changed, by the fields of `ACCOUNT_FIELDS` in `values`.
+
+    A key that was sent to one server never goes to another: a change of scheme, host or port
+    clears it unless a new one comes with it. Raises AddressRefused and KeyNotPlain.
+    """
+    key = plain_key(api_key)
+    with transaction.atomic():
+        stored = ProviderAccount.objects.select_for_update().filter(pk=account.pk).first()
+        before = {name: getattr(stored, name) for name in ACCOUNT_FIELDS} if stored else {}
+        old_key = stored.encrypted_key if stored else ""
+        for name, value in values.items():
+            setattr(account, name, value)
+        account.base_url = checked_url(account.base_url).url if account.kind == "openai" else ""
+        moved = bool(old_key) and _place(before["base_url"]) != _place(account.base_url)
+        key_event = _set_key(account, key, forget=forget_key or moved, had=bool(old_key))
+        account.paused_until, account.paused_reason = None, ""
+        account.save()
+        data: dict[str, Any] = {"provider": account.slug, "key": key_event}
+        data["changes"] = changes(before, {name: getattr(account, name) for name in ACCOUNT_FIELDS})
+        kind = "provider.changed" if stored else "provider.created"
+        record(kind, actor=actor, now=now, data=data)
+    return account
+
+
+def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:
+    """Remove an account with its key; its models stay in the records, switched off."""
+    with transaction.atomic():
+        models = ModelSpec.objects.filter(provider=account.slug)
+        switched_off = models.update(enabled=False, is_default=False)
+        data = {"provider": account.slug, "models_switched_off": switched_off}
+        account.delete()
+        record("provider.deleted", actor=actor, now=now, data=data)
+
+
+def save_model(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
+    """Store a model, new or changed; a new default takes the place of the one before."""
+    with transaction.atomic():
+        stored = ModelSpec.objects.select_for_update().filter(pk=model.pk).first()
+        before = {name: getattr(stored, name) for name in MODEL_FIELDS} if stored else {}
+        if model.is_default:
+            ModelSpec.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
+        model.save()
+        after = {name: getattr(model, name) for name in MODEL_FIELDS}
+        data = {"model": model.slug, "changes": changes(_plain(before), _plain(after))}
+        record("model.changed", actor=actor, now=now, data=data)
+    return model
+
+
+def add_models(
+    *, account: ProviderAccount, names: Collection[str], actor: str, now: datetime
+) -> list[ModelSpec]:
+    """Store the models of an account that are not stored yet; call inside a transaction."""
+    known = set(ModelSpec.objects.filter(provider=account.slug).values_list("name", flat=True))
+    added = [
+        ModelSpec(
+            slug=_model_slug(account, name),
+            provider=account.slug,
+            name=name,
+            label=name,
+            enabled=not _NO_CHAT.search(name),
+        )
+        for name in names
+        if name not in known
+    ]
+    chatting = [model for model in added if model.enabled]
+    if chatting and not _has_real_default():
+        chatting[0].is_default = True
+    for model in added:
+        save_model(model=model, actor=actor, now=now)
+    return added
+
+
+def offered_models(*, base_url: str, api_key: str) -> tuple[str, ...]:
+    """The names a server lists that fit our table. Raises ServerRefused and NoModelsOffered."""
+    try:
+        names = async_to_sync(list_models)(
+            base_url, api_key, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS
+        )
+    except ProviderError as error:
+        raise ServerRefused(error) from None
+    fitting = tuple(dict.fromkeys(name for name in names if 0 < len(name) <= 200))
+    if not fitting:
+        raise NoModelsOffered
+    return fitting
+
+
+def checked_url(base_url: str) -> CheckedUrl:
+    """The address if this instance may call it. Raises AddressRefused."""
+    return check_base_url(base_url.strip(), allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
+
+
+def plain_key(api_key: str) -> str:
+    """The key without the line break that copying adds. Raises KeyNotPlain."""
+    key = api_key.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise KeyNotPlain
+    return key
+
+
+def free_slug(name: str) -> str:
+    """A slug for an account that no other one has."""
+    wanted = slugify(name)[:50] or "provider"
+    taken = set(
+        ProviderAccount.objects.filter(slug__startswith=wanted).values_list("slug", flat=True)
+    )
+    # A deleted account's models keep its slug: a new account must not inherit them unseen.
+    taken |= set(
+        ModelSpec.objects.filter(provider__startswith=wanted).values_list("provider", flat=True)
+    )
+    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    return next(slug for slug in (wanted, *numbered) if slug not in taken)
+
+
+def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> str:
+    """Put the new key in, or take the old one away; what happened, in a word."""
+    if key:
+        account.encrypted_key = secrets.encrypt(key)
+        account.key_last_four = secrets.last_four(key)
+        return "set"
+    if forget:
+        account.encrypted_key = account.key_last_four = ""
+        return "cleared" if had else "none"
+    return "kept" if had else "none"
+
+
+def _place(base_url: str) -> tuple[str, str | None, int | None]:
+    """Where an address leads, read plainly: an old address may be one that is refused by now."""
+    parts = urlsplit(base_url)
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+
+
+def _model_slug(account: ProviderAccount, name: str) -> str:
+    readable = slugify(re.sub(r"[./:_]", "-", name)) or "model"
+    wanted = f"{account.slug}-{readable}"[:110]
+    taken = set(ModelSpec.objects.filter(slug__startswith=wanted).values_list("slug", flat=True))
+    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    return next(slug for slug in (wanted, *numbered) if slug not in taken)
+
+
+def _has_real_default() -> bool:
+    """Whether a default model is set that is not the demo's."""
+    demo = ProviderAccount.objects.filter(kind="demo").values_list("slug", flat=True)
+    return ModelSpec.objects.filter(is_default=True).exclude(provider__in=list(demo)).exists()
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Prices as texts, because JSON has no decimals."""
+    return {
+        name: str(value) if name.endswith("_price") and value is not None else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,402 @@
+"""Signing in: one-time links, passwords with a throttle, and the sessions that follow.
+
+Every door that takes a password, a link or a key counts its failures here, so a guesser gains
+nothing by changing doors. Failed attempts are rows, not cache entries: a restart forgets none.
+Only keyed hashes of names and addresses reach the ledger.
+"""
+
+import ipaddress
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY, authenticate
+from django.contrib.auth.models import AbstractBaseUser, Group, User
+from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils.crypto import salted_hmac
+
+from chats import secrets
+from chats.models import LoginFailure, LoginLink
+from chats.refusals import Refusal
+from contextpolicy import ledger, roles
+
+ADDRESS_WINDOW = timedelta(minutes=1)
+ACCOUNT_WINDOW = timedelta(minutes=5)
+RECENTLY = timedelta(minutes=15)
+# How exactly a session's last use is known: each note costs a write.
+NOTED_EVERY = timedelta(minutes=5)
+# Longer passwords are wrong without a look: hashing megabytes is an attack.
+PASSWORD_LENGTH = 4096
+
+SIGNED_IN_AT = "signed_in_at"
+SEEN_AT = "seen_at"
+
+
+class LinkInvalid(Refusal):
+    """Used, expired or never made: the three are not told apart."""
+
+    code = "login_link_invalid"
+    status = 403
+    sentence = (
+        "This link does not sign anyone in: it was used, or it is too old. Ask for a new one."
+    )
+
+
+class WrongCredentials(Refusal):
+    """No such active account with this password."""
+
+    code = "wrong_credentials"
+    status = 401
+    sentence = "The name or the password is not right. Check both and try again."
+
+
+class LoginThrottled(Refusal):
+    """Too many failures from this address or for this account."""
+
+    code = "login_throttled"
+    status = 429
+    sentence = "Too many failed sign-ins. Wait {seconds} seconds and try again."
+
+
+class WrongPassword(Refusal):
+    """The present password, asked for before a new one is set, is not right."""
+
+    code = "wrong_password"
+    status = 422
+    sentence = "Your present password is not right. The password was not changed."
+    param = "old_password"
+
+
+class ReauthenticationRequired(Refusal):
+    """The session is older than what this action asks for."""
+
+    code = "reauthentication_required"
+    status = 403
+    sentence = "This needs a fresh sign-in. Sign in again, then repeat it within 15 minutes."
+
+
+class NameTaken(Refusal):
+    """The first administrator's name belongs to a person who is none."""
+
+    code = "name_taken"
+    status = 409
+    sentence = "There is already a person called “{username}”. Choose another name."
+
+
+# --- Links ---------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def create_link(*, user: AbstractBaseUser, now: datetime) -> str:
+    """A one-time token that signs the person in within `settings.LOGIN_LINK_SECONDS`.
+
+    Only its hash is stored; who has the token is the person.
+    """
+    token = secrets.new_token()
+    expires_at = now + timedelta(seconds=settings.LOGIN_LINK_SECONDS)
+    LoginLink.objects.create(
+        user_id=user.pk, token_hash=secrets.hash_token(token), expires_at=expires_at
+    )
+    data = {"user": user.pk, "expires_at": expires_at.isoformat()}
+    ledger.record("login.link_created", actor="system", now=now, data=data)
+    return token
+
+
+def use_link(*, token: str, address: str, now: datetime) -> User:
+    """The person a link signs in; it works once. Raises `LinkInvalid` and `LoginThrottled`."""
+    attempt = Attempt(door="link", address=address, account="", now=now)
+    attempt.begin()
+    with transaction.atomic():
+        links = LoginLink.objects.filter(token_hash=secrets.hash_token(token), used_at=None)
+        used = links.filter(expires_at__gt=now, user__is_active=True).update(used_at=now)
+        if used:
+            user = User.objects.get(loginlink__token_hash=secrets.hash_token(token))
+            attempt.succeed(user)
+            return user
+    attempt.fail()
+    raise LinkInvalid
+
+
+# --- Passwords -----------------------------------------------------------------------------------
+
+
+def check_credentials(*, username: str, password: str, address: str, now: datetime) -> User:
+    """The active person with this name and password.
+
+    An unknown name costs the same time as a wrong password (Django hashes a dummy for it) and
+    gets the same words. Raises `WrongCredentials` and `LoginThrottled`.
+    """
+    username, password = storable(username), storable(password)
+    attempt = Attempt(door="login", address=address, account=username, now=now)
+    attempt.begin()
+    user = None
+    if len(password) <= PASSWORD_LENGTH:
+        user = authenticate(username=username, password=password)
+    if not isinstance(user, User):
+        attempt.fail()
+        raise WrongCredentials
+    attempt.succeed(user)
+    return user
+
+
+def change_password(
+    *, user: User, old: str | None, new: str, address: str, session: SessionBase, now: datetime
+) -> None:
+    """Set a new, already validated password.
+
+    The old one is asked for when there is one; without it the sign-in must be fresh. Raises
+    `WrongPassword`, `LoginThrottled` and `ReauthenticationRequired`.
+    """
+    if user.has_usable_password():
+        confirm_password(user=user, password=old or "", address=address, now=now)
+    else:
+        require_recent(session=session, now=now)
+    with transaction.atomic():
+        user.set_password(new)
+        user.save(update_fields=["password"])
+        ledger.record("password.changed", actor=f"user:{user.pk}", now=now, data={"user": user.pk})
+
+
+def confirm_password(*, user: User, password: str, address: str, now: datetime) -> None:
+    """Raise `WrongPassword` unless it is the person's; counted like a sign-in."""
+    attempt = Attempt(door="login", address=address, account=user.username, now=now)
+    attempt.begin()
+    if len(password) > PASSWORD_LENGTH or not user.check_password(storable(password)):
+        attempt.fail()
+        raise WrongPassword
+    attempt.forget()
+
+
+def storable(text: str) -> str:
+    """The text without what no database takes; such a name or password matches nobody's."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+# --- The throttle --------------------------------------------------------------------------------
+
+
+class Attempt:
+    """One try at a door. It counts as failed from the start, so parallel tries see each other.
+
+    What is refused is not counted: a lock ends with its window, after five minutes at most.
+    """
+
+    def __init__(self, *, door: str, address: str, account: str, now: datetime) -> None:
+        # By door: a program that repeats a dead API key does not lock its neighbours' login.
+        self.address = f"{door}:{address}"[:64]
+        self.account = keyed("account", account.casefold()) if account else ""
+        self.door = door
+        self.now = now
+        self.row: LoginFailure | None = None
+
+    def begin(self) -> None:
+        """Raise `LoginThrottled`, or count this try until it succeeds."""
+        self.check(already=0)
+        self.row = LoginFailure.objects.create(
+            address=self.address, account=self.account, at=self.now
+        )
+        try:
+            self.check(already=1)
+        except LoginThrottled:
+            self.forget()
+            raise
+
+    def check(self, *, already: int) -> None:
+        """Raise `LoginThrottled` when a limit is reached; `already` of the rows are this try's."""
+        for rows, limit, window in self.limits():
+            times = list(rows.order_by("-at").values_list("at", flat=True)[: limit + already])
+            if len(times) >= limit + already:
+                left = times[limit - 1 + already] + window - self.now
+                seconds = max(1, math.ceil(left.total_seconds()))
+                raise LoginThrottled(seconds=seconds, retry_after=seconds)
+
+    def limits(self) -> Iterator[tuple[QuerySet[LoginFailure], int, timedelta]]:
+        """The failures that count, how many are allowed, and in what time."""
+        # Rows from the future are left out: after a clock was set back they would lock for long.
+        recent = LoginFailure.objects.filter(at__lte=self.now)
+        yield (
+            recent.filter(address=self.address, at__gt=self.now - ADDRESS_WINDOW),
+            settings.LOGIN_FAILURES_PER_IP,
+            ADDRESS_WINDOW,
+        )
+        if self.account:
+            yield (
+                recent.filter(account=self.account, at__gt=self.now - ACCOUNT_WINDOW),
+                settings.LOGIN_FAILURES_PER_ACCOUNT,
+                ACCOUNT_WINDOW,
+            )
+
+    def forget(self) -> None:
+        """This try was no failure."""
+        if self.row is not None:
+            self.row.delete()
+
+    @transaction.atomic
+    def succeed(self, user: User) -> None:
+        """Note the sign-in."""
+        self.forget()
+        data = {"by": self.door, **self.origin()}
+        ledger.record("login.succeeded", actor=f"user:{user.pk}", now=self.now, data=data)
+
+    @transaction.atomic
+    def fail(self) -> None:
+        """Note the failure, and that the door is shut when it was one too many."""
+        LoginFailure.objects.filter(at__lt=self.now - ACCOUNT_WINDOW).delete()
+        data = {"by": self.door, "account": self.account, **self.origin()}
+        ledger.record("login.failed", actor="system", now=self.now, data=data)
+        # Noted once, here: a guesser who goes on could else fill the ledger.
+        if any(rows.count() >= limit for rows, limit, _ in self.limits()):
+            ledger.record("login.throttled", actor="system", now=self.now, data=data)
+
+    def origin(self) -> dict[str, str]:
+        """Where it came from, so that equal origins can be seen and none can be read."""
+        return {"origin": keyed("address", self.address)}
+
+
+def keyed(kind: str, text: str) -> str:
+    """A hash that only this instance can compute: names and addresses are easily tried out."""
+    return salted_hmac(f"chats.signin.{kind}", text, algorithm="sha256").hexdigest()
+
+
+def client_address(*, remote_addr: str, forwarded_for: str) -> str:
+    """The address to count failures by: IPv4 whole, IPv6 its /64, which is one customer's.
+
+    `X-Forwarded-For` counts only behind a trusted proxy, and of it only the last entry: the proxy
+    appended that one, everything before it came with the request.
+    """
+    offered = remote_addr
+    if settings.TRUSTED_PROXY and forwarded_for:
+        offered = forwarded_for.rsplit(",", 1)[-1]
+    try:
+        address = ipaddress.ip_address(offered.strip())
+    except ValueError:
+        return "unknown"
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+# --- Sessions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """One session of a person; `id` names it on a page without giving it away."""
+
+    id: str
+    signed_in_at: datetime | None
+    seen_at: datetime | None
+    expires_at: datetime
+
+
+def begin_session(*, session: SessionBase, now: datetime) -> None:
+    """Set the end of a session that a sign-in just began: no use of it moves that end."""
+    session.set_expiry(now + timedelta(seconds=settings.SESSION_COOKIE_AGE))
+    session[SIGNED_IN_AT] = session[SEEN_AT] = now.isoformat()
+
+
+def may_go_on(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
+    """Whether the session still holds; staff's ends after `settings.STAFF_IDLE_SECONDS` idle."""
+    if SIGNED_IN_AT not in session:
+        begin_session(session=session, now=now)
+        return True
+    idle = now - datetime.fromisoformat(session[SEEN_AT])
+    if is_staff and idle > timedelta(seconds=settings.STAFF_IDLE_SECONDS):
+        return False
+    if idle > NOTED_EVERY:
+        session[SEEN_AT] = now.isoformat()
+    return True
+
+
+@transaction.atomic
+def note_logout(*, user: AbstractBaseUser, now: datetime) -> None:
+    """Write down that the person ended their session."""
+    ledger.record("logout.succeeded", actor=f"user:{user.pk}", now=now, data={"user": user.pk})
+
+
+def require_recent(*, session: SessionBase, now: datetime) -> None:
+    """Raise `ReauthenticationRequired`."""
+    if not reauthenticated_recently(session=session, now=now):
+        raise ReauthenticationRequired
+
+
+def reauthenticated_recently(*, session: SessionBase, now: datetime) -> bool:
+    """Whether the person proved who they are within the last 15 minutes."""
+    signed_in_at = session.get(SIGNED_IN_AT)
+    if not signed_in_at:
+        return False
+    return now - datetime.fromisoformat(signed_in_at) <= RECENTLY
+
+
+def sessions_of(*, user: AbstractBaseUser, now: datetime) -> list[SignedIn]:
+    """The person's sessions, last used first."""
+    found = [signed_in(row) for row in rows_of(user=user, now=now)]
+    return sorted(found, key=lambda entry: entry.seen_at or entry.expires_at, reverse=True)
+
+
+def signed_in(row: Session) -> SignedIn:
+    """A stored session as a page may show it."""
+    data = row.get_decoded()
+    times = [data.get(name) for name in (SIGNED_IN_AT, SEEN_AT)]
+    signed_in_at, seen_at = (datetime.fromisoformat(text) if text else None for text in times)
+    return SignedIn(
+        id=session_id(row.session_key),
+        signed_in_at=signed_in_at,
+        seen_at=seen_at,
+        expires_at=row.expire_date,
+    )
+
+
+def session_id(key: str) -> str:
+    """What names a session in pages and addresses: its key would be the session itself."""
+    return secrets.hash_token(key)[:32]
+
+
+def rows_of(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
+    """The person's stored sessions. Reads all that live: the rows do not say whose they are."""
+    for row in Session.objects.filter(expire_date__gt=now).iterator():
+        if row.get_decoded().get(SESSION_KEY) == str(user.pk):
+            yield row
+
+
+def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bool:
+    """End the person's session with this id; False when there is none."""
+    keys = [row.session_key for row in rows_of(user=user, now=now)]
+    ended = [key for key in keys if session_id(key) == session]
+    return Session.objects.filter(session_key__in=ended).delete()[0] > 0
+
+
+def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
+    """End every session of the person but the one with the key `keep`; how many ended."""
+    keys = [row.session_key for row in rows_of(user=user, now=now) if row.session_key != keep]
+    return Session.objects.filter(session_key__in=keys).delete()[0]
+
+
+# --- The first administrator ---------------------------------------------------------------------
+
+
+@transaction.atomic
+def ensure_admin(*, username: str, now: datetime) -> tuple[User, bool]:
+    """An active superuser, and whether it was made now: without a password, to sign in by link.
+
+    An existing one is returned whatever its name. Raises `NameTaken`.
+    """
+    present = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    if present is not None:
+        return present, False
+    if User.objects.filter(username=username).exists():
+        raise NameTaken(username=username)
+    person = User(username=username, is_staff=True, is_superuser=True)
+    person.set_unusable_password()
+    roles.save_person(person=person, changed={"username", "is_superuser"}, actor="system", now=now)
+    owners = Group.objects.filter(name=roles.OWNER)
+    if owners:
+        roles.change_roles(person=person, groups=owners, actor="system", now=now)
+    return person, True

@@ -1,0 +1,180 @@
+"""One open event stream: who may hold it, how long it lives, and how it ends well.
+
+Authorised when it opens and again every minute; pinged so that proxies keep it; ended after a
+quarter of an hour or when this process shuts down, each time so that the client comes back.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+from django.conf import settings
+from django.http import StreamingHttpResponse
+
+from chats import live
+from chats.refusals import Refusal
+from chats.streams.follow import Update
+
+PING_SECONDS = 15.0
+PING = ": ping\n\n"
+RESTARTING = "retry: 1000\nevent: server.restarting\ndata: {}\n\n"
+RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
+
+
+class TooManyStreams(Refusal):
+    """More open streams than one person, or this process, may hold."""
+
+    code = "too_many_streams"
+    status = 429
+    sentence = "Too many pages follow replies at once. Close some of them and try again."
+    retry_after = 10
+
+
+class Streams:
+    """This process's open streams, and the one reader of the bus behind them."""
+
+    def __init__(self) -> None:
+        self.by_user: Counter[int] = Counter()
+        self.closing = asyncio.Event()
+        self.hubs: dict[asyncio.AbstractEventLoop, live.Hub] = {}
+
+    def hub(self) -> live.Hub:
+        """The hub of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self.hubs:
+            self.hubs[loop] = live.Hub(live.connect(settings.REDIS_URL))
+        return self.hubs[loop]
+
+    def check_room(self, user_id: int) -> None:
+        """Raise `TooManyStreams`."""
+        if (
+            self.by_user[user_id] >= settings.STREAMS_PER_USER
+            or self.by_user.total() >= settings.STREAMS_PER_INSTANCE
+        ):
+            raise TooManyStreams
+
+    @asynccontextmanager
+    async def place(self, user_id: int) -> AsyncIterator[None]:
+        """Hold one of the person's places while the stream is open."""
+        self.by_user[user_id] += 1
+        try:
+            yield
+        finally:
+            self.by_user[user_id] -= 1
+            self.by_user += Counter()
+
+
+STREAMS = Streams()
+
+
+class Sentinel(Exception):
+    """The stream is over; `farewell` goes to the client first."""
+
+    def __init__(self, farewell: str = "") -> None:
+        self.farewell = farewell
+        super().__init__(farewell)
+
+
+class EventStream:
+    """One open stream: waits for the next update, the end of this process, or the next ping."""
+
+    def __init__(
+        self,
+        *,
+        updates: AsyncIterator[Update],
+        encode: Callable[[Update], Awaitable[str]],
+        may_still: Callable[[], Awaitable[bool]],
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        self.updates = updates
+        self.encode = encode
+        self.may_still = may_still
+        self.end_at = now + settings.STREAM_SECONDS
+        self.check_at = now + settings.STREAM_RECHECK_SECONDS
+        self.closing: asyncio.Task[object] = asyncio.create_task(STREAMS.closing.wait())
+        self.waiting = self.next_update()
+
+    def next_update(self) -> "asyncio.Task[object]":
+        """Wait for one more update beside everything else."""
+        return asyncio.ensure_future(cast(Coroutine[Any, Any, object], anext(self.updates)))
+
+    async def next_text(self) -> str:
+        """The next bytes to send. Raises `Sentinel` when the stream has to end."""
+        now = asyncio.get_running_loop().time()
+        if now >= self.end_at:
+            raise Sentinel(RESUME)
+        await asyncio.wait(
+            {self.waiting, self.closing}, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if self.closing.done():
+            raise Sentinel(RESTARTING)
+        await self.check()
+        if not self.waiting.done():
+            return PING
+        if isinstance(self.waiting.exception(), StopAsyncIteration):
+            # The turn is over, or this viewer was too slow and comes back.
+            raise Sentinel
+        text = await self.encode(cast(Update, self.waiting.result()))
+        self.waiting = self.next_update()
+        return text
+
+    async def check(self) -> None:
+        """Once a minute: is the person still allowed to read this?"""
+        now = asyncio.get_running_loop().time()
+        if now >= self.check_at:
+            self.check_at = now + settings.STREAM_RECHECK_SECONDS
+            if not await self.may_still():
+                raise Sentinel
+
+    async def close(self) -> None:
+        """End the waiting and the source, which gives up its place on the bus."""
+        for task in (self.waiting, self.closing):
+            task.cancel()
+        await asyncio.gather(self.waiting, self.closing, return_exceptions=True)
+        await cast(AsyncGenerator[Update, None], self.updates).aclose()
+
+
+async def events(
+    *,
+    user_id: int,
+    updates: AsyncIterator[Update],
+    encode: Callable[[Update], Awaitable[str]],
+    may_still: Callable[[], Awaitable[bool]],
+) -> AsyncIterator[str]:
+    """The bytes of one event stream, from updates of a turn in the words of a door."""
+    async with STREAMS.place(user_id):
+        stream = EventStream(updates=updates, encode=encode, may_still=may_still)
+        try:
+            while True:
+                yield await stream.next_text()
+        except Sentinel as end:
+            if end.farewell:
+                yield end.farewell
+        finally:
+            await stream.close()
+
+
+def response(body: AsyncIterator[str]) -> StreamingHttpResponse:
+    """The answer that carries a stream: never stored, never buffered by a proxy."""
+    answer = StreamingHttpResponse(body, content_type="text/event-stream; charset=utf-8")
+    answer["Cache-Control"] = "no-store"
+    answer["X-Accel-Buffering"] = "no"
+    return answer
+
+
+def sse(event: str, data: str, *, event_id: str = "") -> str:
+    """One server-sent event; every line of the data is prefixed, so none can begin a field."""
+    lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    head = (f"id: {event_id}\n" if event_id else "") + f"event: {event}\n"
+    return head + "".join(f"data: {line}\n" for line in lines) + "\n"
+
+
+def place_from(last_event_id: str) -> tuple[int, int, int] | None:
+    """(attempt, step, position) from a `Last-Event-ID`, or None when it is not ours."""
+    pieces = last_event_id.split(".")
+    if len(pieces) == 3 and all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
+        attempt, step, position = map(int, pieces)
+        return attempt, step, position
+    return None

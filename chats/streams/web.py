@@ -1,0 +1,96 @@
+"""The event stream of a turn for the page: fragments of HTML, snapshot first."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from importlib import import_module
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.http import HttpRequest, HttpResponseBase
+from django.utils.html import escape
+
+from chats.access import turn_for
+from chats.refusals import NotFound
+from chats.rendering.blocks import closed_blocks
+from chats.rendering.fragments import delta_fragments, snapshot_fragments
+from chats.streams import connection
+from chats.streams.follow import Delta, Done, Reshaped, Snapshot, State, Update, follow, read_row
+
+# Longer texts are rendered in a thread, so that one long block does not hold up every stream.
+THREAD_FROM = 2000
+
+
+async def turn_stream(
+    request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID
+) -> HttpResponseBase:
+    """Follow one turn of one's own chat. Raises `NotFound` and `TooManyStreams`."""
+    user = await request.auser()
+    user_id = user.pk or 0
+    await sync_to_async(turn_for)(user=user, chat_id=chat_id, turn_id=turn_id)
+    connection.STREAMS.check_room(user_id)
+
+    async def may_still() -> bool:
+        try:
+            now_user = await sync_to_async(user_now)(request)
+            await sync_to_async(turn_for)(user=now_user, chat_id=chat_id, turn_id=turn_id)
+        except NotFound:
+            return False
+        return True
+
+    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub(), read=sync_to_async(read_row))
+    return connection.response(
+        connection.events(
+            user_id=user_id, updates=updates, encode=Page().encode, may_still=may_still
+        )
+    )
+
+
+def user_now(request: HttpRequest) -> AbstractBaseUser | AnonymousUser:
+    """Whose session the request's cookie is at this moment: it may have ended since."""
+    fresh = HttpRequest()
+    key = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+    fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    return get_user(fresh)
+
+
+class Page:
+    """One page's view of a reply: which part of the text is still open."""
+
+    def __init__(self) -> None:
+        self.open = ""
+
+    async def encode(self, update: Update) -> str:
+        """The events of one update."""
+        match update:
+            case Snapshot(text=text):
+                fragments = await rendered(snapshot_fragments, text)
+                self.open = text[closed_blocks(text) :]
+                return "".join(connection.sse(event, html) for event, html in fragments)
+            case Delta(text=text):
+                return await self.grow(text)
+            case State(sentence):
+                return connection.sse("state", escape(sentence))
+            case Reshaped():
+                return connection.sse("refresh", "")
+            case Done():
+                return connection.sse("refresh", "") + connection.sse("done", "")
+
+    async def grow(self, text: str) -> str:
+        """More text: as text, and as finished HTML once a block closes."""
+        before, after = self.open, self.open + text
+        fragments = await rendered(delta_fragments, before, after)
+        closed = any(event == "block" for event, _ in fragments)
+        self.open = after[closed_blocks(after) :] if closed else after
+        return "".join(connection.sse(event, html) for event, html in fragments)
+
+
+async def rendered(
+    render: Callable[..., list[tuple[str, str]]], *texts: str
+) -> list[tuple[str, str]]:
+    """The fragments, made in a thread when the text is long."""
+    if sum(map(len, texts)) < THREAD_FROM:
+        return render(*texts)
+    return await asyncio.to_thread(render, *texts)

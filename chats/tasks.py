@@ -1,0 +1,63 @@
+"""What Celery calls. A task never decides anything: it calls one function of the domain."""
+
+import threading
+import uuid
+from functools import cache
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_ready, worker_shutdown
+from django.conf import settings
+from django.db import close_old_connections
+from django.utils import timezone
+
+from chats import queue
+from chats.compaction import maintain
+from chats.counting import O200kCounter
+from chats.turns import recover
+from chats.turns.runtime import Runtime
+
+_making = threading.Lock()
+
+
+def runtime() -> Runtime:
+    """This process's loop; made at the first turn, once, whichever thread asks first."""
+    with _making:
+        return _runtime()
+
+
+@cache
+def _runtime() -> Runtime:
+    return Runtime()
+
+
+@shared_task(name=queue.RUN_TURN)
+def run_turn(*, turn_id: str, **_later: Any) -> None:
+    """Hand a turn to this process's loop. Delivered twice, it is claimed once."""
+    runtime().submit(uuid.UUID(turn_id))
+
+
+@shared_task(name=queue.MAINTAIN_CHAT)
+def maintain_chat(*, chat_id: str, **_later: Any) -> None:
+    """Prepare a compaction if the chat's policy asks for one."""
+    maintain.maintain(chat_id=uuid.UUID(chat_id), counter=O200kCounter(), now=timezone.now())
+
+
+@shared_task(name=queue.SWEEP)
+def sweep(**_later: Any) -> None:
+    """Recover what dead workers and lost broker messages left behind."""
+    recover.sweep(now=timezone.now())
+
+
+@worker_ready.connect
+def sweep_at_start(**_signal: Any) -> None:
+    """A new worker looks first for what its predecessor left."""
+    recover.sweep(now=timezone.now())
+    close_old_connections()
+
+
+@worker_shutdown.connect
+def drain(**_signal: Any) -> None:
+    """Let running turns end or hand them back."""
+    if _runtime.cache_info().currsize:
+        runtime().drain(settings.WORKER_DRAIN_SECONDS)

@@ -1,0 +1,88 @@
+"""The sweep: what a dead worker or a lost broker message left behind goes on.
+
+Idempotent and safe to run twice at once: each step is one conditional UPDATE.
+"""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import DateTimeField, Exists, ExpressionWrapper, OuterRef, Q
+from django.db.models.functions import Now
+
+from chats import queue
+from chats.models import Receipt, Turn
+from chats.turns.lease import RELEASED
+from chats.turns.steps import enqueue_next
+from contextpolicy import ledger
+
+LOST_CODE = "worker_lost"
+LOST_SENTENCE = (
+    "The reply was begun {losses} times and each time its worker ended before it was written."
+    " Your message is saved. Try again; if it happens again, tell an operator."
+)
+
+
+def sweep(*, now: datetime) -> int:
+    """Re-queue turns whose lease ran out and enqueue what waited too long; returns how many."""
+    return release_expired(now=now) + enqueue_overdue()
+
+
+def release_expired(*, now: datetime, worker: str = "") -> int:
+    """Take turns from workers that stopped renewing; with `worker`, from that worker at once."""
+    gone = Turn.objects.filter(status=Turn.Status.RUNNING)
+    gone = gone.filter(worker=worker) if worker else gone.filter(lease_until__lt=Now())
+    released = 0
+    for turn in gone.select_related("branch").order_by("queued_at"):
+        with transaction.atomic():
+            released += release(turn, now=now)
+    return released
+
+
+def release(turn: Turn, *, now: datetime) -> int:
+    """One lost turn: back into the queue, or failed after too many losses."""
+    mine = Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING, lease_token=turn.lease_token)
+    losses = turn.losses + 1
+    if turn.stop_requested_at:
+        changes = {"status": Turn.Status.STOPPED, "finished_at": now}
+    elif losses >= settings.MAX_ATTEMPTS:
+        changes = {
+            "status": Turn.Status.FAILED,
+            "finished_at": now,
+            "error_code": LOST_CODE,
+            "error_sentence": LOST_SENTENCE.format(losses=losses),
+        }
+    else:
+        changes = {"status": Turn.Status.QUEUED, "queued_at": now}
+    if not mine.update(losses=losses, **changes, **RELEASED):
+        return 0
+    Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).update(
+        outcome=Receipt.Outcome.LOST, finished_at=now
+    )
+    requeued = changes["status"] == Turn.Status.QUEUED
+    ledger.record(
+        "turn.requeued" if requeued else f"turn.{changes['status']}",
+        actor="system",
+        now=now,
+        chat_id=turn.branch.chat_id,
+        turn_id=turn.pk,
+        data={"losses": losses, "attempt": turn.attempt},
+    )
+    enqueue_next(branch_id=turn.branch_id)
+    return 1
+
+
+def enqueue_overdue() -> int:
+    """Send tasks again for turns that no worker fetched: their broker message may be lost."""
+    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
+    age = timedelta(seconds=settings.REQUEUE_AFTER)
+    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    overdue = Turn.objects.filter(
+        ~Exists(running),
+        Q(queued_at__lt=since) | Q(handed_back=True),
+        status=Turn.Status.QUEUED,
+    )
+    ids = list(overdue.order_by("queued_at").values_list("pk", flat=True)[:1000])
+    for turn_id in ids:
+        queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
+    return len(ids)

@@ -1,0 +1,401 @@
+"""Work on one turn, from the claim to its end, as a coroutine on the worker's loop.
+
+Read it top down: `run` claims and keeps the lease alive; `Run.work` repeats steps; `Run.answer`
+calls the model with patience; `turns.call` listens to one stream. Every write is in `turns.steps`.
+"""
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from django.conf import settings
+
+from chats import context
+from chats.compaction import window
+from chats.compaction.publish import publish_prepared
+from chats.live import Frame
+from chats.models import Message, Turn
+from chats.providers.base import Provider, ProviderError
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.refusals import Refusal
+from chats.tools import registry as tools
+from chats.turns import lease as leases
+from chats.turns import steps
+from chats.turns.call import Call
+from chats.turns.lease import Lease, LeaseLost
+from chats.turns.steps import Ending
+from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.tokens import TokenCounter
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+STOP, LOST, SHUTDOWN = "stop", "lost", "shutdown"
+CUT_SENTENCE = "The reply broke off before its end. The text so far is kept; continue or try again."
+
+
+class Worker(Protocol):
+    """What a turn needs from the process that works on it (`turns.runtime`, or a test)."""
+
+    name: str
+    clock: Callable[[], datetime]
+
+    @property
+    def counter(self) -> TokenCounter:
+        """Counts the tokens of what is stored and sent."""
+        ...
+
+    async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function off the loop; broken connections are tried again."""
+        ...
+
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
+        """Say something on the live bus."""
+        ...
+
+    def provider(self, account: Account) -> Provider:
+        """The adapter for a provider account."""
+        ...
+
+
+async def run(*, turn_id: uuid.UUID, worker: Worker, runs: dict[uuid.UUID, "Run"]) -> None:
+    """Claim the turn and work on it; a turn that cannot be claimed is somebody else's."""
+    lease = await worker.db(leases.claim, turn_id=turn_id, worker=worker.name, now=worker.clock())
+    if lease is None:
+        return
+    current = Run(lease=lease, worker=worker)
+    runs[turn_id] = current
+    try:
+        await current.to_the_end()
+    finally:
+        if runs.get(turn_id) is current:
+            del runs[turn_id]
+
+
+class EmptyReply(Refusal):
+    """The model answered, but without a word."""
+
+    code = "empty_reply"
+    sentence = "The model answered twice without any text. Your message is saved; try again."
+
+
+class Interrupted(Exception):
+    """The run was told to end: its turn was stopped, or this process shuts down."""
+
+
+class Run:
+    """One attempt at one turn."""
+
+    def __init__(self, *, lease: Lease, worker: Worker) -> None:
+        self.lease = lease
+        self.worker = worker
+        self.turn: Turn | None = None
+        self.reason = ""
+        self.interrupted = asyncio.Event()
+        self.call: Call | None = None
+        self.saved = 0
+
+    def interrupt(self, reason: str) -> None:
+        """End the run as soon as possible: `STOP`, `LOST` or `SHUTDOWN`; the first counts."""
+        if not self.reason:
+            self.reason = reason
+            self.interrupted.set()
+
+    async def to_the_end(self) -> None:
+        """Work under a renewed lease until the turn is over or no longer ours."""
+        beats = [asyncio.create_task(self.keep_lease()), asyncio.create_task(self.checkpoint())]
+        try:
+            await self.work()
+        except LeaseLost:
+            logger.info("turn %s is no longer ours", self.lease.turn_id)
+        except Interrupted:
+            await self.hand_back()
+        except Exception:
+            # Unforeseen: say so in the chat instead of an endless spinner, and in the log.
+            logger.exception("turn %s failed unexpectedly", self.lease.turn_id)
+            with suppress(LeaseLost):
+                await self.fail(
+                    "internal_error",
+                    "Something went wrong on this server. Your message is saved; try again.",
+                )
+        finally:
+            for beat in beats:
+                beat.cancel()
+            await asyncio.gather(*beats, return_exceptions=True)
+
+    async def work(self) -> None:
+        """Step after step, while tools ran or messages arrived."""
+        if self.lease.attempt > 1:
+            self.say("restarted")
+        while True:
+            turn = await self.worker.db(
+                steps.open_step,
+                lease=self.lease,
+                counter=self.worker.counter,
+                now=self.worker.clock(),
+            )
+            self.turn = turn
+            self.saved = 0
+            self.say("step")
+            if turn.stop_requested_at:
+                self.interrupt(STOP)
+            try:
+                goes_on = await self.step()
+            except (Refusal, BudgetRefusal) as refusal:
+                await self.fail(refusal.code, getattr(refusal, "sentence", str(refusal)))
+                return
+            if not goes_on:
+                return
+
+    async def step(self) -> bool:
+        """Compose, call, store. True when another step follows."""
+        prompt = await self.compose()
+        call = await self.answer(prompt)
+        if self.reason == STOP:
+            await self.stopped(call)
+            return False
+        if call.error:
+            await self.fail(call.error.code, call.error.sentence, call=call)
+            return False
+        return await self.finish(call)
+
+    async def compose(self, *, smaller_than: int | None = None) -> context.Prompt:
+        """The prompt of the running step; moves the window first where that is needed."""
+        turn = self.running()
+        for _ in range(4):
+            prompt = await self.worker.db(
+                context.compose,
+                turn=turn,
+                counter=self.worker.counter,
+                window_limit=smaller_than,
+            )
+            if isinstance(prompt, context.Prompt) and prompt.need.action != "swap":
+                return prompt
+            # A summary that is ready goes in now; when none is, nobody waits for one.
+            if await self.worker.db(
+                publish_prepared, branch_id=turn.branch_id, now=self.worker.clock()
+            ):
+                continue
+            if isinstance(prompt, context.Prompt):
+                return prompt
+            await self.worker.db(
+                window.move, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
+            )
+        raise RuntimeError("the window moved again and again and the prompt still does not fit")
+
+    def running(self) -> Turn:
+        """The turn as the open step read it."""
+        if self.turn is None:
+            raise RuntimeError("no step is open")
+        return self.turn
+
+    async def answer(self, prompt: context.Prompt) -> Call:
+        """Call the model; before its first token a passing fault is tried again, an overflow once.
+
+        An answer without any text is tried again once, silently.
+        """
+        overflowed = emptied = False
+        number = 0
+        while True:
+            number += 1
+            call = await self.one_call(prompt, number)
+            if self.reason or call.is_useful:
+                return call
+            if call.error is not None and call.error.code == "context_overflow" and not overflowed:
+                overflowed = True
+                try:
+                    prompt = await self.compose(smaller_than=shrunk(prompt, call.error))
+                except BudgetRefusal:
+                    # What may not leave the prompt is already too much for this model.
+                    return call
+                await self.close_receipt(call)
+                continue
+            if call.error is not None and not await self.wait_to_retry(call.error, number):
+                return call
+            await self.close_receipt(call)
+            if call.error is None and emptied:
+                raise EmptyReply
+            emptied = call.error is None
+
+    async def one_call(self, prompt: context.Prompt, number: int) -> Call:
+        """Book one call, then listen to it."""
+        receipt_id = await self.worker.db(
+            steps.book_call,
+            lease=self.lease,
+            turn=self.running(),
+            prompt=prompt,
+            call=number,
+            now=self.worker.clock(),
+        )
+        call = Call(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
+        self.call = call
+        self.saved = 0
+        if not self.reason:
+            provider = self.worker.provider(prompt.account)
+            await call.listen(provider, prompt.request, interrupted=self.interrupted)
+        if self.reason == LOST:
+            raise LeaseLost(self.lease.turn_id)
+        if self.reason == SHUTDOWN:
+            raise Interrupted
+        return call
+
+    async def close_receipt(self, call: Call) -> None:
+        """Book the end of a call that is followed by another."""
+        await self.worker.db(
+            steps.close_call,
+            receipt_id=call.receipt_id,
+            ending=self.ending(call),
+            now=self.worker.clock(),
+        )
+
+    async def wait_to_retry(self, error: ProviderError, number: int) -> bool:
+        """Wait before the next call, shown in the page. False when there is none."""
+        if not error.retryable or number >= settings.PROVIDER_CALLS:
+            return False
+        seconds = error.retry_after
+        if seconds is None:
+            # Full jitter: many turns that failed together do not come back together.
+            ceiling = min(settings.PROVIDER_BACKOFF_MAX, 2.0 ** (number - 1) * 2)
+            seconds = random.uniform(min(1.0, ceiling), ceiling)  # noqa: S311  # spreading load, no secret
+        elif seconds > 60:
+            error.sentence = (
+                f"The model provider asks to wait {seconds:.0f} seconds."
+                " Your message is saved; try again after that."
+            )
+            return False
+        until = self.worker.clock() + timedelta(seconds=seconds)
+        await self.worker.db(leases.write, lease=self.lease, waiting_until=until)
+        self.say("state", f"Waiting for the provider until {until:%H:%M:%S} UTC.")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.interrupted.wait(), seconds)
+        await self.worker.db(leases.write, lease=self.lease, waiting_until=None)
+        return not self.reason
+
+    async def finish(self, call: Call) -> bool:
+        """Store what the model answered; the turn ends unless something follows."""
+        await self.use_tools(call)
+        if call.finish == Message.Finish.INCOMPLETE:
+            await self.fail("reply_incomplete", CUT_SENTENCE, call=call)
+            return False
+        goes_on = await self.worker.db(
+            steps.close_step,
+            lease=self.lease,
+            ending=self.ending(call),
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+        )
+        if not goes_on:
+            self.say("end")
+        return goes_on
+
+    async def use_tools(self, call: Call) -> None:
+        """Answer the model's tool calls; at the step limit the reply ends there, and says so."""
+        if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
+            return
+        # Some servers say "stop" beside tool calls, others "tool_calls" without any.
+        call.finish = Message.Finish.TOOL_CALLS if call.requests else Message.Finish.STOP
+        if not call.requests:
+            return
+        call.results = [await tools.answer(request) for request in call.requests.values()]
+        if self.running().step >= settings.MAX_STEPS:
+            call.finish = Message.Finish.LIMIT
+
+    async def stopped(self, call: Call) -> None:
+        """A person stopped the reply: what there is of it is the reply."""
+        call.finish = Message.Finish.STOPPED
+        await self.end_early(Turn.Status.STOPPED, self.ending(call))
+
+    async def fail(self, code: str, sentence: str, *, call: Call | None = None) -> None:
+        """End the turn with a failure; text that was already shown is kept as incomplete."""
+        if call is not None:
+            call.finish = Message.Finish.INCOMPLETE
+        elif self.call is not None and self.call.has_text:
+            call = self.call
+            call.finish = Message.Finish.INCOMPLETE
+        await self.end_early(Turn.Status.FAILED, self.ending(call, code=code, sentence=sentence))
+
+    async def end_early(self, status: str, ending: Ending) -> None:
+        """Write the end and say so."""
+        await self.worker.db(
+            steps.end_early,
+            lease=self.lease,
+            status=status,
+            ending=ending,
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+        )
+        self.say("end")
+
+    def ending(self, call: Call | None, *, code: str = "", sentence: str = "") -> Ending:
+        """How the call ended, as a value."""
+        if call is None:
+            return Ending(error_code=code, error_sentence=sentence)
+        if call.error and not code:
+            code, sentence = call.error.code, call.error.sentence
+        return Ending(
+            parts=call.parts() if call.is_useful else (),
+            finish=call.finish,
+            usage=call.usage,
+            receipt_id=call.receipt_id,
+            first_token_at=call.first_token_at,
+            error_code=code,
+            error_sentence=sentence,
+        )
+
+    async def hand_back(self) -> None:
+        """This process ends: let another one begin again, at once."""
+        with suppress(LeaseLost):
+            await self.worker.db(steps.hand_back, lease=self.lease, now=self.worker.clock())
+            self.say("restarted")
+
+    async def keep_lease(self) -> None:
+        """Renew the lease on its own timer, whether or not tokens arrive."""
+        while True:
+            await asyncio.sleep(settings.HEARTBEAT_EVERY)
+            await self.guarded(leases.renew)
+
+    async def checkpoint(self) -> None:
+        """Save the text so far every second or every few thousand characters."""
+        while True:
+            await asyncio.sleep(settings.CHECKPOINT_EVERY)
+            call = self.call
+            if call is not None and call.length > self.saved:
+                self.saved = call.length
+                await self.guarded(save_partial, text=str(call.text), reasoning=str(call.reasoning))
+
+    async def guarded(self, function: Callable[..., bool], **arguments: Any) -> None:
+        """A write beside the stream: it may learn that the turn was stopped or lost."""
+        try:
+            if await self.worker.db(function, lease=self.lease, **arguments):
+                self.interrupt(STOP)
+        except LeaseLost:
+            self.interrupt(LOST)
+
+    def say(self, kind: str, text: str = "", offset: int = 0) -> None:
+        """One frame on the live bus."""
+        step = self.turn.step if self.turn else 0
+        frame = Frame(kind=kind, attempt=self.lease.attempt, step=step, offset=offset, text=text)
+        self.worker.put(self.lease.turn_id, frame)
+
+
+def save_partial(*, lease: Lease, text: str, reasoning: str) -> bool:
+    """Write the text so far. True when a stop was asked for. Raises `LeaseLost`."""
+    leases.write(lease, partial_text=text, partial_reasoning=reasoning)
+    return leases.held(lease).filter(stop_requested_at__isnull=False).exists()
+
+
+def shrunk(prompt: context.Prompt, error: ProviderError) -> int:
+    """A smaller window after an overflow, in tokens, reserve included.
+
+    The numbers that the error names are the provider's own; ours may differ, so their ratio
+    counts. A tenth is taken off, for the same reason.
+    """
+    room = min(prompt.prompt_limit, prompt.prompt_tokens)
+    if error.limit and error.actual:
+        room = min(room, prompt.prompt_tokens * error.limit // error.actual)
+    return room * 9 // 10 + prompt.reserve

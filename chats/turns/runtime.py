@@ -1,0 +1,154 @@
+"""One asyncio loop per worker process, on which all its turns run.
+
+A Celery task only hands a turn over and is done, so eight threads serve hundreds of replies. The
+semaphore keeps what a worker cannot hold in the broker, where another may fetch it.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar
+
+import uvloop
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, close_old_connections
+from django.utils import timezone
+from redis.exceptions import RedisError
+
+from chats import live
+from chats.counting import O200kCounter
+from chats.live import Frame
+from chats.providers import registry
+from chats.providers.base import Provider, Timeouts
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns.run import SHUTDOWN, STOP, Run, run
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+DB_THREADS = 4
+# How long a database that went away is waited for, in seconds; the lease outlives it.
+DB_PATIENCE = 20.0
+
+
+class Runtime:
+    """The loop, its helpers and the turns that run on it."""
+
+    def __init__(self) -> None:
+        given = os.environ.get("PALIMPSEST_WORKER")
+        self.name = given or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.counter = O200kCounter()
+        self.clock: Callable[[], datetime] = timezone.now
+        self.slots = threading.BoundedSemaphore(settings.REPLIES_PER_WORKER)
+        self.threads = ThreadPoolExecutor(DB_THREADS, thread_name_prefix="db")
+        self.runs: dict[uuid.UUID, Run] = {}
+        self.closing = False
+        self.loop = uvloop.new_event_loop()
+        self.bus = live.connect(settings.REDIS_URL)
+        self.writer = live.Writer(self.bus, coalesce=settings.COALESCE_SECONDS)
+        self.thread = threading.Thread(target=self.loop.run_forever, name="turns", daemon=True)
+        self.thread.start()
+        self.schedule(self.hear_stops())
+
+    def schedule(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Start a coroutine on the loop from another thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def submit(self, turn_id: uuid.UUID) -> None:
+        """Begin a turn; waits while this worker is full, which keeps the rest in the broker."""
+        self.slots.acquire()
+        if self.closing:
+            self.slots.release()
+            return
+        self.schedule(self.work(turn_id)).add_done_callback(lambda _done: self.slots.release())
+
+    async def work(self, turn_id: uuid.UUID) -> None:
+        """One turn; nothing it raises may end the loop."""
+        try:
+            await run(turn_id=turn_id, worker=self, runs=self.runs)
+        except Exception:
+            logger.exception("turn %s ended without a result; its lease will run out", turn_id)
+
+    async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function in a thread.
+
+        A connection that broke is tried again for a while. That is safe after a commit of unknown
+        fate too: every write is fenced, so its repetition finds no row and raises `LeaseLost`.
+        """
+        give_up = time.monotonic() + DB_PATIENCE
+        pause = 0.1
+        while True:
+            try:
+                return await self.loop.run_in_executor(
+                    self.threads, in_database, function, arguments
+                )
+            except (OperationalError, InterfaceError) as error:
+                if time.monotonic() > give_up:
+                    raise
+                logger.warning("database: %s, trying again", type(error).__name__)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
+        """Say something on the live bus."""
+        self.writer.put(turn_id, frame)
+
+    def provider(self, account: Account) -> Provider:
+        """The adapter for a provider account."""
+        return registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
+
+    async def hear_stops(self) -> None:
+        """Interrupt a turn of ours whose id appears on the stop stream."""
+        # Old stops name turns that are over; reading them again does nothing.
+        last = "0-0"
+        while True:
+            try:
+                answer = await live.read(self.bus, {live.STOPS: last})
+            except (RedisError, OSError):
+                await asyncio.sleep(0.5)
+                continue
+            for entry, fields in answer.get(live.STOPS, []):
+                last = entry
+                current = self.runs.get(uuid.UUID(fields["turn"]))
+                if current:
+                    current.interrupt(STOP)
+
+    def drain(self, seconds: float) -> None:
+        """Begin nothing new; give running turns some time, then hand them back."""
+        self.closing = True
+        give_up = time.monotonic() + seconds
+        while self.runs and time.monotonic() < give_up:
+            time.sleep(0.05)
+        self.loop.call_soon_threadsafe(self.interrupt_all)
+        give_up = time.monotonic() + 10
+        while self.runs and time.monotonic() < give_up:
+            time.sleep(0.05)
+        self.schedule(self.close()).result(timeout=5)
+
+    def interrupt_all(self) -> None:
+        """Tell every running turn that this process ends."""
+        for current in list(self.runs.values()):
+            current.interrupt(SHUTDOWN)
+
+    async def close(self) -> None:
+        """Send the last frames and give connections back."""
+        await self.writer.close()
+        await registry.aclose_all()
+        await self.bus.aclose()
+
+
+def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
+    """Call the function with a usable connection, and give the connection back after it."""
+    close_old_connections()
+    try:
+        return function(**arguments)
+    finally:
+        close_old_connections()

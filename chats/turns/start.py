@@ -1,0 +1,301 @@
+"""Accept a message: one transaction with the message, its turn, the event and the key.
+
+The answer is "accepted", never "done": the reply is a Celery task's work, enqueued after the
+commit. A refusal is raised before anything is written.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats import context, messages, queue
+from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
+from chats.refusals import Refusal
+from contextpolicy import ledger
+
+KEY_LIFETIME = timedelta(hours=24)
+UNFINISHED = [Turn.Status.QUEUED, Turn.Status.RUNNING]
+
+
+class ChatBusy(Refusal):
+    """Too many messages wait in this chat."""
+
+    code = "chat_busy"
+    status = 409
+    sentence = (
+        "{waiting} messages already wait for an answer in this chat."
+        " Send this one when the reply is there."
+    )
+    retry_after = 5
+
+
+class ChatFull(Refusal):
+    """The chat reached its largest size."""
+
+    code = "chat_full"
+    status = 409
+    sentence = "This chat holds {limit:,} messages and takes no more. Continue in a new chat."
+
+
+class TooManyRuns(Refusal):
+    """The person has as many replies running as they may."""
+
+    code = "too_many_runs"
+    status = 429
+    sentence = "{limit} replies of yours are already running in other chats. Wait for one to end."
+    retry_after = 5
+
+
+class TurnNotOver(Refusal):
+    """Only a turn that ended can be tried again or continued."""
+
+    code = "turn_not_over"
+    status = 409
+    sentence = "This reply is still being written."
+
+
+class NothingToContinue(Refusal):
+    """The reply is complete, or there is none."""
+
+    code = "nothing_to_continue"
+    status = 409
+    sentence = "There is no cut reply to continue; try again instead."
+
+
+class NotTheLastTurn(Refusal):
+    """The chat went on after this turn."""
+
+    code = "not_the_last_turn"
+    status = 409
+    sentence = "The chat has gone on since. Send a new message instead."
+
+
+class InvalidIdempotencyKey(Refusal):
+    """The key has no usable form."""
+
+    code = "invalid_idempotency_key"
+    status = 400
+    sentence = "An Idempotency-Key has 1 to 255 printable ASCII characters."
+
+
+class IdempotencyKeyReused(Refusal):
+    """The key belongs to another request."""
+
+    code = "idempotency_key_reused"
+    status = 422
+    sentence = "This Idempotency-Key was used for another request. Use a new key."
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A stored message and the turn that will answer it; `repeated` when the key was known."""
+
+    message: Message
+    turn: Turn
+    repeated: bool
+
+
+def start(
+    *, user: AbstractBaseUser, chat: Chat, text: str, now: datetime, idempotency_key: str = ""
+) -> Accepted:
+    """Accept a user message in a chat of this person's.
+
+    Raises the refusals of `chats.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyRuns`,
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and what resolving the policy raises.
+    """
+    keyed = Keyed(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=text)
+    with transaction.atomic():
+        chat = lock_chat(chat)
+        known = keyed.find(now=now)
+        if known:
+            return recall(known)
+        message, turn = accept_message(user=user, chat=chat, text=text, now=now)
+        keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
+    return Accepted(message=message, turn=turn, repeated=False)
+
+
+def lock_chat(chat: Chat) -> Chat:
+    """The chat's row, locked: acceptance in one chat is one after the other."""
+    rows = Chat.objects.select_for_update(of=("self",)).select_related("active_branch", "model")
+    return rows.get(pk=chat.pk)
+
+
+def accept_message(
+    *, user: AbstractBaseUser, chat: Chat, text: str, now: datetime
+) -> tuple[Message, Turn]:
+    """Check and store a message with its turn; the chat is locked by the caller."""
+    branch = open_branch(chat)
+    choice = context.choose(chat=chat)
+    messages.check_text(text, limit=choice.values.input_length_limit)
+    check_room(user=user, chat=chat)
+    message = messages.accept(chat=chat, branch=branch, text=text, now=now)
+    turn = Turn.objects.create(
+        branch=branch,
+        accepted=messages.next_accepted(chat=chat),
+        trigger=message,
+        model=choice.model,
+        model_name=choice.model.name,
+        queued_at=now,
+    )
+    if not chat.title:
+        chat.title = title_from(text)
+    chat.updated_at = now
+    chat.save(update_fields=["title", "updated_at"])
+    started_event(turn, actor=f"user:{user.pk}", chat=chat, now=now, message=message)
+    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
+    return message, turn
+
+
+def open_branch(chat: Chat) -> Branch:
+    """The branch that new messages go to; every chat has one from its creation on."""
+    if chat.active_branch is None:
+        raise ValueError(f"chat {chat.pk} has no branch")
+    return chat.active_branch
+
+
+def started_event(
+    turn: Turn, *, actor: str, chat: Chat, now: datetime, message: Message | None
+) -> None:
+    """The ledger's row about an accepted turn: ids and sizes, never the text."""
+    data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name}
+    if message is not None:
+        data |= {"message": str(message.pk), "characters": len(message.text)}
+    ledger.record("turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
+
+
+def check_room(*, user: AbstractBaseUser, chat: Chat) -> None:
+    """Raise `ChatFull`, `ChatBusy` or `TooManyRuns`; the chat is locked by the caller."""
+    branch = open_branch(chat)
+    if branch.last_seq >= settings.MESSAGES_PER_CHAT:
+        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
+    waiting = Message.objects.filter(branch=branch, seq=None).count()
+    if waiting >= settings.WAITING_PER_CHAT:
+        raise ChatBusy(waiting=waiting)
+    others = Turn.objects.filter(branch__chat__owner=user.pk, status__in=UNFINISHED)
+    if others.exclude(branch=branch).values("branch").distinct().count() >= (
+        settings.RUNS_PER_USER
+    ):
+        raise TooManyRuns(limit=settings.RUNS_PER_USER)
+
+
+def title_from(text: str) -> str:
+    """The first line of the first message, at a word's end, as the chat's title."""
+    line = next(line.strip() for line in text.splitlines() if line.strip())
+    if len(line) <= 80:
+        return line
+    head = line[:80]
+    return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
+
+
+def retry(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
+    """Answer the same message again after a failure or a stop, as a new turn.
+
+    Raises `TurnNotOver` and `NotTheLastTurn`.
+    """
+    return follow_up(user=user, turn=turn, now=now, make=again)
+
+
+def continue_reply(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
+    """Let the model go on with a reply that was cut, as a new turn without a message.
+
+    Raises `TurnNotOver`, `NotTheLastTurn` and `NothingToContinue`.
+    """
+    return follow_up(user=user, turn=turn, now=now, make=onward)
+
+
+def again(turn: Turn) -> dict[str, Any]:
+    """What a retry is caused by: the same message, or the same cut reply."""
+    return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
+
+
+def onward(turn: Turn) -> dict[str, Any]:
+    """What a continuation is caused by: the turn whose reply was cut."""
+    if turn.reply is None or turn.reply.finish == Message.Finish.STOP:
+        raise NothingToContinue
+    return {"trigger_id": None, "continues_id": turn.pk}
+
+
+def follow_up(
+    *,
+    user: AbstractBaseUser,
+    turn: Turn,
+    now: datetime,
+    make: Callable[[Turn], dict[str, Any]],
+) -> Turn:
+    """A new turn in the same branch, caused by an earlier one."""
+    with transaction.atomic():
+        chat = lock_chat(turn.branch.chat)
+        turn = Turn.objects.select_related("reply").get(pk=turn.pk)
+        if not turn.is_over:
+            raise TurnNotOver
+        if Turn.objects.filter(branch=turn.branch_id, accepted__gt=turn.accepted).exclude(
+            status=Turn.Status.ABSORBED
+        ):
+            raise NotTheLastTurn
+        cause = make(turn)
+        choice = context.choose(chat=chat)
+        check_room(user=user, chat=chat)
+        new = Turn.objects.create(
+            branch_id=turn.branch_id,
+            accepted=messages.next_accepted(chat=chat),
+            model=choice.model,
+            model_name=choice.model.name,
+            queued_at=now,
+            **cause,
+        )
+        started_event(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
+        queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
+    return new
+
+
+def recall(known: dict[str, str]) -> Accepted:
+    """What the first request with the same key led to."""
+    message = Message.objects.get(pk=uuid.UUID(known["message"]))
+    turn = Turn.objects.select_related("branch__chat").get(pk=uuid.UUID(known["turn"]))
+    return Accepted(message=message, turn=turn, repeated=True)
+
+
+class Keyed:
+    """One request with an idempotency key; without a key every request is new."""
+
+    def __init__(self, *, user: AbstractBaseUser, route: str, key: str, body: str) -> None:
+        if key and not (len(key) <= 255 and key.isascii() and key.isprintable()):
+            raise InvalidIdempotencyKey
+        self.owner_id = user.pk
+        self.route = route
+        self.key = key
+        self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def find(self, *, now: datetime) -> dict[str, str] | None:
+        """The stored result, or None. Raises `IdempotencyKeyReused` for another body."""
+        if not self.key:
+            return None
+        rows = IdempotencyRecord.objects.filter(
+            owner_id=self.owner_id, route=self.route, key=self.key
+        )
+        rows.filter(created_at__lt=now - KEY_LIFETIME).delete()
+        row = rows.first()
+        if row is None:
+            return None
+        if row.body_sha256 != self.digest:
+            raise IdempotencyKeyReused
+        return dict(row.result)
+
+    def remember(self, *, result: dict[str, str], now: datetime) -> None:
+        """Store the result, in the transaction that made it true."""
+        if self.key:
+            IdempotencyRecord.objects.create(
+                owner_id=self.owner_id,
+                route=self.route,
+                key=self.key,
+                body_sha256=self.digest,
+                result=result,
+                created_at=now,
+            )

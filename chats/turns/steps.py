@@ -1,0 +1,221 @@
+"""The writes of a running turn, each one transaction, each fenced by the lease.
+
+Open a step (take up what waits), book the call before it is made, close the step or the turn.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from chats import messages, queue
+from chats.context import Prompt
+from chats.failpoints import hit
+from chats.models import Chat, Message, PromptText, Receipt, Turn
+from chats.turns.lease import RELEASED, Lease, locked_turn, write
+from contextpolicy import ledger
+from contextpolicy.engine.tokens import TokenCounter
+
+WORKER = "worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a step or a turn ended: its parts, why the text stopped, and the failure if any."""
+
+    parts: Sequence[Mapping[str, Any]] = ()
+    finish: str = Message.Finish.STOP
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    receipt_id: uuid.UUID | None = None
+    first_token_at: datetime | None = None
+    error_code: str = ""
+    error_sentence: str = ""
+    error_details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """What the receipt of the call says."""
+        if self.error_code:
+            return Receipt.Outcome.FAILED
+        stopped = self.finish == Message.Finish.STOPPED
+        return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
+
+
+@transaction.atomic
+def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
+    """Take up every waiting message and begin the next step. Raises `LeaseLost`."""
+    turn = locked_turn(lease)
+    messages.take_up(turn=turn, counter=counter, now=now)
+    own = Message.objects.filter(turn=turn, role=Message.Role.ASSISTANT).count()
+    if turn.attempt > 1 and turn.step == own + 1:
+        Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
+            attempt=turn.attempt
+        ).update(outcome=Receipt.Outcome.LOST, finished_at=now)
+    write(lease, step=own + 1, partial_text="", partial_reasoning="", waiting_until=None)
+    turn.step = own + 1
+    return turn
+
+
+@transaction.atomic
+def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datetime) -> uuid.UUID:
+    """Write the receipt of a call before it is made, and the event of a compressed context."""
+    write(lease, effective_policy=prompt.effective)
+    digests = [
+        PromptText(digest=key, origin=origin, text=text) for key, origin, text in prompt.texts
+    ]
+    PromptText.objects.bulk_create(digests, ignore_conflicts=True)
+    receipt = Receipt.objects.create(
+        turn=turn,
+        attempt=lease.attempt,
+        step=turn.step,
+        call=call,
+        effective_policy=prompt.effective,
+        compaction=prompt.compaction,
+        model_name=turn.model_name,
+        created_at=now,
+        **prompt.receipt_fields,
+    )
+    if prompt.compressed and turn.step == 1 and call == 1:
+        ledger.record(
+            "context.compressed",
+            actor=WORKER,
+            now=now,
+            chat_id=turn.branch.chat_id,
+            turn_id=turn.pk,
+            data={**prompt.compressed, "receipt": str(receipt.pk)},
+        )
+    return receipt.pk
+
+
+@transaction.atomic
+def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
+    """Complete a receipt once: what became of the call. Later writes change nothing."""
+    Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
+        outcome=ending.outcome,
+        usage=dict(ending.usage),
+        error_code=ending.error_code,
+        finished_at=now,
+    )
+
+
+def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
+    """Store a finished step. True when the turn goes on: tools ran, or a message arrived.
+
+    Otherwise the same transaction ends the turn, so that no message can slip in between.
+    """
+    with transaction.atomic():
+        turn = locked_turn(lease)
+        Chat.objects.select_for_update().get(pk=turn.branch.chat_id)
+        goes_on = ending.finish == Message.Finish.TOOL_CALLS or bool(
+            messages.waiting(branch_id=turn.branch_id)
+        )
+        step = store_step(turn=turn, ending=ending, counter=counter, now=now)
+        if not goes_on:
+            end(
+                lease=lease,
+                turn=turn,
+                status=Turn.Status.COMPLETED,
+                reply=step,
+                ending=ending,
+                now=now,
+            )
+        hit("before_commit_reply")
+    hit("after_commit_reply")
+    return goes_on
+
+
+def store_step(*, turn: Turn, ending: Ending, counter: TokenCounter, now: datetime) -> Message:
+    """The step's assistant message and its completed receipt."""
+    if ending.receipt_id:
+        close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
+    return messages.append_step(
+        turn=turn, parts=ending.parts, finish=ending.finish, counter=counter, now=now
+    )
+
+
+@transaction.atomic
+def end_early(
+    *, lease: Lease, status: str, ending: Ending, counter: TokenCounter, now: datetime
+) -> None:
+    """End a turn that failed or was stopped; the text so far is kept as its reply."""
+    turn = locked_turn(lease)
+    reply = None
+    if ending.parts:
+        reply = store_step(turn=turn, ending=ending, counter=counter, now=now)
+    elif ending.receipt_id:
+        close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
+    end(lease=lease, turn=turn, status=status, reply=reply, ending=ending, now=now)
+
+
+def end(
+    *,
+    lease: Lease,
+    turn: Turn,
+    status: str,
+    reply: Message | None,
+    ending: Ending,
+    now: datetime,
+) -> None:
+    """Bring the turn to its end state, tell the ledger, and enqueue what follows."""
+    write(
+        lease,
+        status=status,
+        reply=reply,
+        usage=dict(ending.usage),
+        finished_at=now,
+        waiting_until=None,
+        partial_text="",
+        partial_reasoning="",
+        error_code=ending.error_code,
+        error_sentence=ending.error_sentence,
+        error_details=dict(ending.error_details),
+        **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
+        **RELEASED,
+    )
+    chat_id = turn.branch.chat_id
+    Chat.objects.filter(pk=chat_id).update(updated_at=now, unread=True)
+    ledger.record(
+        f"turn.{status}",
+        actor=WORKER,
+        now=now,
+        chat_id=chat_id,
+        turn_id=turn.pk,
+        data=ending_data(turn=turn, reply=reply, ending=ending),
+    )
+    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
+    enqueue_next(branch_id=turn.branch_id)
+
+
+def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
+    """The ledger's words about an ended turn: ids and numbers."""
+    data: dict[str, Any] = {"attempt": turn.attempt, "finish": ending.finish if reply else ""}
+    if reply is not None:
+        data |= {"reply": str(reply.pk), "seq": reply.seq}
+    if ending.usage:
+        data["usage"] = dict(ending.usage)
+    if ending.error_code:
+        data["code"] = ending.error_code
+    return data
+
+
+def enqueue_next(*, branch_id: uuid.UUID) -> None:
+    """Hand the branch's oldest queued turn to a worker."""
+    following = Turn.objects.filter(Q(branch_id=branch_id), status=Turn.Status.QUEUED)
+    turn_id = following.order_by("accepted").values_list("pk", flat=True).first()
+    if turn_id:
+        queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
+
+
+@transaction.atomic
+def hand_back(*, lease: Lease, now: datetime) -> None:
+    """Put the turn back in the queue because this worker ends; it does not count as a loss."""
+    turn = locked_turn(lease)
+    write(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
+    ledger.record(
+        "turn.handed_back", actor=WORKER, now=now, chat_id=turn.branch.chat_id, turn_id=turn.pk
+    )
+    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)

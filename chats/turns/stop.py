@@ -1,0 +1,68 @@
+"""Stop a turn: at once when it only waits, else by telling its worker."""
+
+import logging
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chats.live import STOPS
+from chats.models import Turn
+from chats.refusals import Refusal
+from chats.turns.lease import RELEASED
+from contextpolicy import ledger
+
+logger = logging.getLogger(__name__)
+
+
+class TurnIsOver(Refusal):
+    """Nothing is left to stop."""
+
+    code = "turn_is_over"
+    status = 409
+    sentence = "This reply is already over."
+
+
+def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
+    """Ask the turn to stop. A queued one ends here, a running one at its next token.
+
+    The request stands in the row, which the worker reads at each heartbeat; the bus only makes
+    it quicker. Raises `TurnIsOver`; asking twice is asking once.
+    """
+    with transaction.atomic():
+        turn = Turn.objects.select_for_update(of=("self",)).get(pk=turn.pk)
+        if turn.is_over:
+            raise TurnIsOver
+        if turn.stop_requested_at is None:
+            request_stop(turn, actor=f"user:{user.pk}", now=now)
+    if turn.status == Turn.Status.RUNNING:
+        tell_workers(turn)
+    return turn
+
+
+def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
+    """Write the request, and the end of a turn that no worker has begun."""
+    chat_id = turn.branch.chat_id
+    turn.stop_requested_at = now
+    fields = ["stop_requested_at"]
+    ledger.record("turn.stop_requested", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
+    if turn.status == Turn.Status.QUEUED:
+        turn.status = Turn.Status.STOPPED
+        turn.finished_at = now
+        fields += ["status", "finished_at", *RELEASED]
+        ledger.record("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
+    turn.save(update_fields=fields)
+
+
+def tell_workers(turn: Turn) -> None:
+    """Put the turn's id on the stop stream; the row holds when the bus is down."""
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
+        ) as client:
+            client.xadd(STOPS, {"turn": str(turn.pk)}, maxlen=1000, approximate=True)
+    except (RedisError, OSError) as error:
+        logger.warning("stop of %s left to the heartbeat: %s", turn.pk, type(error).__name__)

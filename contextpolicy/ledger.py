@@ -1,0 +1,234 @@
+"""The audit ledger: the one writer of audit events, and their verification.
+
+One hash chain per scope (a chat, or `instance`), so that two chats never wait for each other:
+h_n = SHA-256(h_{n-1} ‖ canonical JSON of row n). The head row is locked and moved in the same
+transaction, which makes seqs gap-free and shows a cut tail. Rows carry ids, numbers, names of
+fields and reasons; never the text of a message, a prompt or a summary.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+
+from contextpolicy.models import AuditEvent, LedgerHead
+
+INSTANCE = "instance"
+GENESIS = "0" * 64
+
+# The closed vocabulary: dotted, past tense. A new kind of event begins here.
+EVENT_TYPES = frozenset(
+    {
+        "api_key.created",
+        "api_key.revoked",
+        "branch.created",
+        "chat.created",
+        "chat.deleted",
+        "chat.model_changed",
+        "compaction.failed",
+        "compaction.overtaken",
+        "compaction.prepared",
+        "compaction.published",
+        "compaction.rejected",
+        "compaction.started",
+        "compaction.undone",
+        "compaction.redone",
+        "context.compressed",
+        "login.failed",
+        "login.link_created",
+        "login.succeeded",
+        "login.throttled",
+        "logout.succeeded",
+        "message.kept",
+        "message.pinned",
+        "message.unpinned",
+        "model.changed",
+        "password.changed",
+        "policy.assigned",
+        "policy.changed",
+        "policy.created",
+        "policy.unassigned",
+        "policy.version_created",
+        "provider.breaker_opened",
+        "provider.changed",
+        "provider.created",
+        "provider.deleted",
+        "role.changed",
+        "turn.absorbed",
+        "turn.completed",
+        "turn.failed",
+        "turn.handed_back",
+        "turn.requeued",
+        "turn.restarted",
+        "turn.started",
+        "turn.stop_requested",
+        "turn.stopped",
+        "user.changed",
+        "window.moved",
+    }
+)
+
+
+class UnknownEventType(Exception):
+    """The type is not in the closed vocabulary."""
+
+
+def record(
+    event_type: str,
+    *,
+    actor: str,
+    now: datetime,
+    chat_id: uuid.UUID | None = None,
+    turn_id: uuid.UUID | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> AuditEvent:
+    """Append one event to its scope's chain, in the caller's transaction.
+
+    `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. Raises
+    `UnknownEventType`, and Django's TransactionManagementError when no transaction is open: an
+    event stands or falls with the change it reports.
+    """
+    if event_type not in EVENT_TYPES:
+        raise UnknownEventType(event_type)
+    scope = f"chat:{chat_id}" if chat_id else INSTANCE
+    head = locked_head(scope)
+    event = AuditEvent(
+        scope=scope,
+        seq=head.count + 1,
+        type=event_type,
+        at=now.astimezone(UTC),
+        actor=actor,
+        chat_id=chat_id,
+        turn_id=turn_id,
+        data=as_stored(data or {}),
+        previous_hash=head.last_hash,
+    )
+    event.hash = event_hash(event)
+    event.save(force_insert=True)
+    LedgerHead.objects.filter(pk=scope).update(count=event.seq, last_hash=event.hash)
+    return event
+
+
+def locked_head(scope: str) -> LedgerHead:
+    """The head of a chain, locked until the transaction ends; made at the first event.
+
+    Where the database has no row locks (SQLite), its IMMEDIATE transaction is the lock.
+    """
+    if not transaction.get_connection().in_atomic_block:
+        raise transaction.TransactionManagementError("An audit event needs an open transaction.")
+    heads = LedgerHead.objects.select_for_update().filter(pk=scope)
+    head = heads.first()
+    if head is None:
+        # Of two transactions that start a chain at once, the second waits here for the first.
+        new = LedgerHead(scope=scope, count=0, last_hash=GENESIS)
+        LedgerHead.objects.bulk_create([new], ignore_conflicts=True)
+        head = heads.get()
+    return head
+
+
+def as_stored(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The data as every database gives it back, so that the hash can be computed again.
+
+    PostgreSQL keeps JSON numbers by value: 1e+22 returns as a whole number. Whole floats are
+    therefore stored as integers. Raises ValueError for NaN and infinity, which are no JSON.
+    """
+    text = json.dumps(dict(data), allow_nan=False)
+    stored: dict[str, Any] = json.loads(text, parse_float=_whole_if_it_is)
+    return stored
+
+
+def _whole_if_it_is(text: str) -> float | int:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+def event_hash(event: AuditEvent) -> str:
+    """SHA-256 over the previous hash and the row's canonical JSON (sorted keys, no spaces)."""
+    content = {
+        "scope": event.scope,
+        "seq": event.seq,
+        "type": event.type,
+        "at": event.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        "actor": event.actor,
+        "chat_id": str(event.chat_id) if event.chat_id else None,
+        "turn_id": str(event.turn_id) if event.turn_id else None,
+        "data": event.data,
+    }
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256((event.previous_hash + canonical).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """The first place where a chain does not hold."""
+
+    scope: str
+    seq: int
+    reason: str
+
+
+def verify(*, scope: str | None = None) -> Iterator[Break]:
+    """Every chain's first break; nothing when all chains hold. Reads, never writes."""
+    heads = LedgerHead.objects.order_by("scope")
+    events = AuditEvent.objects.order_by("scope", "seq")
+    if scope is not None:
+        heads, events = heads.filter(scope=scope), events.filter(scope=scope)
+    expected = {head.scope: head for head in heads}
+    chain = Chain()
+    for event in events.iterator(chunk_size=2000):
+        if event.scope != chain.scope:
+            yield from chain.end(expected.pop(chain.scope, None))
+            chain = Chain(event.scope)
+        chain.follow(event)
+    yield from chain.end(expected.pop(chain.scope, None))
+    for head in expected.values():
+        yield from Chain(head.scope).end(head)
+
+
+class Chain:
+    """One chain while it is being read in order."""
+
+    def __init__(self, scope: str = "") -> None:
+        self.scope = scope
+        self.seq = 0
+        self.last_hash = GENESIS
+        self.broken: Break | None = None
+
+    def follow(self, event: AuditEvent) -> None:
+        """Check one row against the row before it; only the first break counts."""
+        self.seq += 1
+        if self.broken is None:
+            reason = self.fault(event)
+            if reason:
+                self.broken = Break(self.scope, self.seq, reason)
+        self.last_hash = event.hash
+
+    def fault(self, event: AuditEvent) -> str:
+        """Why the row does not continue the chain; empty when it does."""
+        if event.seq != self.seq:
+            return f"row {self.seq} is missing"
+        if event.previous_hash != self.last_hash:
+            return "it does not continue the row before it"
+        if event.hash != event_hash(event):
+            return "its content was changed"
+        return ""
+
+    def end(self, head: LedgerHead | None) -> Iterator[Break]:
+        """The chain's first break, or what its head row says about a cut tail."""
+        if not self.scope:
+            return
+        if self.broken:
+            yield self.broken
+        elif head is None:
+            yield Break(self.scope, self.seq, "its head row is missing")
+        elif head.count > self.seq:
+            yield Break(self.scope, self.seq + 1, f"{head.count} rows were written")
+        elif head.count < self.seq:
+            yield Break(self.scope, head.count + 1, "the head row does not count it")
+        elif head.last_hash != self.last_hash:
+            yield Break(self.scope, self.seq, "the head row names another last row")

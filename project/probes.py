@@ -1,0 +1,54 @@
+"""`/healthz`: this process answers. `/readyz`: everything a message needs is there."""
+
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.utils import Error as DatabaseError
+from django.http import HttpRequest, JsonResponse
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chats.streams.connection import STREAMS
+
+
+def healthz(_request: HttpRequest) -> JsonResponse:
+    """Alive."""
+    return JsonResponse({"status": "ok"})
+
+
+def readyz(_request: HttpRequest) -> JsonResponse:
+    """200 when the database is migrated and the broker answers, else 503 and what is missing."""
+    faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
+    status = {"status": "unavailable" if faults else "ok", "faults": faults}
+    return JsonResponse(status, status=503 if faults else 200)
+
+
+def database_fault() -> str:
+    """Why the database cannot be used; empty when it can."""
+    try:
+        executor = MigrationExecutor(connection)
+        plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError:
+        return "no connection"
+    return "migrations are missing" if plan else ""
+
+
+def broker_fault() -> str:
+    """Why the broker cannot be used. Messages are accepted all the same, replies wait."""
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
+        ) as client:
+            client.ping()
+            policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
+    except (RedisError, OSError):
+        return "no connection"
+    return "" if policy == "noeviction" else f"it may evict tasks ({policy})"
+
+
+def shutdown_fault() -> str:
+    """This process is ending."""
+    return "shutting down" if STREAMS.closing.is_set() else ""
+
+
+CHECKS = {"database": database_fault, "broker": broker_fault, "process": shutdown_fault}

@@ -1,0 +1,53 @@
+"""What a new instance begins with: roles, policies, the demo model, an administrator.
+
+Idempotent: a second start adds nothing and changes nothing that a person changed.
+"""
+
+from datetime import datetime
+
+from contextpolicy.presets import seed_policies
+from django.conf import settings
+from django.db import transaction
+
+from chats import signin
+from chats.models import ProviderAccount
+from contextpolicy.models import ModelSpec
+from contextpolicy.roles import seed_roles
+
+ADMIN = "admin"
+
+
+def seed(*, now: datetime, base_url: str) -> str:
+    """Make what is missing; the text that the launcher prints, with a one-time login link."""
+    with transaction.atomic():
+        seed_roles()
+        seed_policies(now=now)
+        seed_demo_model()
+        admin, _ = signin.ensure_admin(username=ADMIN, now=now)
+        token = signin.create_link(user=admin, now=now)
+    address = settings.PUBLIC_URL or base_url
+    return (
+        f"\nPalimpsest runs at {address}\n"
+        f"Sign in as {ADMIN} (valid 1 hour, once): {address}/login/link/{token}/\n"
+        "Another link: python manage.py login_link\n"
+        "Stop with Ctrl-C.\n"
+    )
+
+
+def seed_demo_model() -> None:
+    """The model that needs nothing and says what context it was given."""
+    ProviderAccount.objects.get_or_create(
+        slug="demo", defaults={"name": "Demo", "kind": ProviderAccount.Kind.DEMO}
+    )
+    ModelSpec.objects.get_or_create(
+        slug="demo",
+        defaults={
+            "provider": "demo",
+            "name": "demo",
+            "label": "Demo model",
+            "context_window": 128_000,
+            "max_output": 4_000,
+            "supports_tools": False,
+            "is_default": not ModelSpec.objects.filter(is_default=True).exists(),
+        },
+    )

@@ -1,0 +1,116 @@
+"""A small supervisor: named child processes, restarted when they end, stopped in order.
+
+Children get their own session, so that Ctrl-C reaches only the parent, and die with it: on Linux
+the kernel kills them (PDEATHSIG), because a worker whose broker died with the parent would never
+finish a warm shutdown.
+"""
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 10.0
+# After so many seconds of life a restart counts as the first again.
+STEADY = 30.0
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def bind_to_parent() -> None:
+    """In the child: a session of its own, and death with the parent where the kernel offers it."""
+    os.setsid()
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+@dataclass
+class Child:
+    """One supervised program."""
+
+    name: str
+    command: Sequence[str]
+    env: Callable[[], Mapping[str, str]] = dict
+    # Called with the environment of the process that ended, before a new one starts.
+    after_death: Callable[[Mapping[str, str]], None] | None = None
+    grace: float = 10.0
+    process: subprocess.Popen[bytes] | None = None
+    last_env: dict[str, str] = field(default_factory=dict)
+    started_at: float = 0.0
+    pause: float = FIRST_PAUSE
+    start_at: float = 0.0
+
+    def start(self) -> None:
+        """Start a new process."""
+        self.last_env = dict(self.env())
+        self.started_at = time.monotonic()
+        self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
+            self.command,
+            env={**os.environ, **self.last_env},
+            stdin=subprocess.DEVNULL,
+            preexec_fn=bind_to_parent,  # runs two system calls only
+        )
+
+    def tend(self) -> None:
+        """Restart the process if it ended, with growing pauses while it keeps ending."""
+        now = time.monotonic()
+        if self.process is not None:
+            if self.process.poll() is None:
+                return
+            logger.warning("%s ended (%s), restarting", self.name, self.process.returncode)
+            self.process = None
+            self.pause = FIRST_PAUSE if now - self.started_at > STEADY else self.pause
+            self.start_at = now + self.pause
+            self.pause = min(self.pause * 2, LONGEST_PAUSE)
+            if self.after_death:
+                self.after_death(self.last_env)
+        if now >= self.start_at:
+            self.start()
+
+    def stop(self) -> None:
+        """Ask the process to end, and end it when it does not."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(self.grace)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Supervisor:
+    """The children of one launcher, in starting order."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+        self.stopping = False
+
+    def add(self, child: Child) -> None:
+        """Start a child and look after it from now on."""
+        child.start()
+        self.children.append(child)
+
+    def request_stop(self, *_signal: object) -> None:
+        """End the watch at the next look."""
+        self.stopping = True
+
+    def watch(self) -> None:
+        """Restart what ends, until a stop is requested."""
+        while not self.stopping:
+            for child in self.children:
+                child.tend()
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop the children, the last started first."""
+        for child in reversed(self.children):
+            child.stop()

@@ -1,0 +1,91 @@
+"""Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
+
+import importlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+
+from chats import library, queue
+from chats.models import Chat, ProviderAccount
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def now() -> datetime:
+    """A fixed time for everything that takes the clock as an argument."""
+    return NOON
+
+
+@pytest.fixture(autouse=True)
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
+    """The tasks that would have gone to the broker; tests that want a real one start it."""
+    tasks: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(queue, "publish", lambda task, arguments: tasks.append((task, arguments)))
+    return tasks
+
+
+@pytest.fixture
+def counter() -> ApproximateCounter:
+    """Counts without the vocabulary, which takes a second to load."""
+    return ApproximateCounter()
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    """Owns what the test is about."""
+    return User.objects.create_user("alice")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    """May see what is shared with him."""
+    return User.objects.create_user("bob")
+
+
+@pytest.fixture
+def charlie(db: None) -> User:
+    """May not see anything of Alice's."""
+    return User.objects.create_user("charlie")
+
+
+@pytest.fixture
+def demo_model(db: None) -> ModelSpec:
+    """The model that needs nothing, as the default."""
+    ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
+    model, _ = ModelSpec.objects.get_or_create(
+        slug="demo",
+        defaults={
+            "provider": "demo",
+            "name": "demo",
+            "context_window": 128_000,
+            "is_default": True,
+        },
+    )
+    return model
+
+
+@pytest.fixture
+def chat(alice: User, demo_model: ModelSpec, now: datetime) -> Chat:
+    """Alice's empty chat."""
+    return library.create_chat(owner=alice, now=now)
+
+
+@pytest.fixture
+def transactional_ledger(transactional_db: None) -> Iterator[None]:
+    """A database that other threads and processes see; the flush after it may empty the ledger."""
+    yield
+    triggers: Any = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
+    with connection.cursor() as cursor:
+        for statement in triggers.DROP[connection.vendor]:
+            cursor.execute(statement)
+        for table in ("contextpolicy_auditevent", "contextpolicy_ledgerhead"):
+            cursor.execute(f"DELETE FROM {table}")  # noqa: S608  # fixed names
+        for statement in triggers.CREATE[connection.vendor]:
+            cursor.execute(statement)
