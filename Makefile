@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTERS := auto
 
-.PHONY: run test test-all check format requirements clean
+.PHONY: run test test-all check format requirements replay-all clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -36,6 +36,13 @@ format: $(VENV)/.for-testing
 
 requirements: $(VENV)/.for-testing
 	@$(BIN)/python -m pytest --requirements -q
+
+# Recorded conversations through the real pipeline: make replay-all DATA=folder/of/jsonl
+replay-all: $(VENV)/.for-testing
+	@test -n "$(DATA)" || { echo "Say where the recordings are: make replay-all DATA=DIR"; exit 1; }
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && PALIMPSEST_DATA=$$folder \
+		$(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) \
+		$$(ls $(DATA)/*.jsonl | grep -v '\.qa\.jsonl$$')
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

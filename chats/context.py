@@ -326,7 +326,7 @@ def prompt_of(
         texts=[(key, origins[key], text) for key, text in assembled.texts.items()],
         receipt_fields={
             "segments": [
-                [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref]
+                [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref, s.result_limit]
                 for s in assembled.segments
             ],
             "left_out": [[out.from_seq, out.to_seq, out.reason] for out in assembled.left_out],

@@ -105,6 +105,7 @@ class Writer:
         self.coalesce = coalesce
         self.pending: dict[uuid.UUID, list[Frame]] = {}
         self.wake = asyncio.Event()
+        self.is_down = False
         self.task: asyncio.Task[None] | None = None
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
@@ -138,7 +139,11 @@ class Writer:
         try:
             await pipeline.execute()
         except (RedisError, OSError) as error:
-            logger.warning("live bus: %d turns not sent: %s", len(pending), type(error).__name__)
+            if not self.is_down:
+                logger.warning("live bus unreachable, rows carry on: %s", type(error).__name__)
+            self.is_down = True
+        else:
+            self.is_down = False
 
     async def close(self) -> None:
         """Send what is left and stop."""

@@ -27,6 +27,11 @@ def enqueue(task: str, **ids: uuid.UUID) -> None:
     transaction.on_commit(partial(publish, task, {name: str(value) for name, value in ids.items()}))
 
 
+def keep_here(task: str, arguments: dict[str, str]) -> None:
+    """In place of `publish` in a command that runs turns in its own process: nothing is sent."""
+    logger.debug("%s stays in this process: %s", task, arguments)
+
+
 def publish(task: str, arguments: dict[str, str]) -> None:
     """One attempt to hand the task to the broker; a failure is logged and left to the sweep."""
     try:

@@ -139,7 +139,7 @@ class Receipt(models.Model):
     effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
     compaction = models.ForeignKey("Compaction", null=True, blank=True, on_delete=models.SET_NULL)
     model_name = models.CharField(max_length=200)
-    # [[origin, message id, seq, tokens, cut to, digest], …] in the order of the prompt.
+    # [[origin, message id, seq, tokens, cut to, digest, results cut to], …], in prompt order.
     segments = models.JSONField()
     # [[from seq, to seq, reason], …]
     left_out = models.JSONField()

@@ -62,7 +62,7 @@ class Call:
         self.text = Growing()
         self.reasoning = Growing()
         self.requests: dict[int, ToolCallPart] = {}
-        self.results: list[str] = []
+        self.results: dict[int, str] = {}
         self.length = 0
         self.finish: str = Message.Finish.INCOMPLETE
         self.usage: dict[str, int] = {}
@@ -159,7 +159,8 @@ class Call:
                     "arguments": call.arguments,
                 }
             )
-        for call, content in zip(calls, self.results, strict=False):
+        for index, content in self.results.items():
+            call = self.requests[index]
             found.append(
                 {
                     "type": "tool_result",

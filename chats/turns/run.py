@@ -301,7 +301,10 @@ class Run:
         call.finish = Message.Finish.TOOL_CALLS if call.requests else Message.Finish.STOP
         if not call.requests:
             return
-        call.results = [await tools.answer(request) for request in call.requests.values()]
+        for index, request in call.requests.items():
+            result = await tools.answer(request)
+            if result is not None:
+                call.results[index] = result
         if self.running().step >= settings.MAX_STEPS:
             call.finish = Message.Finish.LIMIT
 

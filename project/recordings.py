@@ -1,0 +1,88 @@
+"""Recorded conversations: one message a line, as the turns they were.
+
+A line is `{"id", "role", "name", "content", "created_at", "tool_calls"?, "tool_call_id"?}` with the
+roles and tool calls of the OpenAI chat format. A call id is unique only until it is answered.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NO_REPLY = "(No reply was recorded.)"
+
+
+@dataclass(slots=True)
+class RecordedCall:
+    """One tool call and, if there was one, its result."""
+
+    call_id: str
+    name: str
+    arguments: str
+    result: str | None = None
+
+
+@dataclass(slots=True)
+class RecordedStep:
+    """One answer of the model."""
+
+    text: str
+    calls: list[RecordedCall] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RecordedTurn:
+    """One user message and the answers it led to; the last of them has no tool calls."""
+
+    text: str
+    steps: list[RecordedStep] = field(default_factory=list)
+
+    def ended(self) -> "RecordedTurn":
+        """The turn with an ending, where the recording broke off."""
+        if not self.steps or self.steps[-1].calls:
+            self.steps.append(RecordedStep(text=NO_REPLY))
+        return self
+
+
+def read(path: Path) -> list[RecordedTurn]:
+    """The turns of a recording, each with at least one step."""
+    with path.open(encoding="utf-8") as file:
+        return turns_of(json.loads(line) for line in file if line.strip())
+
+
+def turns_of(messages: Iterable[dict[str, Any]]) -> list[RecordedTurn]:
+    """Turns from messages in their order; what stands before the first user message is left."""
+    turns: list[RecordedTurn] = []
+    for message in messages:
+        role, content = message["role"], message.get("content") or ""
+        if role == "user" and content.strip():
+            turns.append(RecordedTurn(text=content.replace("\x00", "")))
+        elif role == "assistant" and turns:
+            step = RecordedStep(text=content, calls=calls_of(message))
+            if content.strip() or step.calls:
+                turns[-1].steps.append(step)
+        elif role == "tool" and turns:
+            answer(turns[-1], call_id=message.get("tool_call_id", ""), result=content)
+    return [turn.ended() for turn in turns]
+
+
+def calls_of(message: dict[str, Any]) -> list[RecordedCall]:
+    """The tool calls of an assistant message."""
+    return [
+        RecordedCall(
+            call_id=call["id"],
+            name=call["function"]["name"],
+            arguments=call["function"]["arguments"],
+        )
+        for call in message.get("tool_calls") or []
+    ]
+
+
+def answer(turn: RecordedTurn, *, call_id: str, result: str) -> None:
+    """Give a result to the newest unanswered call of its id; a second result is dropped."""
+    for step in reversed(turn.steps):
+        for call in step.calls:
+            if call.call_id == call_id and call.result is None:
+                call.result = result
+                return

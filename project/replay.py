@@ -1,0 +1,198 @@
+"""Play a recorded conversation through the real pipeline, against the project's fake server.
+
+Every recorded user message becomes a turn, claimed and worked on as a worker does; the fake server
+answers with the recorded steps and refuses prompts over its limit; summaries are prepared after
+each turn. What came out is counted and every receipt is checked message by message.
+"""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import httpx2
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats import library, queue
+from chats.compaction.maintain import maintain
+from chats.models import Chat, Compaction, Message, ProviderAccount, Receipt, Turn
+from chats.tools import registry
+from chats.turns.runtime import Runtime
+from chats.turns.start import start
+from contextpolicy.engine.messages import ToolCallPart, ToolSpec
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
+from project.recordings import RecordedTurn
+
+MODEL = "replay"
+TURN_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What a replay came to."""
+
+    turns: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    largest_prompt: int = 0
+    summaries: int = 0
+    windows: int = 0
+    cut: int = 0
+    left_out: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    unaccounted: int = 0
+    over_limit: int = 0
+    seconds: float = 0.0
+
+
+class RecordedTools:
+    """Answers each call with its recorded result, in the order of the recording."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, list[str | None]] = {}
+
+    def prepare(self, turn: RecordedTurn) -> None:
+        """Take the results of the next turn."""
+        self.results = {}
+        for step in turn.steps:
+            for call in step.calls:
+                self.results.setdefault(call.call_id, []).append(call.result)
+
+    def offered(self) -> tuple[ToolSpec, ...]:
+        """The recording does not say which tools were offered."""
+        return ()
+
+    async def answer(self, call: ToolCallPart) -> str | None:
+        """The recorded result; None where none was recorded."""
+        waiting = self.results.get(call.call_id)
+        return waiting.pop(0) if waiting else None
+
+
+@contextmanager
+def fake_server(*, limit: int) -> Iterator[str]:
+    """The project's fake server on a free port, counting with the o200k vocabulary."""
+    command = [sys.executable, "-m", "tests.fakes.openai_server", "--port", "0"]
+    process = subprocess.Popen(  # noqa: S603  # our own module
+        [*command, "--counter", "o200k"],
+        cwd=settings.BASE_DIR,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    try:
+        port = (process.stdout.readline() if process.stdout else "").strip()
+        base = f"http://127.0.0.1:{port}"
+        httpx2.post(f"{base}/_config", json={"context_limit": limit}).raise_for_status()
+        yield base
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def prepare(*, base: str, policy: str, limit: int, now: datetime) -> Chat:
+    """A person, a model at the fake server and a chat under the policy."""
+    settings.ALLOWED_PRIVATE_PROVIDERS.append(base.removeprefix("http://"))
+    user, _ = User.objects.get_or_create(username="replay")
+    ProviderAccount.objects.update_or_create(
+        slug=MODEL, defaults={"name": "Replay", "base_url": f"{base}/v1"}
+    )
+    model, _ = ModelSpec.objects.update_or_create(
+        slug=MODEL, defaults={"provider": MODEL, "name": "fake-chat", "context_window": limit}
+    )
+    chat = library.create_chat(owner=user, now=now, model=model, title="Replay")
+    if policy:
+        PolicyAssignment.objects.create(
+            policy=ContextPolicy.objects.get(slug=policy), level="chat", chat_id=chat.pk
+        )
+    return chat
+
+
+def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> Report:
+    """Send every turn, one after the other, as a person who waits for each reply."""
+    queue.publish = queue.keep_here
+    recorded = RecordedTools()
+    registry.use(recorded)
+    runtime = Runtime()
+    report = Report()
+    begun = time.monotonic()
+    for turn in turns:
+        recorded.prepare(turn)
+        httpx2.post(f"{base}/_config", json={"replies": replies(turn)}).raise_for_status()
+        accepted = start(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
+        runtime.submit(accepted.turn.pk)
+        ended = wait_for(accepted.turn.pk)
+        report.turns += 1
+        if ended.error_code:
+            report.errors[ended.error_code] += 1
+        maintain(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
+    report.seconds = time.monotonic() - begun
+    runtime.drain(1)
+    count(report, chat=chat)
+    return report
+
+
+def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
+    """The recorded steps in the words of the fake server."""
+    return [
+        {
+            "text": step.text,
+            "tool_calls": [
+                {"id": call.call_id, "name": call.name, "arguments": call.arguments}
+                for call in step.calls
+            ],
+        }
+        for step in turn.steps
+    ]
+
+
+def wait_for(turn_id: uuid.UUID) -> Turn:
+    """The turn once it is over. Raises TimeoutError."""
+    give_up = time.monotonic() + TURN_SECONDS
+    while time.monotonic() < give_up:
+        turn = Turn.objects.get(pk=turn_id)
+        if turn.is_over:
+            return turn
+        time.sleep(0.005)
+    raise TimeoutError(f"turn {turn_id} did not end")
+
+
+def count(report: Report, *, chat: Chat) -> None:
+    """Fill the report from what was stored."""
+    for receipt in Receipt.objects.filter(turn__branch__chat=chat).iterator():
+        report.calls += 1
+        report.prompt_tokens += receipt.prompt_tokens
+        report.largest_prompt = max(report.largest_prompt, receipt.prompt_tokens)
+        report.cut += sum(
+            segment[4] is not None or segment[6] is not None for segment in receipt.segments
+        )
+        report.left_out += sum(
+            last - first + 1 for first, last, reason in receipt.left_out if reason != "covered"
+        )
+        report.over_limit += receipt.prompt_tokens > receipt.budget["limit"]
+        report.unaccounted += unaccounted(receipt)
+    rows = Compaction.objects.filter(branch__chat=chat)
+    report.summaries = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False).count()
+    report.windows = rows.filter(kind=Compaction.Kind.WINDOW).count()
+
+
+def unaccounted(receipt: Receipt) -> int:
+    """How many messages the receipt names not exactly once."""
+    named: Counter[int] = Counter(segment[2] for segment in receipt.segments if segment[2])
+    for first, last, _ in receipt.left_out:
+        named.update(range(first, last + 1))
+    every = range(1, receipt.last_seq + 1)
+    return sum(named[seq] != 1 for seq in every) + sum(seq not in every for seq in named)
+
+
+def stored_messages(chat: Chat) -> int:
+    """How many messages the chat holds."""
+    return Message.objects.filter(branch__chat=chat).count()

@@ -1,0 +1,42 @@
+"""Names that two places must agree on."""
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from chats import queue, tasks
+from project import env
+from project.celery import app
+
+
+def test_every_enqueued_name_is_a_registered_task() -> None:
+    assert tasks.run_turn.name == queue.RUN_TURN
+    registered = {name for name in app.tasks if name.startswith("chats.")}
+    assert registered == queue.TASKS
+
+
+@pytest.mark.requirement("S0.4")
+@pytest.mark.parametrize("value", ["0", "-3", "twelve", "1.5", "١٢"])
+@pytest.mark.parametrize("name", ["HISTORY_WINDOW", "MAX_CHARS_PER_MESSAGE", "TG_HISTORY_WINDOW"])
+def test_a_limit_that_is_no_positive_number_names_its_variable(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ImproperlyConfigured, match=name):
+        if name == "MAX_CHARS_PER_MESSAGE":
+            env.positive_int(name, 4000)
+        else:
+            env.history_window()
+
+
+@pytest.mark.requirement("S0.4")
+def test_the_older_name_of_the_window_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TG_HISTORY_WINDOW", "7")
+    assert env.history_window() == 7
+    monkeypatch.setenv("HISTORY_WINDOW", "9")
+    assert env.history_window() == 9
+
+
+@pytest.mark.requirement("S0.4")
+def test_the_defaults_are_the_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert env.history_window() == 12
+    assert env.positive_int("MAX_CHARS_PER_MESSAGE", 4000) == 4000
