@@ -60,4 +60,6 @@ $(VENV)/.for-running: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.for-testing: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(BIN)/python scripts/requirements.py test > $(VENV)/requirements-test.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements-test.txt
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
+		-d $(VENV)/compose-schema docker-compose==1.29.2
 	@touch $@ $(VENV)/.for-running

@@ -31,7 +31,8 @@ ENCRYPTION_KEYS = env.items("ENCRYPTION_KEYS") or [
     env.kept_key(DATA_DIR / "encryption_key", make="fernet")
 ]
 ALLOWED_HOSTS = env.items("ALLOWED_HOSTS") or (
-    [_public.hostname] if _public.hostname else ["localhost", "127.0.0.1", "[::1]"]
+    # The local names stay: probes inside a container use them.
+    [*([_public.hostname] if _public.hostname else []), "localhost", "127.0.0.1", "[::1]"]
 )
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL] if BEHIND_TLS else []
 

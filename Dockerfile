@@ -1,0 +1,30 @@
+# One image for web, worker, beat and setup. Runs as a user without rights, on a read-only root.
+FROM python:3.11-slim AS build
+WORKDIR /build
+COPY pyproject.toml constraints.txt ./
+COPY scripts/requirements.py scripts/
+RUN python -m venv /venv \
+    && python scripts/requirements.py > requirements.txt \
+    && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
+        -c constraints.txt -r requirements.txt
+
+FROM python:3.11-slim
+RUN useradd --system --uid 10001 --create-home --home-dir /data --shell /usr/sbin/nologin palimpsest \
+    && chmod 0700 /data
+COPY --from=build /venv /venv
+WORKDIR /app
+COPY manage.py ./
+COPY project project
+COPY contextpolicy contextpolicy
+COPY chats chats
+COPY templates templates
+COPY static static
+ENV PATH=/venv/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    PALIMPSEST_DATA=/data
+USER palimpsest
+VOLUME /data
+EXPOSE 8420
+STOPSIGNAL SIGTERM
+CMD ["python", "manage.py", "web", "--host", "0.0.0.0"]
