@@ -58,6 +58,7 @@ def command(data: Path) -> list[str]:
         "save": "",
         "maxmemory-policy": "noeviction",
         "loglevel": "warning",
+        "logfile": str(folder / "broker.log"),
         "daemonize": "no",
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]

@@ -5,13 +5,13 @@ Idempotent: a second start adds nothing and changes nothing that a person change
 
 from datetime import datetime
 
-from contextpolicy.presets import seed_policies
 from django.conf import settings
 from django.db import transaction
 
 from chats import signin
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
+from contextpolicy.presets import seed_policies
 from contextpolicy.roles import seed_roles
 
 ADMIN = "admin"

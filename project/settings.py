@@ -219,7 +219,6 @@ TRUSTED_PROXY = env.flag("TRUSTED_PROXY")
 
 # --- Files and words ----------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = DATA_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600

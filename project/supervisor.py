@@ -56,6 +56,8 @@ class Child:
             self.command,
             env={**os.environ, **self.last_env},
             stdin=subprocess.DEVNULL,
+            # Everything worth reading goes to stderr; stdout has banners.
+            stdout=subprocess.DEVNULL,
             preexec_fn=bind_to_parent,  # runs two system calls only
         )
 

@@ -10,5 +10,6 @@ urlpatterns = [
     path("readyz", readyz),
     path("admin/", admin.site.urls),
     path("api/v1/", include("chats.api.urls")),
+    path("", include("chats.web.signin_urls")),
     path("", include("chats.web.urls")),
 ]

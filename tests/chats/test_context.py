@@ -1,0 +1,111 @@
+"""Composing: what it reads, what it costs, and what it says about it."""
+
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from chats import context
+from chats.compaction import window
+from chats.models import Branch, Chat, Message, Turn
+from chats.turns.start import start
+from contextpolicy.engine.tokens import ApproximateCounter
+
+
+def fill(chat: Chat, count: int, now: datetime) -> Branch:
+    """A branch with `count` messages of earlier turns."""
+    branch = chat.active_branch
+    assert branch is not None
+    Message.objects.bulk_create(
+        Message(
+            branch=branch,
+            seq=seq,
+            accepted=seq,
+            role="user" if seq % 2 else "assistant",
+            parts=[{"type": "text", "text": f"Message {seq} says that all is well."}],
+            token_count=14,
+            counter_version="approx-1",
+            finish="" if seq % 2 else "stop",
+            created_at=now,
+        )
+        for seq in range(1, count + 1)
+    )
+    branch.last_seq = count
+    branch.save()
+    Chat.objects.filter(pk=chat.pk).update(accepted_count=count)
+    chat.accepted_count = count
+    return branch
+
+
+def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
+    """A turn whose message has its seq."""
+    turn = start(user=alice, chat=chat, text="What now?", now=now).turn
+    branch = Branch.objects.get(pk=turn.branch_id)
+    Message.objects.filter(pk=turn.trigger_id).update(seq=branch.last_seq + 1, turn=turn)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=branch.last_seq + 1)
+    return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
+
+
+def composed(turn: Turn) -> context.Prompt:
+    """The prompt, after the window moved where it had to."""
+    counter = ApproximateCounter()
+    for _ in range(3):
+        prompt = context.compose(turn=turn, counter=counter)
+        if isinstance(prompt, context.Prompt):
+            return prompt
+        window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
+    raise AssertionError("the window moved and moved")
+
+
+@pytest.mark.parametrize("count", [1500, 6000])
+def test_composing_reads_the_window_and_not_the_history(
+    count: int, alice: User, chat: Chat, now: datetime
+) -> None:
+    fill(chat, count, now)
+    turn = ready_turn(alice, chat, now)
+    composed(turn)
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        prompt = composed(turn)
+    assert len(queries) <= 14
+    sent = [segment for segment in prompt.receipt_fields["segments"] if segment[0] == "history"]
+    assert 0 < len(sent) < 900
+
+
+def test_a_long_history_is_accounted_for_to_the_first_message(
+    alice: User, chat: Chat, now: datetime
+) -> None:
+    fill(chat, 3000, now)
+    prompt = composed(ready_turn(alice, chat, now))
+    fields = prompt.receipt_fields
+    named = [segment[2] for segment in fields["segments"] if segment[2]]
+    for first, last, _ in fields["left_out"]:
+        named += range(first, last + 1)
+    assert sorted(named) == list(range(1, 3002))
+    assert fields["prompt_tokens"] <= prompt.prompt_limit
+
+
+def test_a_policy_that_cannot_work_is_a_refusal_before_any_write(
+    alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat.model = None
+    spec = context.choose(chat=chat).model
+    spec.context_window = 100
+    spec.save()
+    with pytest.raises(context.PolicyRefused) as refused:
+        start(user=alice, chat=chat, text="Hello", now=now)
+    assert refused.value.code == "policy_impossible"
+    assert not Message.objects.exists()
+
+
+def test_the_meter_adds_up(alice: User, chat: Chat, now: datetime) -> None:
+    fill(chat, 20, now)
+    chat.refresh_from_db()
+    meter = context.meter(chat=chat)
+    parts = {part.key: part.tokens for part in meter.parts}
+    assert parts["history"] == 20 * 14
+    assert meter.used + parts["free"] == meter.prompt_limit
+    assert meter.prompt_limit + meter.reserve == meter.token_budget
