@@ -1,0 +1,234 @@
+"""Which addresses the product may call as a model provider: the guard against SSRF.
+
+Two steps, because a name can point elsewhere by the time it is used: `check_base_url` judges what
+an operator typed, `check_addresses` judges what the name resolved to, at each connection, and the
+caller connects to exactly those addresses.
+"""
+
+import ipaddress
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
+
+from chats.refusals import Refusal
+
+MAX_URL_LENGTH = 4096
+DEFAULT_PORTS = {"http": 80, "https": 443}
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+Standing = Literal["public", "private", "blocked"]
+
+IPNetworks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+def _networks(*texts: str) -> IPNetworks:
+    return tuple(ipaddress.ip_network(text) for text in texts)
+
+
+# Reachable only when an operator lists host:port. 100.64/10 is carrier NAT and private meshes.
+_PRIVATE = _networks(
+    "127.0.0.0/8",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "100.64.0.0/10",
+    "::1/128",
+    "fc00::/7",
+)
+# IANA's special-purpose registries, spelled out: what `ipaddress` calls global differs between
+# Python releases. 2001::/23 holds Teredo, 2002::/16 is 6to4: both carry an IPv4 address of the
+# sender's choice through a relay.
+_RESERVED = _networks(
+    "0.0.0.0/8",
+    "169.254.0.0/16",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/3",
+    "2001::/23",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+)
+_GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
+# Where clouds hand out machine credentials. Link-local ones are blocked as link-local; these are
+# the others: AWS over IPv6, Alibaba, Azure (a public address), Google over IPv6.
+_METADATA = frozenset(
+    ipaddress.ip_address(a)
+    for a in ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "fd20:ce::254")
+)
+_METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "instance-data"})
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedUrl:
+    """A base URL that passed; `url` has no trailing slash, `host` is lower case and unbracketed."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+
+
+class AddressRefused(Refusal):
+    """The address may not be used as a model provider."""
+
+    code = "base_url_refused"
+    status = 422
+    sentence = "{reason}"
+    param = "base_url"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason=reason)
+
+
+def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
+    """Judge an address as typed, without asking DNS.
+
+    `allowed_private` holds `host:port` entries as they appear in the URL; only these may be local,
+    private or plain http. Raises AddressRefused.
+    """
+    parts, port = _split(url)
+    host = _checked_host(parts)
+    listed = is_listed(host=host, port=port, allowed_private=allowed_private)
+    literal = _literal(host)
+    if literal is not None:
+        check_addresses(
+            host=host, port=port, addresses=[str(literal)], allowed_private=allowed_private
+        )
+    elif _is_local_name(host) and not listed:
+        raise AddressRefused(_not_listed(host, port))
+    if parts.scheme == "http" and not listed:
+        raise AddressRefused(
+            "Plain http would send the key unencrypted. Use https, or list "
+            f"{_joined(host, port)} in ALLOWED_PRIVATE_PROVIDERS if it is a server of your own."
+        )
+    return CheckedUrl(url=url.rstrip("/"), scheme=parts.scheme, host=host, port=port)
+
+
+def check_addresses(
+    *, host: str, port: int, addresses: Iterable[str], allowed_private: Collection[str]
+) -> tuple[str, ...]:
+    """Judge every address a host resolved to; one bad address refuses them all.
+
+    A name that mixes good and bad addresses is how rebinding works. Returns the addresses to
+    connect to, in the given order. Raises AddressRefused.
+    """
+    listed = is_listed(host=host, port=port, allowed_private=allowed_private)
+    checked = []
+    for address in addresses:
+        standing = _standing(ipaddress.ip_address(address))
+        if standing == "blocked":
+            raise AddressRefused(
+                "This address leads to a reserved, link-local or metadata network, "
+                "which is never allowed. Enter the address of a model server."
+            )
+        if standing == "private" and not listed:
+            raise AddressRefused(_not_listed(host, port))
+        checked.append(address)
+    if not checked:
+        raise AddressRefused("This host name has no address. Check its spelling.")
+    return tuple(checked)
+
+
+def is_listed(*, host: str, port: int, allowed_private: Collection[str]) -> bool:
+    """Whether an operator allowed this very host and port to be local, private or plain http."""
+    return _joined(host, port) in {entry.strip().lower() for entry in allowed_private}
+
+
+def _split(url: str) -> tuple[SplitResult, int]:
+    # urlsplit drops tabs and newlines silently; what is judged must be what is called.
+    if len(url) > MAX_URL_LENGTH or not url.isascii() or re.search(r"[\x00-\x20\x7f\\]", url):
+        raise AddressRefused(
+            "The address may hold neither spaces nor special characters. "
+            "Write an international host name in its xn-- form."
+        )
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise AddressRefused("This is not a valid address. Write https://host/v1.") from None
+    if parts.scheme not in DEFAULT_PORTS:
+        raise AddressRefused("The address must begin with https:// or http://.")
+    if "@" in parts.netloc:
+        raise AddressRefused("The address may not hold a user name or password. Use the key field.")
+    if "?" in url or "#" in url:
+        raise AddressRefused("The address may not hold a query or a fragment (? or #).")
+    if port == 0 or parts.netloc.endswith(":"):
+        raise AddressRefused("The port is missing or 0. Leave the colon out or name a port.")
+    return parts, port or DEFAULT_PORTS[parts.scheme]
+
+
+def _checked_host(parts: SplitResult) -> str:
+    host = (parts.hostname or "").lower()
+    if parts.netloc.startswith("["):
+        return _checked_ipv6(host)
+    labels = host.split(".")
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise AddressRefused("The host name is not valid. Write it without a dot at the end.")
+    if host in _METADATA_NAMES:
+        raise AddressRefused("This host name belongs to a cloud's metadata service. It is blocked.")
+    # Browsers and resolvers read names that end in a number (2130706433, 0x7f.1, 0177.0.0.1) as
+    # IPv4; only the plain dotted form is accepted, so that nothing is read in two ways.
+    if _NUMERIC_LABEL.fullmatch(labels[-1]) and _literal(host) is None:
+        raise AddressRefused("Write an IPv4 address as four decimal numbers, such as 192.0.2.7.")
+    return host
+
+
+def _checked_ipv6(host: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        raise AddressRefused("The IPv6 address in the brackets is not valid.") from None
+    if address.scope_id or address.ipv4_mapped:
+        raise AddressRefused("Write the address without a zone, and an IPv4 address as IPv4.")
+    return str(address)
+
+
+def _literal(host: str) -> IPAddress | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_local_name(host: str) -> bool:
+    return "." not in host or host.endswith((".localhost", ".local", ".internal"))
+
+
+def _standing(address: IPAddress) -> Standing:
+    address = _embedded_ipv4(address)
+    # Metadata first: some of its addresses lie in private or public networks.
+    if address in _METADATA or any(address in net for net in _RESERVED):
+        return "blocked"
+    if any(address in net for net in _PRIVATE):
+        return "private"
+    return "public" if address.version == 4 or address in _GLOBAL_IPV6 else "blocked"
+
+
+def _embedded_ipv4(address: IPAddress) -> IPAddress:
+    """The IPv4 address that will really be reached: mapped, or translated by NAT64 (RFC 6052)."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address
+
+
+def _not_listed(host: str, port: int) -> str:
+    return (
+        "This address is on a local or private network. "
+        f"To allow it, add {_joined(host, port)} to ALLOWED_PRIVATE_PROVIDERS."
+    )
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

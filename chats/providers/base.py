@@ -1,0 +1,187 @@
+"""What every model provider promises: a request goes in, a stream of events comes out.
+
+Everything above this room speaks these values; an adapter translates them at the call and
+nowhere else. A reply is a stream of deltas that ends with exactly one `Finished`, or with a
+`ProviderError`. Adapters never retry after the first event: what a failure means for the turn
+is decided by the turn.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from contextpolicy.engine.messages import ToolSpec, WireMessage
+
+FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
+ErrorCode = Literal[
+    "provider_auth",
+    "provider_unavailable",
+    "provider_rate_limited",
+    "provider_timeout",
+    "provider_protocol",
+    "provider_rejected",
+    "context_overflow",
+    "provider_error",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ContextFacts:
+    """What was done to the context of a call, in numbers; the demo model speaks from it.
+
+    `summary_range` and `left_out` name messages by seq, both ends included; `left_out` holds
+    (from, to, reason). `cut` counts the messages that were sent shortened. Tokens are ours (≈).
+    """
+
+    messages_sent: int
+    messages_total: int
+    prompt_tokens: int
+    prompt_limit: int
+    summary_present: bool
+    summary_range: tuple[int, int] | None
+    left_out: tuple[tuple[int, int, str], ...]
+    cut: int
+    policy: str
+    strategy: str
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRequest:
+    """One model call. `parameters` are sampling options (temperature, stop), passed on as given."""
+
+    model: str
+    messages: tuple[WireMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_output_tokens: int | None = None
+    facts: ContextFacts | None = None
+    stream: bool = True
+    parameters: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More text of the reply."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of what the model thought before it answered; never part of the reply."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of one tool call. `call_id` is always set; `name` and `arguments` are to be appended."""
+
+    index: int
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """The provider's own count in tokens; `cached_tokens` are a part of `input_tokens`."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    written_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event. Reason "none": the stream ended without saying why, so the reply is cut."""
+
+    reason: FinishReason
+
+
+ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReport | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds: to connect, to the first piece of reply, between two pieces, for the whole call."""
+
+    connect: float = 5.0
+    first_token: float = 60.0
+    gap: float = 30.0
+    total: float = 600.0
+
+
+class Provider(Protocol):
+    """Adapter to one model server.
+
+    `stream` is an async generator: whoever leaves it early closes it (`contextlib.aclosing`), and
+    closing it or cancelling the task that reads it ends the call upstream. Raises ProviderError.
+    """
+
+    def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
+        """The events of one model call."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give connections back; the provider is not used again."""
+        ...
+
+
+_SENTENCES: dict[ErrorCode, str] = {
+    "provider_auth": (
+        "The model provider refused the credentials. An operator needs to check the provider's key."
+    ),
+    "provider_unavailable": (
+        "The model provider could not be reached or broke off. Try again in a moment."
+    ),
+    "provider_rate_limited": (
+        "The model provider is receiving too many requests. Try again in a moment."
+    ),
+    "provider_timeout": "The model provider did not answer in time. Try again in a moment.",
+    "provider_protocol": (
+        "The model provider sent an answer that cannot be read. "
+        "Try again; if it stays so, an operator needs to check the provider's address."
+    ),
+    "provider_rejected": (
+        "The model provider did not accept the request. "
+        "An operator needs to check the model's name and settings."
+    ),
+    "context_overflow": (
+        "The conversation is too long for this model. Shorten the message or choose another model."
+    ),
+    "provider_error": "The model provider reported an error. Try again in a moment.",
+}
+_RETRYABLE: frozenset[ErrorCode] = frozenset(
+    {"provider_unavailable", "provider_rate_limited", "provider_timeout", "provider_error"}
+)
+
+
+class ProviderError(Exception):
+    """A model call that failed, in words fit for people.
+
+    `sentence` names no host, key or raw answer. `retry_after` is in seconds, as the provider asked.
+    `limit` and `actual` are the tokens an overflow error named. `retryable` says only that the same
+    call may succeed later; whether it may be repeated depends on what was already shown.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        limit: int | None = None,
+        actual: int | None = None,
+        retryable: bool | None = None,
+        sentence: str = "",
+    ) -> None:
+        super().__init__(code if status is None else f"{code} ({status})")
+        self.code: ErrorCode = code
+        self.status = status
+        self.retry_after = retry_after
+        self.limit = limit
+        self.actual = actual
+        self.retryable = code in _RETRYABLE if retryable is None else retryable
+        self.sentence = sentence or _SENTENCES[code]

@@ -1,0 +1,135 @@
+"""The demo model: needs no server and no key, and tells what context it was given.
+
+It is no language model and says so. Its answer is a pure function of the request, so what a
+policy does to a chat can be seen, and tested, without paying anyone.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+from chats.providers.base import (
+    ContextFacts,
+    Finished,
+    ProviderEvent,
+    ProviderRequest,
+    TextDelta,
+    UsageReport,
+)
+
+QUESTION_WORDS = 12
+LEFT_OUT_LINES = 8
+_REASONS = {
+    "window": "older than the window",
+    "excluded": "excluded by hand",
+    "incomplete": "an incomplete reply",
+    "empty": "nothing in it to send",
+    "covered": "told by the summary",
+    "turn_split": "part of a turn that did not fit whole",
+    "budget": "no room in the token budget",
+}
+
+
+class DemoProvider:
+    """Streams a description of the context, one word every `token_delay` seconds."""
+
+    def __init__(self, *, token_delay: float = 0.015) -> None:
+        self._token_delay = token_delay
+
+    async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
+        """The answer word by word, then usage and the end; never raises."""
+        pieces = re.findall(r"\s*\S+|\s+$", demo_answer(request))
+        allowed = request.max_output_tokens
+        sent = pieces if allowed is None else pieces[:allowed]
+        for piece in sent if request.stream else ["".join(sent)]:
+            await asyncio.sleep(self._token_delay)
+            yield TextDelta(piece)
+        yield UsageReport(
+            input_tokens=_prompt_tokens(request),
+            output_tokens=len(sent),
+            cached_tokens=0,
+            written_tokens=0,
+        )
+        yield Finished("stop" if len(sent) == len(pieces) else "length")
+
+    async def aclose(self) -> None:
+        """Nothing is held open."""
+
+
+def demo_answer(request: ProviderRequest) -> str:
+    """The whole answer as Markdown."""
+    opening = "**Demo model** — no language model is connected."
+    question = _first_words(_last_question(request))
+    if question:
+        opening += f" You asked: “{question}”"
+    body = _about_context(request.facts) if request.facts else _without_facts(request)
+    closing = "Connect a model server and the same context goes there instead."
+    return "\n\n".join([opening, *body, closing])
+
+
+def _about_context(facts: ContextFacts) -> list[str]:
+    lines = [
+        f"- **Messages:** {facts.messages_sent} of {facts.messages_total} were sent"
+        + (f", {facts.cut} of them shortened" if facts.cut else ""),
+        f"- **Size:** about {facts.prompt_tokens:,} tokens of the {facts.prompt_limit:,} allowed",
+        f"- **Policy:** {_plain(facts.policy)}, strategy `{facts.strategy}`"
+        + (f", window of {facts.window} messages" if facts.window else ""),
+        f"- **Summary:** {_summary_words(facts)}",
+    ]
+    return ["This is the context that reached me:", "\n".join(lines), _left_out_words(facts)]
+
+
+def _summary_words(facts: ContextFacts) -> str:
+    if not facts.summary_present:
+        return "none"
+    if facts.summary_range is None:
+        return "one stood in for older messages"
+    return f"one stood in for {_span(*facts.summary_range)}"
+
+
+def _left_out_words(facts: ContextFacts) -> str:
+    if not facts.left_out:
+        return "Nothing was left out."
+    lines = [
+        f"- {_span(first, last)}: {_REASONS.get(reason, reason)}"
+        for first, last, reason in facts.left_out[:LEFT_OUT_LINES]
+    ]
+    more = len(facts.left_out) - LEFT_OUT_LINES
+    if more > 0:
+        lines.append(f"- and {more} more ranges")
+    return "Not sent as such:\n\n" + "\n".join(lines)
+
+
+def _without_facts(request: ProviderRequest) -> list[str]:
+    count = len(request.messages)
+    return [
+        f"I was sent {count} message{'' if count == 1 else 's'}, "
+        "but nobody told me how they were chosen."
+    ]
+
+
+def _span(first: int, last: int) -> str:
+    return f"message {first}" if first == last else f"messages {first}–{last}"
+
+
+def _last_question(request: ProviderRequest) -> str:
+    asked = (m.content for m in reversed(request.messages) if m.role == "user" and m.content)
+    return next(asked, "")
+
+
+def _first_words(text: str) -> str:
+    words = text.split(maxsplit=QUESTION_WORDS)
+    quoted = " ".join(words[:QUESTION_WORDS])[:200]
+    return _plain(quoted) + (" …" if len(words) > QUESTION_WORDS else "")
+
+
+def _plain(text: str) -> str:
+    """Text whose Markdown marks are shown instead of obeyed."""
+    return re.sub(r"([\\`*_\[\]<>#|!~])", r"\\\1", text)
+
+
+def _prompt_tokens(request: ProviderRequest) -> int:
+    if request.facts is not None:
+        return request.facts.prompt_tokens
+    # Four characters a token: the usual estimate where nobody counted.
+    return sum(len(m.content or "") for m in request.messages) // 4

@@ -1,0 +1,132 @@
+"""Provider answers that are errors, mapped to our codes; nothing of the raw answer goes further."""
+
+import json
+import math
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from chats.providers.base import ErrorCode, ProviderError
+from chats.providers.overflow import find_overflow
+
+_QUOTA = (
+    "The quota or credit at the model provider is used up. "
+    "An operator needs to check the provider's account."
+)
+_REDIRECT = (
+    "The provider's address leads on to another address, which is not followed. "
+    "An operator needs to enter the final address."
+)
+_BY_STATUS: dict[int, ErrorCode] = {
+    401: "provider_auth",
+    403: "provider_auth",
+    407: "provider_auth",
+    408: "provider_timeout",
+    409: "provider_error",
+    425: "provider_unavailable",
+    429: "provider_rate_limited",
+}
+_BY_TYPE: dict[str, ErrorCode] = {
+    "server_error": "provider_unavailable",
+    "internal_server_error": "provider_unavailable",
+    "api_error": "provider_unavailable",
+    "overloaded_error": "provider_unavailable",
+    "service_unavailable": "provider_unavailable",
+    "rate_limit_error": "provider_rate_limited",
+    "rate_limit_exceeded": "provider_rate_limited",
+    "authentication_error": "provider_auth",
+    "invalid_api_key": "provider_auth",
+    "permission_error": "provider_auth",
+    "invalid_request_error": "provider_rejected",
+    "timeout": "provider_timeout",
+    "timeout_error": "provider_timeout",
+}
+_QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
+
+
+def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
+    """The error behind an answer that is not 2xx. `headers` is looked up by lower-case names."""
+    error = _error_object(_loaded(body))
+    codes = _codes(error)
+    overflow = find_overflow(status=status, codes=codes, body=body)
+    if overflow is not None:
+        return ProviderError(
+            "context_overflow", status=status, limit=overflow.limit, actual=overflow.actual
+        )
+    if status == 402 or _QUOTA_CODES & set(codes):
+        return ProviderError("provider_rejected", status=status, sentence=_QUOTA)
+    if 300 <= status < 400:
+        return ProviderError("provider_rejected", status=status, sentence=_REDIRECT)
+    return ProviderError(_code_of_status(status), status=status, retry_after=_retry_after(headers))
+
+
+def failure_in_stream(chunk: Mapping[str, Any]) -> ProviderError:
+    """The error behind an error event in a stream that had begun well."""
+    error = _error_object(chunk)
+    codes = _codes(error)
+    overflow = find_overflow(status=None, codes=codes, body=json.dumps(chunk))
+    if overflow is not None:
+        return ProviderError("context_overflow", limit=overflow.limit, actual=overflow.actual)
+    if _QUOTA_CODES & set(codes):
+        return ProviderError("provider_rejected", sentence=_QUOTA)
+    for code in codes:
+        if code in _BY_TYPE:
+            return ProviderError(_BY_TYPE[code])
+        if code.isdecimal() and 400 <= int(code) < 600:
+            return ProviderError(_code_of_status(int(code)), status=int(code))
+    return ProviderError("provider_error")
+
+
+def _code_of_status(status: int) -> ErrorCode:
+    if status >= 500:
+        return "provider_unavailable"
+    return _BY_STATUS.get(status, "provider_rejected")
+
+
+def _loaded(body: str) -> object:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_object(answer: object) -> Mapping[str, Any]:
+    """The error in an answer: under `error`, bare, or (Gemini) the first of a list."""
+    if isinstance(answer, list):
+        answer = answer[0] if answer else None
+    if not isinstance(answer, dict):
+        return {}
+    error = answer.get("error")
+    return error if isinstance(error, dict) else answer
+
+
+def _codes(error: Mapping[str, Any]) -> list[str]:
+    """What an error calls itself, the most telling first."""
+    return [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds the provider asks to wait: in milliseconds (Azure, OpenAI), seconds or as a date.
+
+    A date is read against the answer's own Date, so no clock is needed here.
+    """
+    if millis := headers.get("retry-after-ms"):
+        seconds = _number(millis)
+        return None if seconds is None else seconds / 1000
+    text = headers.get("retry-after", "")
+    seconds = _number(text)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        wait = parsedate_to_datetime(text) - parsedate_to_datetime(headers.get("date", ""))
+    except (ValueError, TypeError):
+        return None
+    return max(0.0, wait.total_seconds())
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None

@@ -1,0 +1,282 @@
+"""Adapter to any server that speaks OpenAI's chat completions; the only user of that package.
+
+The package sends the request and maps its errors; the stream is read here from raw bytes, which
+costs an eighth of its typed chunks and lets every fault of a real server be told apart.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx2
+import openai
+from openai import AsyncAPIResponse, AsyncOpenAI
+
+from chats.providers.address import AddressRefused
+from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest, Timeouts
+from chats.providers.chunks import ReplyReader
+from chats.providers.failures import failure_of_response
+from chats.providers.sse import EventParser, LineTooLong
+from chats.providers.transport import (
+    AnswerRefused,
+    GuardedTransport,
+    Resolver,
+    resolve_host,
+)
+from contextpolicy.engine.messages import ToolSpec, WireMessage
+
+# A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
+MAX_WHOLE_REPLY = 16 << 20
+# After the last event the connection is read to its end, to be used again; but not waited for.
+DRAIN_SECONDS = 0.25
+# Between the finish reason and the end, for servers that never send the end.
+AFTER_FINISH_SECONDS = 5.0
+_ADDRESS_REFUSED = (
+    "The provider's address is not allowed on this instance. "
+    "An operator needs to check the provider's address."
+)
+_OWN_FIELDS = frozenset(
+    {
+        "model",
+        "messages",
+        "tools",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """What a server turned out not to accept."""
+
+    takes_usage_option: bool = True
+    limit_name: str = "max_tokens"
+
+
+class OpenAIProvider:
+    """One account on one server. Belongs to the event loop it is first used in."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: str,
+        timeouts: Timeouts,
+        allowed_private: Collection[str],
+        resolve: Resolver = resolve_host,
+    ) -> None:
+        self._timeouts = timeouts
+        self._has_key = bool(api_key)
+        # Kept per model: one account may serve models of several generations.
+        self._dialects: dict[str, _Dialect] = {}
+        transport = GuardedTransport(allowed_private=allowed_private, resolve=resolve)
+        self._client = AsyncOpenAI(
+            base_url=base_url,
+            # The package insists on a key; without one the header is left out below.
+            api_key=api_key or "none",
+            max_retries=0,
+            http_client=httpx2.AsyncClient(
+                transport=transport,
+                follow_redirects=False,
+                trust_env=False,
+                # Waiting for tokens is timed by the adapter, which knows first token from gap.
+                timeout=httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect),
+            ),
+        )
+
+    async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
+        """The events of one call. Raises ProviderError."""
+        deadlines = _Deadlines(self._timeouts, is_streamed=request.stream)
+        reader = ReplyReader()
+        async with AsyncExitStack() as connection:
+            response = await self._open(request, deadlines, connection)
+            answer = _Answer(response, reader, deadlines)
+            while (payloads := await answer.payloads()) is not None:
+                for payload in payloads:
+                    for event in reader.read(payload):
+                        yield event
+        for event in reader.finish():
+            yield event
+
+    async def aclose(self) -> None:
+        """Close the pooled connections."""
+        await self._client.close()
+
+    async def _open(
+        self, request: ProviderRequest, deadlines: "_Deadlines", connection: AsyncExitStack
+    ) -> AsyncAPIResponse[Any]:
+        """Send the request; once more for each option that the server turns out not to take."""
+        while True:
+            dialect = self._dialects.get(request.model, _Dialect())
+            try:
+                async with asyncio.timeout_at(deadlines.opening()):
+                    return await connection.enter_async_context(self._call(request, dialect))
+            except openai.APIStatusError as error:
+                body = error.response.text
+                failure = failure_of_response(
+                    status=error.status_code, headers=error.response.headers, body=body
+                )
+                better = _adapted(dialect, failure, body)
+                if better == dialect:
+                    raise failure from None
+                self._dialects[request.model] = better
+            except (TimeoutError, openai.APITimeoutError):
+                raise ProviderError("provider_timeout") from None
+            except openai.APIConnectionError as error:
+                raise _connection_failure(error.__cause__) from None
+            except AddressRefused:
+                raise ProviderError(
+                    "provider_unavailable", retryable=False, sentence=_ADDRESS_REFUSED
+                ) from None
+
+    def _call(
+        self, request: ProviderRequest, dialect: _Dialect
+    ) -> AbstractAsyncContextManager[AsyncAPIResponse[Any]]:
+        limits: dict[str, Any] = {}
+        if request.max_output_tokens is not None:
+            limits[dialect.limit_name] = request.max_output_tokens
+        if request.stream and dialect.takes_usage_option:
+            limits["stream_options"] = {"include_usage": True}
+        if request.tools:
+            limits["tools"] = [_tool(spec) for spec in request.tools]
+        return self._client.chat.completions.with_streaming_response.create(
+            model=request.model,
+            messages=[_message(message) for message in request.messages],
+            stream=request.stream,
+            extra_body={k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS},
+            extra_headers={} if self._has_key else {"Authorization": openai.Omit()},
+            **limits,
+        )
+
+
+class _Deadlines:
+    """When to give up, in the event loop's time."""
+
+    def __init__(self, timeouts: Timeouts, *, is_streamed: bool) -> None:
+        self._timeouts = timeouts
+        self._is_streamed = is_streamed
+        self._start = asyncio.get_running_loop().time()
+
+    def opening(self) -> float:
+        """For the answer to begin; a whole reply begins only when it is complete."""
+        wait = self._timeouts.first_token if self._is_streamed else self._timeouts.total
+        return self._start + min(wait, self._timeouts.total)
+
+    def reading(self, reader: ReplyReader) -> float:
+        """For the next bytes, by how far the reply has come."""
+        now = asyncio.get_running_loop().time()
+        if reader.is_ended:
+            return now + DRAIN_SECONDS
+        if reader.is_finished:
+            return now + min(AFTER_FINISH_SECONDS, self._timeouts.gap)
+        if not reader.has_output:
+            return self.opening()
+        return min(now + self._timeouts.gap, self._start + self._timeouts.total)
+
+
+class _Answer:
+    """The payloads of one answer, whether it is an event stream or one JSON object."""
+
+    def __init__(
+        self, response: AsyncAPIResponse[Any], reader: ReplyReader, deadlines: _Deadlines
+    ) -> None:
+        self._chunks = aiter(response.iter_bytes())
+        self._reader = reader
+        self._deadlines = deadlines
+        kind = response.headers.get("content-type", "")
+        self._parser = _WholeBody() if "json" in kind else EventParser()
+        self._is_over = False
+
+    async def payloads(self) -> list[bytes] | None:
+        """What arrived next, None at the end.
+
+        Raises ProviderError, unless the model had already said that it was done.
+        """
+        try:
+            return await self._next()
+        except ProviderError:
+            if self._reader.is_finished or self._reader.is_ended:
+                return None
+            raise
+
+    async def _next(self) -> list[bytes] | None:
+        if self._is_over:
+            return None
+        try:
+            async with asyncio.timeout_at(self._deadlines.reading(self._reader)):
+                chunk = await anext(self._chunks, None)
+            self._is_over = chunk is None
+            return self._parser.close() if chunk is None else self._parser.feed(chunk)
+        except TimeoutError:
+            raise ProviderError("provider_timeout") from None
+        except LineTooLong:
+            raise ProviderError("provider_protocol") from None
+        except httpx2.TransportError:
+            raise ProviderError("provider_unavailable") from None
+
+
+class _WholeBody:
+    """Collects a body that is one payload; the same two steps as an EventParser."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        self._pieces.append(chunk)
+        self._size += len(chunk)
+        if self._size > MAX_WHOLE_REPLY:
+            raise LineTooLong
+        return []
+
+    def close(self) -> list[bytes]:
+        return [b"".join(self._pieces)]
+
+
+def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
+    """The dialect without what this refusal complains about; the same if that is nothing known."""
+    if failure.code != "provider_rejected" or failure.status not in {400, 422}:
+        return dialect
+    if "stream_options" in body:
+        return replace(dialect, takes_usage_option=False)
+    if "max_completion_tokens" in body:
+        return replace(dialect, limit_name="max_completion_tokens")
+    return dialect
+
+
+def _connection_failure(cause: BaseException | None) -> ProviderError:
+    is_refused = isinstance(cause, AnswerRefused)
+    return ProviderError("provider_protocol" if is_refused else "provider_unavailable")
+
+
+def _message(message: WireMessage) -> Any:
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        wire["content"] = message.content or None
+        wire["tool_calls"] = [
+            {
+                "id": call.call_id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def _tool(spec: ToolSpec) -> Mapping[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": dict(spec.parameters),
+        },
+    }

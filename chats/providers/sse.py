@@ -1,0 +1,110 @@
+"""Server-sent events out of raw bytes, wherever the network cut them.
+
+Follows the parsing rules of the HTML standard, section "Server-sent events": LF, CR and CRLF end
+a line, a byte order mark and comments are skipped, several data lines are one event. Only the
+data is kept; names, ids and retry times mean nothing to a model reply.
+"""
+
+import re
+
+MAX_LINE = 1 << 20
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class LineTooLong(Exception):
+    """One line, or the data of one event, is longer than the limit in bytes."""
+
+
+class EventParser:
+    """Feed it bytes as they arrive; it gives back the data of every event that is complete."""
+
+    def __init__(self, *, max_line: int = MAX_LINE) -> None:
+        self._max_line = max_line
+        # Pieces, not one growing string: a long line in small pieces costs linear time.
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._data: list[bytes] = []
+        self._data_size = 0
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that ended within `chunk`. Raises LineTooLong."""
+        if self._after_cr and chunk:
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        if not chunk:
+            return []
+        self._after_cr = chunk.endswith(b"\r")
+        first, *rest = _LINE_END.split(chunk)
+        self._grow(first)
+        events: list[bytes] = []
+        for piece in rest:
+            events += self._take_line()
+            self._grow(piece)
+        return events
+
+    def close(self) -> list[bytes]:
+        """The data of a last event that no blank line ended; some servers leave it out."""
+        return self._take_line() + self._dispatch()
+
+    def _grow(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > self._max_line:
+            raise LineTooLong
+
+    def _take_line(self) -> list[bytes]:
+        line = b"".join(self._pieces)
+        self._pieces, self._size = [], 0
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(_BOM)
+        if not line:
+            return self._dispatch()
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._add_data(value.removeprefix(b" "))
+        return []
+
+    def _add_data(self, value: bytes) -> None:
+        self._data.append(value)
+        self._data_size += len(value) + 1
+        if self._data_size > self._max_line:
+            raise LineTooLong
+
+    def _dispatch(self) -> list[bytes]:
+        data, self._data, self._data_size = self._data, [], 0
+        return [b"\n".join(data)] if data else []
+
+
+class TextJoiner:
+    """Makes the text of deltas storable, whole characters only.
+
+    Some servers cut an emoji into two JSON escapes in two events: the first half waits for the
+    second. A half that stays alone, and NUL (which PostgreSQL cannot store), become U+FFFD.
+    """
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def push(self, text: str) -> str:
+        """`text` with what was held back before it, without a last half of a pair."""
+        text = self._half + text
+        self._half = ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return _storable(text)
+
+    def flush(self) -> str:
+        """What is left at the end of the stream."""
+        half, self._half = self._half, ""
+        return _storable(half)
+
+
+def _storable(text: str) -> str:
+    if _LONE_SURROGATE.search(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace("\x00", "�")

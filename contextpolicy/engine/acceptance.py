@@ -1,0 +1,86 @@
+"""Judging a summary before it may stand for messages: a bad one changes nothing."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contextpolicy.engine.messages import Message, Summary
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import SECTIONS
+from contextpolicy.engine.tokens import TokenCounter
+
+SHORTEST_SUMMARY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a summary is accepted; if not, every reason, each a stable code."""
+
+    accepted: bool
+    reasons: tuple[str, ...] = ()
+
+
+def verdict(
+    summary_text: str,
+    *,
+    sources: Sequence[Message],
+    previous: Summary | None,
+    finish: str,
+    has_tool_calls: bool,
+    reasoning_only: bool,
+    values: PolicyValues,
+    counter: TokenCounter,
+) -> Verdict:
+    """Judge what a summariser answered; `finish` says why it ended, normally `stop`.
+
+    Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
+    `refusal`, `error_text`, `no_content` (headings alone), `missing_sections`, `role_headers`,
+    `not_smaller` (than its sources with the previous summary), `too_long` (over
+    `summary_max_tokens`).
+    """
+    text = summary_text.strip()
+    tokens = counter.count(text)
+    source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
+    checks = {
+        "empty": not text,
+        "too_short": 0 < len(text) < SHORTEST_SUMMARY,
+        "cut_by_length": finish == "length",
+        "not_finished": finish not in ("stop", "length"),
+        "reasoning_only": reasoning_only,
+        "tool_call": has_tool_calls,
+        "refusal": bool(_REFUSAL.match(text)),
+        "error_text": bool(_ERROR.match(text)),
+        "no_content": bool(text) and not _HEADING.sub("", text).strip(),
+        "missing_sections": bool(text) and bool(missing_sections(text)),
+        "role_headers": bool(_ROLE_HEADER.search(text)),
+        "not_smaller": bool(text) and tokens >= source,
+        "too_long": tokens > values.summary_max_tokens,
+    }
+    reasons = tuple(reason for reason, found in checks.items() if found)
+    return Verdict(not reasons, reasons)
+
+
+def missing_sections(text: str) -> tuple[str, ...]:
+    """The required headings that do not stand on a line of their own."""
+    found = {match.group(1).casefold() for match in _HEADING.finditer(text)}
+    return tuple(name for name in SECTIONS if name.casefold() not in found)
+
+
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*:?[ \t]*#*[ \t]*$", re.MULTILINE)
+# A summary that opens like this is the model talking about itself, not about the chat.
+_REFUSAL = re.compile(
+    r"(?:i['’]m sorry|sorry,|i (?:can(?:no|['’])t|am unable to|won['’]t)|as an ai\b|"
+    r"unfortunately, i\b|抱歉|对不起|es tut mir leid|je suis désolé|lo siento)",
+    re.IGNORECASE,
+)
+_ERROR = re.compile(
+    r"(?:error\b|\{\s*[\"']error[\"']|traceback \(most recent|internal server error|bad gateway|"
+    r"service unavailable|rate limit|too many requests|<!doctype|<html|[45]\d\d\b)",
+    re.IGNORECASE,
+)
+# The transcript going on instead of being summarised.
+_ROLE_HEADER = re.compile(
+    r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:|<\|(?:im_start|im_end|"
+    r"start_header_id|endoftext)",
+    re.IGNORECASE | re.MULTILINE,
+)

@@ -1,0 +1,178 @@
+"""What gives way when even without any history a prompt is over its limit.
+
+The order of giving up, from first to last: older steps of the running turn, the inside of the
+newest step's tool results, the summary, the pins from the oldest, the tail. System text, tools,
+the question and user messages taken up within the turn never give way: then a named refusal comes
+instead.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
+from contextpolicy.engine.entries import Entry
+from contextpolicy.engine.layouts import Block, tokens_of
+from contextpolicy.engine.messages import ToolResultPart
+
+# A tool result is cut no shorter than this many characters to make the newest step fit.
+SMALLEST_RESULT = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fixed:
+    """The parts beside history, as far as they are sent; `left` names (seq, reason) of the others.
+
+    `required` counts system, tools, question and, for Continue, the reply that goes on.
+    """
+
+    required: int
+    summary: tuple[Block, ...]
+    pins: tuple[Block, ...]
+    tail: tuple[Block, ...]
+    steps: tuple[Entry, ...]
+    left: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all of them, in our count."""
+        optional = tokens_of((*self.summary, *self.pins, *self.tail))
+        return self.required + optional + sum(step.tokens for step in self.steps)
+
+
+def require(*, limit: int, system: int, tools: int, question: int) -> int:
+    """The tokens of the parts that never give way.
+
+    Raises PolicyImpossible if system text and tools leave no room for any question,
+    QuestionTooLarge if they leave none for this one.
+    """
+    if system + tools >= limit:
+        raise PolicyImpossible(
+            f"The system text ({system:,} tokens) and the tools ({tools:,}) leave no room in a "
+            f"prompt of at most {max(limit, 0):,} tokens. Shorten the system text, offer fewer "
+            "tools, or raise the token budget."
+        )
+    if system + tools + question > limit:
+        raise QuestionTooLarge(
+            f"The message takes {question:,} tokens and {limit - system - tools:,} are left for "
+            f"it (limit {limit:,}, system text {system:,}, tools {tools:,}). Shorten or split the "
+            "message."
+        )
+    return system + tools + question
+
+
+def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
+    """Make the fixed parts fit `limit`, giving up in the order above; unchanged if they fit.
+
+    Older steps leave in batches down to `low`, so that the prompt stays append-only between two
+    batches. `shorter` makes an entry anew with its tool results cut to a number of characters.
+    Raises QuestionTooLarge or TurnTooLarge if what may not leave does not fit.
+    """
+    if fixed.tokens <= limit:
+        return fixed
+    users = sum(step.tokens for step in fixed.steps if step.message.role == "user")
+    if fixed.required + users > limit:
+        raise QuestionTooLarge(
+            f"The messages to be answered take {fixed.required + users:,} tokens with system text "
+            f"and tools; the limit is {limit:,}. Shorten or split them, or stop the reply first."
+        )
+    fixed = _without_older_steps(fixed, limit, low)
+    if fixed.tokens <= limit:
+        return fixed
+    return _without_data(fixed, limit, shorter)
+
+
+def newest_pins(
+    pins: Sequence[Block], *, room: int
+) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
+    """The newest pins that fit `room`, ascending, and (seq, reason) of the others."""
+    ordered = sorted(pins, key=lambda block: block.segments[0].seq)
+    used, first = tokens_of(ordered), 0
+    while first < len(ordered) and used > room:
+        used -= ordered[first].tokens
+        first += 1
+    dropped = [(block.segments[0].seq, "budget") for block in ordered[:first]]
+    return tuple(ordered[first:]), dropped
+
+
+def _without_older_steps(fixed: Fixed, limit: int, low: int) -> Fixed:
+    """Replay the turn: wherever the limit was passed, the oldest steps left down to `low`.
+
+    The replay makes the choice a function of the steps alone: the next step finds the same start.
+    """
+    others = replace(fixed, steps=()).tokens
+    used, start = others, 0
+    for place, step in enumerate(fixed.steps):
+        used += step.tokens
+        target = low if used > limit else limit
+        while used > target and start < place:
+            oldest = fixed.steps[start]
+            used -= oldest.tokens if _may_leave(oldest) else 0
+            start += 1
+    newest = _newest(fixed.steps)
+    leaving = [step for step in fixed.steps[:start] if _may_leave(step) and step is not newest]
+    gone = {step.message.seq for step in leaving}
+    return replace(
+        fixed,
+        steps=tuple(step for step in fixed.steps if step.message.seq not in gone),
+        left=(*fixed.left, *((seq, "turn_split") for seq in sorted(gone))),
+    )
+
+
+def _may_leave(step: Entry) -> bool:
+    return step.message.role == "assistant"
+
+
+def _newest(steps: Sequence[Entry]) -> Entry | None:
+    return next((step for step in reversed(steps) if _may_leave(step)), None)
+
+
+def _without_data(fixed: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
+    least = _with_results_of(fixed, SMALLEST_RESULT, shorter)
+    if least.tokens > limit and least.summary:
+        least = replace(least, summary=())
+    room = limit - (least.tokens - tokens_of(least.pins))
+    pins, dropped = newest_pins(least.pins, room=room)
+    least = replace(least, pins=pins, left=(*least.left, *dropped))
+    if least.tokens > limit:
+        least = replace(least, tail=())
+    if least.tokens > limit:
+        raise TurnTooLarge(
+            f"The newest step of the turn needs {least.tokens:,} tokens with all that must go "
+            f"with it; the limit is {limit:,}. Raise the token budget or choose a model with a "
+            "larger context window."
+        )
+    return _with_longest_results(replace(least, steps=fixed.steps), limit, shorter)
+
+
+def _with_longest_results(
+    fixed: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]
+) -> Fixed:
+    """The newest step with the longest tool results that fit, found by bisection."""
+    if fixed.tokens <= limit:
+        return fixed
+    best = _with_results_of(fixed, SMALLEST_RESULT, shorter)
+    fits, fails = SMALLEST_RESULT, _longest_result(fixed)
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        tried = _with_results_of(fixed, middle, shorter)
+        if tried.tokens <= limit:
+            best, fits = tried, middle
+        else:
+            fails = middle
+    return best
+
+
+def _longest_result(fixed: Fixed) -> int:
+    newest = _newest(fixed.steps)
+    parts = newest.message.parts if newest else ()
+    return max((len(part.content) for part in parts if isinstance(part, ToolResultPart)), default=0)
+
+
+def _with_results_of(
+    fixed: Fixed, characters: int, shorter: Callable[[Entry, int], Entry]
+) -> Fixed:
+    newest = _newest(fixed.steps)
+    return replace(
+        fixed,
+        steps=tuple(shorter(step, characters) if step is newest else step for step in fixed.steps),
+    )

@@ -1,0 +1,153 @@
+"""What belongs together: turns, legal cuts between them, and calls with their results."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from contextpolicy.engine.messages import (
+    Message,
+    Part,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    WireMessage,
+    wires_of,
+)
+
+NO_RESULT = "[no result was recorded]"
+
+
+def turns_of(messages: Sequence[Message]) -> tuple[tuple[Message, ...], ...]:
+    """Split messages, ascending by seq, into turns: questions and all that they caused.
+
+    A turn begins at a user message that follows a reply, or that bears another turn label than the
+    message before it. What stands before the first such message is a turn of its own.
+    """
+    starts = legal_cuts(messages)
+    ends = (*starts[1:], len(messages)) if starts else ()
+    return tuple(tuple(messages[start:end]) for start, end in zip(starts, ends, strict=True))
+
+
+def legal_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
+    """The indexes at which a turn begins, ascending: cutting there splits no turn."""
+    return tuple(
+        place
+        for place, message in enumerate(messages)
+        if place == 0 or _starts_turn(message, messages[place - 1])
+    )
+
+
+def _starts_turn(message: Message, before: Message) -> bool:
+    if message.role != "user":
+        return False
+    if message.turn and before.turn:
+        return message.turn != before.turn
+    return before.role == "assistant" and not _is_step(before)
+
+
+def _is_step(message: Message) -> bool:
+    """What ends with tool calls or results is followed by another step of its turn."""
+    return bool(message.parts) and isinstance(message.parts[-1], ToolCallPart | ToolResultPart)
+
+
+def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
+    """The wire messages of a stored message and notes on what had to be repaired for the wire.
+
+    Nothing is cut here (see `truncation.cut_wires`), nothing is changed in the store.
+    """
+    if len(message.parts) == 1 and isinstance(message.parts[0], TextPart):
+        text = message.parts[0].text
+        return ([WireMessage(message.role, text)] if text else []), ()
+    parts, notes = repair(message.parts, role=message.role)
+    return wires_of(message.role, parts), notes
+
+
+def has_content(message: Message) -> bool:
+    """Whether anything of the message goes on the wire; reasoning alone does not."""
+    return any(
+        bool(part.text)
+        if isinstance(part, TextPart)
+        else isinstance(part, ToolCallPart) and message.role == "assistant"
+        for part in message.parts
+    )
+
+
+def repair(
+    parts: Sequence[Part], *, role: Role = "assistant"
+) -> tuple[tuple[Part, ...], tuple[str, ...]]:
+    """Make calls and results one to one and neighbours; sound parts come back equal.
+
+    A call without a result gets one that says so; a result without a call, or a second one for the
+    same call, is dropped; call ids used twice in the message are made unique, in order. Notes name
+    each repair.
+    """
+    if role == "user":
+        kept = tuple(part for part in parts if not isinstance(part, ToolCallPart | ToolResultPart))
+        notes = ("tool_part_in_user_message",) if len(kept) < len(parts) else ()
+        return kept, notes
+    if not any(isinstance(part, ToolCallPart | ToolResultPart) for part in parts):
+        return tuple(parts), ()
+    pairing = _Pairing(parts)
+    repaired = pairing.walk(parts)
+    return repaired, tuple(pairing.notes)
+
+
+class _Pairing:
+    """Walks over parts once and puts behind each run of calls the results that belong to it."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.notes: list[str] = []
+        self._results: dict[str, list[ToolResultPart]] = defaultdict(list)
+        for part in parts:
+            if isinstance(part, ToolResultPart):
+                self._results[part.call_id].append(part)
+        self._used = {part.call_id for part in parts if isinstance(part, ToolCallPart)}
+        self._seen: set[str] = set()
+        self._open: list[ToolResultPart] = []
+
+    def walk(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        repaired: list[Part] = []
+        answered = False
+        for part in parts:
+            if isinstance(part, ToolResultPart):
+                answered = True
+                continue
+            if answered:
+                repaired += self._close()
+                answered = False
+            repaired.append(self._take(part) if isinstance(part, ToolCallPart) else part)
+        repaired += self._close()
+        self._note_strays(self._results.values())
+        return tuple(repaired)
+
+    def _take(self, call: ToolCallPart) -> ToolCallPart:
+        waiting = self._results[call.call_id]
+        content = NO_RESULT
+        if waiting:
+            content = waiting.pop(0).content
+        else:
+            self.notes.append(f"no_result:{call.call_id}")
+        call_id = self._unique(call.call_id)
+        self._open.append(ToolResultPart(call_id, call.name, content))
+        return call if call_id == call.call_id else ToolCallPart(call_id, call.name, call.arguments)
+
+    def _unique(self, call_id: str) -> str:
+        if call_id and call_id not in self._seen:
+            self._seen.add(call_id)
+            return call_id
+        number = 2
+        while f"{call_id or 'call'}-{number}" in self._used:
+            number += 1
+        unique = f"{call_id or 'call'}-{number}"
+        self._used.add(unique)
+        self._seen.add(unique)
+        self.notes.append(f"call_id_renamed:{call_id}")
+        return unique
+
+    def _close(self) -> list[ToolResultPart]:
+        closed, self._open = self._open, []
+        return closed
+
+    def _note_strays(self, left: Iterable[list[ToolResultPart]]) -> None:
+        for results in left:
+            self.notes += [f"stray_result:{result.call_id}" for result in results]

@@ -1,0 +1,193 @@
+"""The values that everything above a provider adapter speaks.
+
+No vendor type and no row appears here. A `Message` is what the store holds (roles `user` and
+`assistant`, tool calls and their results as parts); a `WireMessage` is what an adapter converts
+for its provider (roles `system` and `tool` exist on the wire only).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["user", "assistant"]
+WireRole = Literal["system", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Text that people see."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPart:
+    """What a model thought aloud; stored and shown, not sent back."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallPart:
+    """A model's request to run a tool; `arguments` is the JSON text as the model wrote it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultPart:
+    """What a tool answered to the call of the same id."""
+
+    call_id: str
+    name: str
+    content: str
+
+
+Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One stored message of a branch.
+
+    `id` is an opaque label of the store; `seq` counts from 1 without gaps; `tokens` is the stored
+    count of the whole message as sent (`tokens.message_tokens`). `excluded` and `incomplete`
+    messages are left out of prompts.
+    """
+
+    id: str
+    seq: int
+    role: Role
+    parts: tuple[Part, ...]
+    tokens: int
+    speaker: str = ""
+    turn: str = ""
+    pinned: bool = False
+    excluded: bool = False
+    incomplete: bool = False
+    created_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WireMessage:
+    """One message as an adapter receives it, before it takes a provider's form."""
+
+    role: WireRole
+    content: str
+    tool_calls: tuple[ToolCallPart, ...] = ()
+    tool_call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool offered to the model; `parameters` is its JSON Schema."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary in force: it stands for the messages `from_seq`..`to_seq` except `exceptions`.
+
+    `exceptions` are the seqs in the range that were no source of it (pinned, excluded or
+    incomplete then). `tokens` counts `text` alone.
+    """
+
+    id: str
+    text: str
+    from_seq: int
+    to_seq: int
+    exceptions: tuple[int, ...]
+    tokens: int
+
+
+class MalformedParts(ValueError):
+    """The stored or imported parts of a message are not of a known form."""
+
+    code = "malformed_parts"
+
+
+_TYPES: dict[str, tuple[type[Part], tuple[str, ...]]] = {
+    "text": (TextPart, ("text",)),
+    "reasoning": (ReasoningPart, ("text",)),
+    "tool_call": (ToolCallPart, ("call_id", "name", "arguments")),
+    "tool_result": (ToolResultPart, ("call_id", "name", "content")),
+}
+_NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
+
+
+def parts_from_json(data: object) -> tuple[Part, ...]:
+    """Read parts from their JSON form, a list of objects with a `type`.
+
+    Raises MalformedParts for an unknown type and for a missing, extra or non-text field.
+    """
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        raise MalformedParts("The parts of a message must be a list. Send a list of objects.")
+    return tuple(_part_from_json(item, place) for place, item in enumerate(data, start=1))
+
+
+def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
+    """Write parts in the JSON form that `parts_from_json` reads."""
+    written = []
+    for part in parts:
+        name = _NAMES[type(part)]
+        fields = {field: str(getattr(part, field)) for field in _TYPES[name][1]}
+        written.append({"type": name, **fields})
+    return written
+
+
+def text_of(message: Message) -> str:
+    """The visible text of a message: its text parts, a blank line between them."""
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def _part_from_json(item: object, place: int) -> Part:
+    kind_name = item.get("type") if isinstance(item, Mapping) else None
+    if not isinstance(item, Mapping) or not isinstance(kind_name, str) or kind_name not in _TYPES:
+        raise MalformedParts(
+            f"Part {place} of the message has no known type. Use one of: {', '.join(_TYPES)}."
+        )
+    kind, fields = _TYPES[kind_name]
+    if set(item) != {"type", *fields} or not all(isinstance(item[name], str) for name in fields):
+        raise MalformedParts(
+            f"Part {place} of the message is of type {kind_name!r} and needs exactly these text "
+            f"fields: {', '.join(fields)}."
+        )
+    return kind(*(item[name] for name in fields))
+
+
+def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
+    """Turn sound parts (see `groups.repair`) into wire messages; reasoning is not sent.
+
+    An assistant's texts and calls up to the first result make one message, each result one of role
+    `tool`; what follows the results starts the next assistant message. Parts without anything to
+    send give an empty list.
+    """
+    wires: list[WireMessage] = []
+    texts: list[str] = []
+    calls: list[ToolCallPart] = []
+    results: list[ToolResultPart] = []
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            results.append(part)
+        elif not isinstance(part, ReasoningPart):
+            if results:
+                wires += _step(role, texts, calls, results)
+                texts, calls, results = [], [], []
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+            else:
+                calls.append(part)
+    return wires + _step(role, texts, calls, results)
+
+
+def _step(
+    role: Role, texts: list[str], calls: list[ToolCallPart], results: list[ToolResultPart]
+) -> list[WireMessage]:
+    content = "\n\n".join(texts)
+    head = [WireMessage(role, content, tuple(calls))] if content or calls else []
+    return head + [WireMessage("tool", part.content, (), part.call_id) for part in results]

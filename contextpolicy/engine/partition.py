@@ -1,0 +1,207 @@
+"""Every prompt is a partition: each message of the branch is sent or left out for a reason, once.
+
+Kept as ranges: seqs have no gaps, so the check is arithmetic and its cost does not follow the
+history.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from contextpolicy.engine.groups import has_content
+from contextpolicy.engine.messages import Message, Summary
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A range of messages, both ends included, that is not in the prompt, and why.
+
+    Reasons: `covered` (by the summary in force), `window`, `excluded`, `incomplete`, `empty`
+    (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
+    and what a strategy adds.
+    """
+
+    from_seq: int
+    to_seq: int
+    reason: str
+
+
+class PartitionError(Exception):
+    """A message of the branch would be sent twice, or neither sent nor accounted for.
+
+    A fault of the caller or of a strategy, never of the chat: nothing is sent.
+    """
+
+    code = "partition_broken"
+
+
+@dataclass(frozen=True, slots=True)
+class SortedOut:
+    """The loaded messages by what becomes of them before any limit.
+
+    `live` could be sent as history, `pins` stand apart, `continued` is the cut reply that goes on;
+    `left` is (seq, reason) of those that are flagged or empty.
+    """
+
+    live: tuple[Message, ...]
+    continued: Message | None
+    pins: tuple[Message, ...]
+    left: tuple[tuple[int, str], ...]
+
+
+def sort_out(
+    *,
+    history: Sequence[Message],
+    pins: Sequence[Message],
+    summary: Summary | None,
+    window_to: int,
+    goes_on: bool,
+) -> SortedOut:
+    """Sort loaded messages; what the summary covers or the window leaves out is passed over.
+
+    A pinned message there becomes a pin. If the newest reply `goes_on`, it stands apart.
+    """
+    left = {message.seq: reason for message in pins if (reason := _unsendable(message))}
+    apart = {message.seq: message for message in pins if message.seq not in left}
+    live: list[Message] = []
+    for message in history:
+        hidden = message.seq <= window_to or covers(summary, message.seq)
+        if message.seq in apart or (hidden and not message.pinned):
+            continue
+        if reason := _unsendable(message):
+            left[message.seq] = reason
+        elif hidden:
+            apart[message.seq] = message
+        else:
+            live.append(message)
+    last_is_reply = bool(live) and live[-1].role == "assistant"
+    continued = live.pop() if goes_on and last_is_reply else None
+    in_order = tuple(apart[seq] for seq in sorted(apart))
+    return SortedOut(tuple(live), continued, in_order, tuple(sorted(left.items())))
+
+
+def covers(summary: Summary | None, seq: int) -> bool:
+    """Whether the summary stands for the message."""
+    return (
+        summary is not None
+        and summary.from_seq <= seq <= summary.to_seq
+        and seq not in summary.exceptions
+    )
+
+
+def _unsendable(message: Message) -> str:
+    if message.excluded:
+        return "excluded"
+    if message.incomplete:
+        return "incomplete"
+    return "" if has_content(message) else "empty"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is left out of a prompt, ascending, and how many uncovered messages a limit left out."""
+
+    left_out: tuple[LeftOut, ...]
+    limited: int
+
+
+# Reasons that are nobody's limit on history: somebody's decision, or part of the running turn.
+_NO_LIMIT = frozenset({"covered", "excluded", "incomplete", "empty", "turn_split"})
+
+
+def account(
+    *,
+    sent: Sequence[int],
+    left: Iterable[tuple[int, str]],
+    summary: Summary | None,
+    summary_is_sent: bool,
+    window_to: int,
+    unloaded: Range | None,
+) -> Account:
+    """Put the single decisions and the ranges of summary, window and loader together.
+
+    `sent` is ascending, `left` is (seq, reason). What was decided for a single message goes before
+    what a range says of it. Covered messages whose summary is not sent count as left out by
+    `budget`.
+    """
+    single = dict(left)
+    known = sorted((*sent, *single))
+    found: list[LeftOut] = []
+    frontier = 0
+    if summary is not None:
+        span, holes = (summary.from_seq, summary.to_seq), sorted({*known, *summary.exceptions})
+        reason = "covered" if summary_is_sent else "budget"
+        found += [LeftOut(*part, reason) for part in without(span, holes)]
+        frontier = summary.to_seq
+    behind = [*_exceptions_behind(summary, window_to, known)]
+    behind += without((frontier + 1, window_to), known)
+    if unloaded is not None:
+        start = max(unloaded[0], window_to + 1, frontier + 1)
+        behind += without((start, unloaded[1]), known)
+    found += [LeftOut(*part, "window") for part in behind]
+    for reason, seqs in groupby(sorted(single), key=single.__getitem__):
+        found += [LeftOut(*part, reason) for part in ranges_of(seqs)]
+    limited = sum(last - first + 1 for first, last in behind)
+    limited += sum(
+        1 for seq, reason in single.items() if reason not in _NO_LIMIT and not covers(summary, seq)
+    )
+    return Account(tuple(sorted(found, key=lambda item: item.from_seq)), limited)
+
+
+def _exceptions_behind(
+    summary: Summary | None, window_to: int, known: Iterable[int]
+) -> Iterator[Range]:
+    """The summary's exceptions that the window leaves out without their being loaded."""
+    exceptions = set(summary.exceptions if summary else ()) - set(known)
+    return ranges_of(seq for seq in sorted(exceptions) if seq <= window_to)
+
+
+def ranges_of(seqs: Iterable[int]) -> Iterator[Range]:
+    """Join ascending seqs to ranges."""
+    first = last = None
+    for seq in seqs:
+        if first is None or last is None:
+            first = last = seq
+        elif seq == last + 1:
+            last = seq
+        else:
+            yield first, last
+            first = last = seq
+    if first is not None and last is not None:
+        yield first, last
+
+
+def without(span: Range, holes: Iterable[int]) -> Iterator[Range]:
+    """What is left of a range without some seqs (ascending; those outside are ignored)."""
+    start, end = span
+    for hole in holes:
+        if start <= hole <= end:
+            if start < hole:
+                yield start, hole - 1
+            start = hole + 1
+    if start <= end:
+        yield start, end
+
+
+def check_partition(*, last_seq: int, sent: Iterable[int], left_out: Iterable[LeftOut]) -> None:
+    """Check that what is sent and what is left out make up 1..`last_seq` without overlap.
+
+    `sent` is ascending. Raises PartitionError, which names the first message that breaks it.
+    """
+    spans = sorted([*ranges_of(sent), *((item.from_seq, item.to_seq) for item in left_out)])
+    following = 1
+    for start, end in spans:
+        if start > following:
+            raise PartitionError(
+                f"Message {following} is neither sent nor left out for a reason. Load it or name "
+                "its reason."
+            )
+        if start < following or end < start:
+            raise PartitionError(f"Message {start} is accounted for more than once.")
+        following = end + 1
+    if following != last_seq + 1:
+        raise PartitionError(
+            f"The branch ends at message {last_seq}, the prompt accounts for {following - 1}."
+        )

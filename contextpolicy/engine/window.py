@@ -1,0 +1,186 @@
+"""The anchored window: history stays where it is until a high mark, then moves in one batch.
+
+A window that slides by one message each turn breaks the provider's prompt cache each turn; moved in
+batches from a high to a low mark it costs a third to a fifth. The anchor is a stored `window` row;
+here its next place is decided. Indexes are into the messages of a `HistoryView`, ascending by seq.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from contextpolicy.engine.entries import Entries
+from contextpolicy.engine.groups import legal_cuts
+from contextpolicy.engine.messages import Message
+from contextpolicy.engine.policy import PolicyValues
+
+MoveReason = Literal["tokens", "messages", "unloaded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The tokens left for history beside the fixed parts: at the prompt limit and at both marks.
+
+    May be negative.
+    """
+
+    limit: int
+    high: int
+    low: int
+
+
+@dataclass(frozen=True)
+class HistoryView:
+    """What a strategy sees: the policy, the room, and the messages that could be sent.
+
+    `entries` are uncovered, not excluded and after the active window, ascending by seq. A pinned
+    message that is left out moves to the pins; `pin_tokens` says what it takes there.
+    `is_complete` is False if messages before the first entry were not even loaded.
+    """
+
+    values: PolicyValues
+    room: Room
+    entries: Entries
+    pin_tokens: Callable[[Message], int]
+    is_complete: bool = True
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages of the entries."""
+        return self.entries.messages
+
+    @cached_property
+    def pinned(self) -> tuple[tuple[int, int], ...]:
+        """Index and tokens (as a pin) of each pinned message, ascending."""
+        return tuple(
+            (place, self.pin_tokens(message))
+            for place, message in enumerate(self.messages)
+            if message.pinned
+        )
+
+    def first_fitting(self, room: int) -> int:
+        """The smallest index from which the messages fit `room`, filled from the newest backwards.
+
+        Stops at the first message that does not fit, so there are no gaps; the length of the
+        history if not even the newest fits. Pinned messages before the index are paid as pins.
+        """
+        pins = dict(self.pinned)
+        used = sum(pins.values())
+        for place in range(len(self.entries) - 1, -1, -1):
+            used += self.entries[place].tokens - pins.get(place, 0)
+            if used > room:
+                return place + 1
+        return 0
+
+    def tokens_from(self, start: int) -> int:
+        """Tokens of the messages from index `start` on, plus those of the pins before it."""
+        return sum(
+            self.entries.known_tokens(place) for place in range(start, len(self.entries))
+        ) + sum(tokens for place, tokens in self.pinned if place < start)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a strategy decided: the indexes to send, and (index, reason) of all others."""
+
+    kept: tuple[int, ...]
+    left: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMove:
+    """History has to begin at index `start` first; tokens are its own, before and after."""
+
+    start: int
+    tokens_before: int
+    tokens_after: int
+    reason: MoveReason
+
+
+def keep_all(view: HistoryView) -> Choice:
+    """Send every message of the view."""
+    return Choice(tuple(range(len(view.entries))))
+
+
+def is_sound(choice: Choice | WindowMove, view: HistoryView) -> bool:
+    """Whether a decision fits the room and names each message of the view exactly once.
+
+    A move has to leave something out.
+    """
+    count = len(view.entries)
+    if isinstance(choice, WindowMove):
+        return 0 <= choice.start <= count and (choice.start > 0 or not view.is_complete)
+    left = [place for place, _ in choice.left]
+    if list(choice.kept) != sorted(set(choice.kept)):
+        return False
+    if sorted((*choice.kept, *left)) != list(range(count)):
+        return False
+    gone = set(left)
+    tokens = sum(view.entries[place].tokens for place in choice.kept)
+    tokens += sum(pin for place, pin in view.pinned if place in gone)
+    return not choice.kept or tokens <= view.room.limit
+
+
+def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
+    """The move that is due, or None while everything fits.
+
+    Due if history takes more than `high` tokens, if there are more messages than `window_size`, or
+    if older ones were not loaded. It goes down to the low mark at the start of a turn and keeps
+    one complete turn wherever that fits the prompt limit; only then a turn is split, at a step.
+    The last `keep_last` messages stay if they leave the window room to grow. None also if there is
+    nothing to gain: the only complete turn is over the high mark but within the limit.
+    """
+    reason = _reason(view, high)
+    if reason is None:
+        return None
+    start = _start(view, reason, keep_last)
+    if start == 0 and view.is_complete:
+        return None
+    return WindowMove(start, view.tokens_from(0), view.tokens_from(start), reason)
+
+
+def _reason(view: HistoryView, high: int) -> MoveReason | None:
+    if not view.is_complete:
+        return "unloaded"
+    size = view.values.window_size
+    if size is not None and len(view.entries) > size:
+        return "messages"
+    return "tokens" if view.first_fitting(min(high, view.room.limit)) > 0 else None
+
+
+def _start(view: HistoryView, reason: MoveReason, keep_last: int) -> int:
+    cuts = legal_cuts(view.messages)
+    start = _first_at_or_after(cuts, max(view.first_fitting(view.room.low), _by_size(view)))
+    kept = _last_at_or_before(cuts, len(view.entries) - keep_last)
+    midway = (view.room.low + min(view.room.high, view.room.limit)) // 2
+    if keep_last and reason != "messages" and kept < start and view.first_fitting(midway) <= kept:
+        start = kept
+    if start < len(view.entries):
+        return start
+    return _smallest_tail(view, cuts)
+
+
+def _by_size(view: HistoryView) -> int:
+    size = view.values.window_size
+    if size is None or len(view.entries) <= size:
+        return 0
+    return len(view.entries) - max(1, int(view.values.compact_to * size))
+
+
+def _smallest_tail(view: HistoryView, cuts: Sequence[int]) -> int:
+    """The last complete turn if it fits the limit, else as many of its last messages as fit."""
+    fitting = view.first_fitting(view.room.limit)
+    return max(fitting, cuts[-1]) if cuts else 0
+
+
+def _first_at_or_after(cuts: Sequence[int], place: int) -> int:
+    return next((at for at in cuts if at >= place), _NO_CUT)
+
+
+def _last_at_or_before(cuts: Sequence[int], place: int) -> int:
+    return next((at for at in reversed(cuts) if at <= place), 0)
+
+
+# Beyond every index: no turn starts late enough.
+_NO_CUT = 1 << 62

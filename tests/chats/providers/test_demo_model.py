@@ -1,0 +1,112 @@
+"""The demo model tells what context it was given, always in the same words."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from chats.providers.base import ContextFacts, UsageReport
+from chats.providers.demo import DemoProvider, demo_answer
+from contextpolicy.engine.messages import WireMessage
+from tests.fakes.calls import asked, collect, text_in
+
+FACTS = ContextFacts(
+    messages_sent=12,
+    messages_total=80,
+    prompt_tokens=3456,
+    prompt_limit=12000,
+    summary_present=True,
+    summary_range=(1, 60),
+    left_out=((61, 66, "window"), (70, 70, "excluded")),
+    cut=2,
+    policy="Long *chats*",
+    strategy="sliding_window",
+    window=12,
+)
+
+
+def test_facts_are_told() -> None:
+    answer = demo_answer(asked("What do you know of me?", facts=FACTS))
+    for told in (
+        "Demo model",
+        "“What do you know of me?”",
+        "12 of 80",
+        "2 of them shortened",
+        "3,456 tokens of the 12,000",
+        "messages 1–60",
+        "messages 61–66: older than the window",
+        "message 70: excluded by hand",
+        "`sliding_window`",
+        "window of 12",
+        "Long \\*chats\\*",
+    ):
+        assert told in answer
+
+
+def test_missing_facts_are_told() -> None:
+    answer = demo_answer(asked("Hello"))
+    assert "I was sent 1 message, but nobody told me how they were chosen." in answer
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"summary_present": False, "summary_range": None}, "**Summary:** none"),
+        ({"summary_range": None}, "one stood in for older messages"),
+        ({"left_out": ()}, "Nothing was left out."),
+        ({"left_out": ((1, 2, "weather"),)}, "messages 1–2: weather"),
+        ({"left_out": tuple((n, n, "window") for n in range(20))}, "and 12 more ranges"),
+    ],
+)
+def test_each_case_has_its_words(change: dict[str, object], told: str) -> None:
+    facts = replace(FACTS, **change)  # type: ignore[arg-type] # a table of changes
+    assert told in demo_answer(asked("Hello", facts=facts))
+
+
+def test_quiet_facts_are_left_out() -> None:
+    answer = demo_answer(asked("Hello", facts=replace(FACTS, cut=0, window=None)))
+    assert "shortened" not in answer
+    assert "window of" not in answer
+
+
+def test_long_question_is_quoted_by_its_first_words() -> None:
+    answer = demo_answer(asked("word " * 50))
+    assert "“" + " ".join(["word"] * 12) + " …”" in answer
+
+
+def test_markdown_of_the_question_is_shown_not_obeyed() -> None:
+    answer = demo_answer(asked("<img src=x> [a](b) `c`"))
+    assert "\\<img src=x\\> \\[a\\](b) \\`c\\`" in answer
+
+
+def test_last_question_is_the_one_quoted() -> None:
+    messages = (
+        WireMessage("user", "First"),
+        WireMessage("assistant", "Reply"),
+        WireMessage("user", "Second"),
+        WireMessage("assistant", "Started"),
+    )
+    assert "“Second”" in demo_answer(asked("", messages=messages))
+    assert "You asked" not in demo_answer(asked("", messages=()))
+
+
+def test_stream_is_the_answer_and_the_same_every_time() -> None:
+    async def run() -> list[str]:
+        provider = DemoProvider(token_delay=0)
+        request = asked("Hello", facts=FACTS)
+        return [text_in(await collect(provider, request)) for _ in range(2)]
+
+    first, second = asyncio.run(run())
+    assert first == second == demo_answer(asked("Hello", facts=FACTS))
+
+
+def test_usage_repeats_the_facts() -> None:
+    events = asyncio.run(collect(DemoProvider(token_delay=0), asked("Hello", facts=FACTS)))
+    usage = next(event for event in events if isinstance(event, UsageReport))
+    assert usage.input_tokens == 3456
+    assert usage.output_tokens == len(events) - 2
+
+
+def test_usage_without_facts_is_an_estimate() -> None:
+    events = asyncio.run(collect(DemoProvider(token_delay=0), asked("x" * 400)))
+    assert UsageReport(100, len(events) - 2, 0, 0) in events

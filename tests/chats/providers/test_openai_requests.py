@@ -1,0 +1,193 @@
+"""What leaves for the model server: messages, tools, options, headers, and what stays here."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from chats.providers.base import (
+    Finished,
+    ProviderError,
+    ProviderEvent,
+    ToolCallDelta,
+    UsageReport,
+)
+from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+from tests.fakes.calls import adapter_to, asked, call, collect
+from tests.fakes.fake_server import FakeServer
+
+SEARCH = ToolSpec("search", "Search the archive.", {"type": "object", "properties": {}})
+
+
+def _sent(server: FakeServer) -> dict[str, Any]:
+    body: dict[str, Any] = server.requests()[-1]["body"]
+    return body
+
+
+@pytest.mark.requirement("S0.1")
+def test_messages_and_tools_take_the_wire_form(server: FakeServer) -> None:
+    messages = (
+        WireMessage("system", "Be brief."),
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "", (ToolCallPart("call_1", "search", '{"q":"x"}'),)),
+        WireMessage("tool", "Nothing.", (), "call_1"),
+    )
+    call(adapter_to(server), asked("", messages=messages, tools=(SEARCH,)))
+    body = _sent(server)
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Find it."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "call_1",
+                    "type": "function",
+                    "function": {"name": "search", "arguments": '{"q":"x"}'},
+                }
+            ],
+        },
+        {"role": "tool", "content": "Nothing.", "tool_call_id": "call_1"},
+    ]
+    assert body["tools"][0]["function"] == {
+        "name": "search",
+        "description": "Search the archive.",
+        "parameters": {"type": "object", "properties": {}},
+    }
+
+
+def test_parameters_pass_but_cannot_replace_the_request(server: FakeServer) -> None:
+    parameters = {"temperature": 0.2, "model": "other", "messages": [], "stream": False}
+    call(adapter_to(server), asked("Hello", parameters=parameters))
+    body = _sent(server)
+    assert body["temperature"] == 0.2
+    assert (body["model"], body["stream"]) == ("fake-chat", True)
+    assert body["messages"][0]["content"] == "Hello"
+
+
+def test_only_needed_headers_leave(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-canary")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-canary")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Canary: 1")
+    call(adapter_to(server), asked("Hello"))
+    headers = server.requests()[-1]["headers"]
+    assert not {name for name in headers if name.startswith(("x-", "openai-"))}
+    assert "canary" not in str(headers)
+    assert headers["host"] == server.host
+    assert headers["authorization"] == "…6789"
+
+
+def test_account_without_a_key_sends_none(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
+    call(adapter_to(server, api_key=""), asked("Hello"))
+    assert "authorization" not in server.requests()[-1]["headers"]
+
+
+def test_server_without_the_usage_option_is_asked_again_without_it_once(
+    server: FakeServer,
+) -> None:
+    server.configure(reject="stream_options")
+
+    async def twice() -> list[ProviderEvent]:
+        provider = adapter_to(server)
+        await collect(provider, asked("First"))
+        events = await collect(provider, asked("Second"))
+        await provider.aclose()
+        return events
+
+    events = asyncio.run(twice())
+    assert events[-1] == Finished("stop")
+    assert not any(isinstance(event, UsageReport) for event in events)
+    has_option = ["stream_options" in record["body"] for record in server.requests()]
+    assert has_option == [True, False, False]
+
+
+def test_model_that_wants_the_newer_limit_gets_it(server: FakeServer) -> None:
+    server.configure(reject="max_tokens")
+    events = call(adapter_to(server), asked("Hello", max_output_tokens=5))
+    assert events[-1] == Finished("length")
+    assert _sent(server)["max_completion_tokens"] == 5
+    assert "max_tokens" not in _sent(server)
+
+
+def test_other_rejections_are_not_repeated(server: FakeServer) -> None:
+    server.configure(reject="temperature")
+    with pytest.raises(ProviderError) as caught:
+        call(adapter_to(server), asked("Hello", parameters={"temperature": 1}))
+    assert caught.value.code == "provider_rejected"
+    assert len(server.requests()) == 1
+
+
+def test_usage_has_the_cached_share(server: FakeServer) -> None:
+    events = call(adapter_to(server), asked("x" * 400))
+    assert UsageReport(104, 20, 26, 0) in events
+
+
+@pytest.mark.requirement("S0.1")
+@pytest.mark.parametrize("stream", [True, False])
+def test_tool_calls_arrive_whole(server: FakeServer, stream: bool) -> None:
+    calls = [
+        {"name": "search", "arguments": {"q": "Grüße 🦊"}},
+        {"name": "now", "arguments": {}, "id": "call_b"},
+    ]
+    server.configure(replies=[{"tool_calls": calls}])
+    events = call(adapter_to(server), asked("Go", tools=(SEARCH,), stream=stream))
+    found: dict[tuple[int, str], list[str]] = {}
+    for event in events:
+        if isinstance(event, ToolCallDelta):
+            texts = found.setdefault((event.index, event.call_id), ["", ""])
+            texts[0] += event.name
+            texts[1] += event.arguments
+    assert found == {
+        (0, "call_fake0"): ["search", '{"q": "Gr\\u00fc\\u00dfe \\ud83e\\udd8a"}'],
+        (1, "call_b"): ["now", "{}"],
+    }
+    assert events[-1] == Finished("tool_calls")
+
+
+def test_whole_reply_has_a_limit(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chats.providers.openai.MAX_WHOLE_REPLY", 100)
+    with pytest.raises(ProviderError) as caught:
+        call(adapter_to(server), asked("Hello", stream=False))
+    assert caught.value.code == "provider_protocol"
+
+
+def test_s24_neither_prompt_nor_key_is_logged(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    call(adapter_to(server), asked("canary question"))
+    with pytest.raises(ProviderError):
+        call(adapter_to(server), asked("canary [[fake fault=401]]"))
+    assert "canary" not in caplog.text
+
+
+def test_two_hundred_replies_run_at_once(server: FakeServer) -> None:
+    async def all_at_once() -> list[list[ProviderEvent]]:
+        provider = adapter_to(server)
+        request = asked("[[fake tokens=2 ttft=1000]]")
+        replies = await asyncio.gather(*(collect(provider, request) for _ in range(200)))
+        await provider.aclose()
+        return replies
+
+    replies = asyncio.run(all_at_once())
+    assert all(events[-1] == Finished("stop") for events in replies)
+    assert server.stats()["most_running"] == 200
+
+
+def test_connection_is_used_again_for_the_next_step(server: FakeServer) -> None:
+    before = server.stats()["connections"]
+
+    async def steps() -> None:
+        provider = adapter_to(server)
+        for _ in range(3):
+            await collect(provider, asked("Hello"))
+        await provider.aclose()
+
+    asyncio.run(steps())
+    # The three steps share one; asking for the counts twice opened the others.
+    assert server.stats()["connections"] - before == 2

@@ -1,0 +1,96 @@
+"""Which of our codes an error answer becomes, and how long the provider asks to wait."""
+
+import pytest
+
+from chats.providers.base import ErrorCode, ProviderError
+from chats.providers.failures import failure_in_stream, failure_of_response
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "retryable"),
+    [
+        (302, "provider_rejected", False),
+        (400, "provider_rejected", False),
+        (401, "provider_auth", False),
+        (403, "provider_auth", False),
+        (404, "provider_rejected", False),
+        (408, "provider_timeout", True),
+        (409, "provider_error", True),
+        (422, "provider_rejected", False),
+        (429, "provider_rate_limited", True),
+        (500, "provider_unavailable", True),
+        (529, "provider_unavailable", True),
+    ],
+)
+@pytest.mark.parametrize("body", ["", "<html>", "[]", "null", '{"error":"x"}', "[" * 100_000])
+def test_status_decides_when_the_body_says_nothing(
+    status: int, code: ErrorCode, retryable: bool, body: str
+) -> None:
+    failure = failure_of_response(status=status, headers={}, body=body)
+    assert (failure.code, failure.status, failure.retryable) == (code, status, retryable)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ({"type": "server_error"}, "provider_unavailable"),
+        ({"type": "overloaded_error"}, "provider_unavailable"),
+        ({"code": 401, "message": "x"}, "provider_auth"),
+        ({"code": "429"}, "provider_rate_limited"),
+        ({"type": "rate_limit_error"}, "provider_rate_limited"),
+        ({"code": "insufficient_quota"}, "provider_rejected"),
+        ({"code": 99999}, "provider_error"),
+        ({"message": "Something."}, "provider_error"),
+        ("Something.", "provider_error"),
+    ],
+)
+def test_error_within_a_stream_has_a_code(error: object, code: str) -> None:
+    assert failure_in_stream({"error": error}).code == code
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "12"}, 12.0),
+        ({"retry-after": "1.5"}, 1.5),
+        ({"retry-after-ms": "250", "retry-after": "12"}, 0.25),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "later"}, None),
+        (
+            {
+                "date": "Wed, 21 Oct 2026 07:28:00 GMT",
+                "retry-after": "Wed, 21 Oct 2026 07:29:30 GMT",
+            },
+            90.0,
+        ),
+        (
+            {
+                "date": "Wed, 21 Oct 2026 07:28:00 GMT",
+                "retry-after": "Wed, 21 Oct 2026 07:00:00 GMT",
+            },
+            0.0,
+        ),
+        ({"retry-after": "Wed, 21 Oct 2026 07:29:30 GMT"}, None),
+    ],
+)
+def test_wait_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    failure = failure_of_response(status=429, headers=headers, body="")
+    assert failure.retry_after == seconds
+
+
+def test_every_code_has_a_sentence_that_says_what_to_do() -> None:
+    codes: list[ErrorCode] = [
+        "provider_auth",
+        "provider_unavailable",
+        "provider_rate_limited",
+        "provider_timeout",
+        "provider_protocol",
+        "provider_rejected",
+        "context_overflow",
+        "provider_error",
+    ]
+    for code in codes:
+        assert ProviderError(code).sentence.count(".") >= 2

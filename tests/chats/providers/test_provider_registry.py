@@ -1,0 +1,72 @@
+"""One provider per account value, and no openai package before it is needed."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+from pytest_django.fixtures import Settings
+
+from chats.providers.base import Timeouts
+from chats.providers.demo import DemoProvider
+from chats.providers.registry import (
+    ProviderAccountValue,
+    aclose_all,
+    provider_for,
+)
+from tests.fakes.calls import asked, collect, text_in
+from tests.fakes.fake_server import FakeServer
+
+DEMO = ProviderAccountValue("demo", "demo", "", "")
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_equal_accounts_share_a_provider_until_all_are_closed() -> None:
+    async def run() -> None:
+        first = provider_for(DEMO, timeouts=Timeouts())
+        assert isinstance(first, DemoProvider)
+        again = ProviderAccountValue("demo", "demo", "", "")
+        assert provider_for(again, timeouts=Timeouts()) is first
+        assert provider_for(DEMO, timeouts=Timeouts(gap=1)) is not first
+        await aclose_all()
+        assert provider_for(DEMO, timeouts=Timeouts()) is not first
+
+    asyncio.run(run())
+
+
+def test_changed_key_gives_a_new_provider(server: FakeServer, settings: Settings) -> None:
+    settings.ALLOWED_PRIVATE_PROVIDERS = [server.host]
+
+    async def run() -> None:
+        for key in ("sk-old-000000001111", "sk-new-000000002222"):
+            account = ProviderAccountValue("main", "openai", server.base_url, key)
+            provider = provider_for(account, timeouts=Timeouts())
+            assert text_in(await collect(provider, asked("Hello")))
+        await aclose_all()
+
+    asyncio.run(run())
+    keys = [record["headers"]["authorization"] for record in server.requests()]
+    assert keys == ["…1111", "…2222"]
+
+
+def test_each_loop_has_its_own_provider() -> None:
+    async def run() -> DemoProvider:
+        provider = provider_for(DEMO, timeouts=Timeouts())
+        assert isinstance(provider, DemoProvider)
+        return provider
+
+    assert asyncio.run(run()) is not asyncio.run(run())
+
+
+def test_s14_key_is_absent_from_the_account_in_print() -> None:
+    account = ProviderAccountValue("main", "openai", "https://x.org", "sk-canary")
+    assert "canary" not in f"{account!r} {account}"
+
+
+def test_registry_does_not_load_the_openai_package() -> None:
+    script = (
+        "import sys, chats.providers.registry, chats.providers.discovery;"
+        "sys.exit('openai' in sys.modules)"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, timeout=30)  # noqa: S603 - our own interpreter
+    assert finished.returncode == 0

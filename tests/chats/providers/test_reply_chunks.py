@@ -1,0 +1,238 @@
+"""Replies of servers that bend the schema: tool calls, reasoning, usage, ends."""
+
+import json
+from typing import Any
+
+import pytest
+
+from chats.providers.base import (
+    Finished,
+    ProviderError,
+    ProviderEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
+from chats.providers.chunks import ReplyReader
+
+
+def _read(*chunks: dict[str, Any] | bytes) -> list[ProviderEvent]:
+    reader = ReplyReader()
+    events: list[ProviderEvent] = []
+    for chunk in chunks:
+        payload = chunk if isinstance(chunk, bytes) else json.dumps(chunk).encode()
+        events.extend(reader.read(payload))
+    return [*events, *reader.finish()]
+
+
+def _delta(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def _call(arguments: Any, **fields: Any) -> dict[str, Any]:
+    name = {"name": fields.pop("name")} if "name" in fields else {}
+    return {**fields, "function": {**name, "arguments": arguments}}
+
+
+def _calls(events: list[ProviderEvent]) -> list[tuple[str, str]]:
+    """Name and arguments of each call, by index."""
+    deltas = [event for event in events if isinstance(event, ToolCallDelta)]
+    ids = {delta.index: delta.call_id for delta in deltas}
+    assert all(delta.call_id == ids[delta.index] for delta in deltas)
+    assert len(set(ids.values())) == len(ids)
+    assert all(ids.values())
+    return [
+        (
+            "".join(delta.name for delta in deltas if delta.index == index),
+            "".join(delta.arguments for delta in deltas if delta.index == index),
+        )
+        for index in sorted(ids)
+    ]
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_has_two_names(name: str) -> None:
+    events = _read(_delta(**{name: "Hm."}), _delta("stop", content="Yes."))
+    assert events == [ReasoningDelta("Hm."), TextDelta("Yes."), Finished("stop")]
+
+
+def test_reasoning_sent_under_both_names_counts_once() -> None:
+    events = _read(_delta("stop", reasoning="Hm.", reasoning_content="Hm."))
+    assert events == [ReasoningDelta("Hm."), Finished("stop")]
+
+
+def test_content_may_come_as_parts() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "thinking"}, {"type": "text", "text": "b"}]
+    assert _read(_delta("stop", content=parts))[0] == TextDelta("ab")
+
+
+def test_tool_calls_by_index() -> None:
+    events = _read(
+        _delta(tool_calls=[_call("", index=0, id="a", name="f")]),
+        _delta(tool_calls=[_call("", index=1, id="b", name="g")]),
+        _delta(tool_calls=[_call('{"x":', index=0)]),
+        _delta(tool_calls=[_call("{}", index=1)]),
+        _delta("tool_calls", tool_calls=[_call("1}", index=0)]),
+    )
+    assert _calls(events) == [("f", '{"x":1}'), ("g", "{}")]
+    assert events[-1] == Finished("tool_calls")
+
+
+def test_tool_calls_without_ids_get_some() -> None:
+    events = _read(
+        _delta(tool_calls=[_call('{"a"', index=0, name="f", id="")]),
+        _delta("tool_calls", tool_calls=[_call(":1}", index=0)]),
+    )
+    assert _calls(events) == [("f", '{"a":1}')]
+
+
+def test_tool_calls_without_index_or_id_begin_with_a_name() -> None:
+    events = _read(
+        _delta("tool_calls", tool_calls=[_call("{}", name="f"), _call('{"b":2}', name="g")])
+    )
+    assert _calls(events) == [("f", "{}"), ("g", '{"b":2}')]
+
+
+def test_tool_calls_that_share_an_index_are_told_apart_by_id() -> None:
+    events = _read(
+        _delta(tool_calls=[_call("{}", index=0, id="a", name="f")]),
+        _delta("stop", tool_calls=[_call("{}", index=0, id="b", name="g")]),
+    )
+    assert _calls(events) == [("f", "{}"), ("g", "{}")]
+    assert events[-1] == Finished("tool_calls")
+
+
+def test_id_repeated_in_every_delta_is_one_call() -> None:
+    events = _read(
+        _delta(tool_calls=[_call('{"a"', index=0, id="a", name="f")]),
+        _delta("tool_calls", tool_calls=[_call(":1}", index=0, id="a")]),
+    )
+    assert _calls(events) == [("f", '{"a":1}')]
+
+
+def test_arguments_may_come_as_an_object_or_not_at_all() -> None:
+    events = _read(
+        _delta(tool_calls=[_call({"ü": 1}, index=0, id="a", name="f")]),
+        _delta("tool_calls", tool_calls=[_call(None, index=1, id="b", name="g")]),
+    )
+    assert _calls(events) == [("f", '{"ü": 1}'), ("g", "")]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("stop", "stop"),
+        ("eos", "stop"),
+        ("STOP", "stop"),
+        ("length", "length"),
+        ("model_length", "length"),
+        ("content_filter", "refusal"),
+        ("insufficient_system_resource", "none"),
+        ("something_new", "none"),
+        (None, "none"),
+    ],
+)
+def test_finish_reason_is_translated(given: str | None, reason: str) -> None:
+    assert _read(_delta(given, content="x"))[-1] == Finished(reason)  # type: ignore[arg-type] # a table of words
+
+
+def test_usage_of_every_kind_is_read_and_reported_once() -> None:
+    events = _read(
+        {**_delta(content="x"), "usage": {"prompt_tokens": 1, "completion_tokens": 1}},
+        _delta("stop"),
+        {
+            "choices": [],
+            "usage": {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3},
+            },
+        },
+        b"[DONE]",
+    )
+    assert events == [TextDelta("x"), UsageReport(10, 5, 4, 3), Finished("stop")]
+
+
+@pytest.mark.parametrize(
+    ("usage", "report"),
+    [
+        ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 8}, UsageReport(9, 0, 8, 0)),
+        ({"prompt_tokens": None, "completion_tokens": "7"}, UsageReport(0, 0, 0, 0)),
+        ({"prompt_tokens": -1, "prompt_tokens_details": None}, UsageReport(0, 0, 0, 0)),
+    ],
+)
+def test_unusual_usage_is_read(usage: dict[str, Any], report: UsageReport) -> None:
+    assert report in _read({**_delta("stop"), "usage": usage})
+
+
+def test_emoji_cut_between_two_chunks_is_whole_again() -> None:
+    first, second = rb'"a\ud83e"', rb'"\udd8ab"'
+    chunks = [b'{"choices":[{"delta":{"content":' + text + b"}}]}" for text in (first, second)]
+    assert _read(*chunks)[:2] == [TextDelta("a"), TextDelta("🦊b")]
+
+
+def test_half_an_emoji_at_the_end_is_replaced() -> None:
+    events = _read(rb'{"choices":[{"delta":{"content":"a\ud83e"}}]}', _delta("stop"))
+    assert events == [TextDelta("a"), TextDelta("�"), Finished("stop")]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"{",
+        b"nonsense",
+        b"[]",
+        b"null",
+        b"1",
+        b"\xff\xfe",
+        b'{"choices":{"a":1}}',
+        b"[" * 100_000,
+    ],
+)
+def test_f18_unreadable_chunk_is_a_protocol_error(payload: bytes) -> None:
+    with pytest.raises(ProviderError) as caught:
+        _read(payload)
+    assert caught.value.code == "provider_protocol"
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {"error": {"message": "No.", "type": "server_error"}},
+        {"object": "error", "message": "No."},
+        {**_delta("stop"), "error": {"code": 400, "message": "Token limit reached"}},
+        _delta("error"),
+    ],
+)
+def test_f18_error_chunk_fails_even_after_the_finish(chunk: dict[str, Any]) -> None:
+    with pytest.raises(ProviderError):
+        _read(_delta("length", content="x"), chunk)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        {},
+        {"choices": None},
+        {"choices": []},
+        {"choices": [None]},
+        {"choices": [{"delta": None}]},
+        {"choices": [{"delta": {"content": None, "tool_calls": None}}]},
+        {"choices": [{"delta": {"content": 7, "refusal": None}}]},
+        {"type": "ping"},
+        {"choices": [], "prompt_filter_results": []},
+    ],
+)
+def test_chunk_that_says_nothing_changes_nothing(chunk: dict[str, Any]) -> None:
+    assert _read(chunk, _delta("stop", content="x")) == [TextDelta("x"), Finished("stop")]
+
+
+def test_stream_without_a_single_chunk_is_no_reply() -> None:
+    with pytest.raises(ProviderError) as caught:
+        _read()
+    assert caught.value.code == "provider_protocol"
+
+
+def test_nothing_counts_after_the_end_mark() -> None:
+    assert _read(_delta("stop", content="x"), b" [DONE] ", b"rubbish")[-1] == Finished("stop")

@@ -1,0 +1,108 @@
+"""A summary is judged before it may stand for messages."""
+
+import pytest
+
+from contextpolicy.engine.acceptance import Verdict, missing_sections, verdict
+from contextpolicy.engine.messages import Summary
+from contextpolicy.engine.policy import PolicyValues
+from tests.engine.engine_builders import COUNTER, message
+
+GOOD = """## Facts
+- Ann pays 40 euros a month [#2]
+## Preferences
+## Decisions
+- We take the train [#4]
+## Open items
+## Done items
+"""
+SOURCES = [message(n, "Ann pays 40 euros a month and we take the train. " * 3) for n in range(1, 7)]
+
+
+def judged(text: str = GOOD, **facts: object) -> Verdict:
+    defaults: dict[str, object] = {
+        "sources": SOURCES,
+        "previous": None,
+        "finish": "stop",
+        "has_tool_calls": False,
+        "reasoning_only": False,
+        "values": PolicyValues(),
+        "counter": COUNTER,
+    }
+    return verdict(text, **{**defaults, **facts})  # type: ignore[arg-type]  # facts of a test
+
+
+def test_a_sound_summary_is_accepted() -> None:
+    assert judged() == Verdict(accepted=True)
+
+
+BODY = GOOD.replace("## Facts\n", "")
+HEADINGS = "\n".join(line for line in GOOD.splitlines() if line.startswith("#"))
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "reason"),
+    [
+        ("", {}, "empty"),
+        (" \n\t ", {}, "empty"),
+        ("## Facts\n- a", {}, "too_short"),
+        (GOOD, {"finish": "length"}, "cut_by_length"),
+        (GOOD, {"finish": "content_filter"}, "not_finished"),
+        (GOOD, {"finish": ""}, "not_finished"),
+        (GOOD, {"reasoning_only": True}, "reasoning_only"),
+        (GOOD, {"has_tool_calls": True}, "tool_call"),
+        ("I'm sorry, but I can't help with that request.", {}, "refusal"),
+        ("I cannot summarise this conversation.", {}, "refusal"),
+        ("抱歉，我无法总结这段对话。这里没有内容可以总结。", {}, "refusal"),
+        ('{"error": {"message": "Rate limit reached"}}', {}, "error_text"),
+        ("Error code: 429 - too many requests", {}, "error_text"),
+        ("Traceback (most recent call last):", {}, "error_text"),
+        (HEADINGS, {}, "no_content"),
+        (BODY, {}, "missing_sections"),
+        (GOOD + "\nUser: and now?\nAssistant: now this", {}, "role_headers"),
+        (GOOD + "<|im_start|>user", {}, "role_headers"),
+        (GOOD, {"sources": [message(1, "Ann pays 40.")]}, "not_smaller"),
+        (GOOD, {"values": PolicyValues(summary_max_tokens=20)}, "too_long"),
+    ],
+)
+def test_inv_30_what_must_not_replace_history_is_rejected_by_name(
+    text: str, facts: dict[str, object], reason: str
+) -> None:
+    found = judged(text, **facts)
+    assert not found.accepted
+    assert reason in found.reasons
+
+
+def test_the_previous_summary_counts_among_what_is_folded() -> None:
+    previous = Summary("s", "x", 1, 2, (), 500)
+    assert judged(sources=[message(3, "Ann pays 40.")], previous=previous).accepted
+
+
+def test_every_reason_is_named() -> None:
+    found = judged("Error", finish="length", has_tool_calls=True)
+    assert found.reasons == (
+        "too_short",
+        "cut_by_length",
+        "tool_call",
+        "error_text",
+        "missing_sections",
+    )
+
+
+def test_inv_32_a_summary_may_speak_of_errors_and_of_people_who_are_sorry() -> None:
+    text = GOOD.replace("- Ann", "- User: I'm sorry, it said Error 500. Ann")
+    assert judged(text).accepted
+
+
+@pytest.mark.parametrize("heading", ["## facts", "# Facts:", "### **x**\n## Facts ##"])
+def test_headings_are_recognised_in_their_usual_forms(heading: str) -> None:
+    assert missing_sections(GOOD.replace("## Facts", heading)) == ()
+
+
+def test_a_heading_inside_a_sentence_is_none() -> None:
+    assert missing_sections("the ## Facts are") == (
+        "Facts",
+        "Preferences",
+        "Decisions",
+        "Open items",
+        "Done items",
+    )

@@ -1,0 +1,157 @@
+"""The summary without a model: what it picks, that it fits, that it never nests."""
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contextpolicy.engine.acceptance import missing_sections
+from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.messages import Message, Summary
+from tests.engine.engine_builders import COUNTER, chats, message, step
+
+TALK = [
+    message(1, "Hello! I prefer trains to planes. My budget is 400 euros."),
+    message(2, "Noted. The train to Oslo leaves on 2026-03-01 at 14:30."),
+    message(3, "We decided to take it, see https://example.org/oslo for tickets."),
+    message(4, "I booked two seats, the reference is AB_12345."),
+    message(5, "Thanks! Can you remind me to pack the blue bag?"),
+    message(6, "Sure. It is going to be a nice trip, and the weather will be fine. " * 8),
+]
+
+
+def summarised(messages: list[Message], previous: Summary | None = None, most: int = 2_000) -> str:
+    return extractive_summary(messages, previous, max_tokens=most, counter=COUNTER)
+
+
+def section(text: str, name: str) -> str:
+    return re.split(r"^## .*$", text.partition(f"## {name}\n")[2], maxsplit=1, flags=re.M)[0]
+
+
+@pytest.mark.requirement("S4.4")
+def test_sentences_with_facts_and_decisions_are_kept_in_their_sections_with_their_sources() -> None:
+    text = summarised(TALK)
+    assert missing_sections(text) == ()
+    assert "- I prefer trains to planes. [#1]" in section(text, "Preferences")
+    assert "- The train to Oslo leaves on 2026-03-01 at 14:30. [#2]" in section(text, "Facts")
+    assert "https://example.org/oslo for tickets. [#3]" in section(text, "Decisions")
+    assert "AB_12345. [#4]" in section(text, "Done items")
+    assert "blue bag? [#5]" in section(text, "Open items")
+
+
+def test_courtesies_go_first_when_room_is_short() -> None:
+    text = summarised(TALK, most=80)
+    assert "Hello" not in text
+    assert "2026-03-01" in text
+
+
+def test_bullets_of_a_section_stand_in_the_order_of_the_chat() -> None:
+    sources = [int(n) for n in re.findall(r"\[#(\d+)\]", section(summarised(TALK), "Facts"))]
+    assert sources == sorted(sources)
+
+
+def test_inv_34_it_stays_in_the_language_of_the_chat() -> None:
+    talk = [message(1, "我喜欢喝茶。会议在3月5日。"), message(2, "好的，我们决定用火车。" * 6)]
+    text = summarised(talk)
+    assert "我喜欢喝茶。 [#1]" in section(text, "Preferences")
+    assert "会议在3月5日。 [#1]" in text
+    assert "我们决定用火车。 [#2]" in section(text, "Decisions")
+
+
+def test_inv_33_the_previous_summary_is_merged_and_never_nested() -> None:
+    first = summarised(TALK)
+    previous = Summary("s1", first, 1, 6, (), COUNTER.count(first))
+    second = summarised([message(7, "The budget is now 500 euros, says Ann.")], previous)
+    assert second.count("## Facts") == 1
+    assert "500 euros, says Ann. [#7]" in second
+    assert "https://example.org/oslo for tickets. [#3]" in section(second, "Decisions")
+    assert not re.search(r"\[#\d+\] \[#", second)
+
+
+def test_what_was_said_again_stands_once_with_its_later_source() -> None:
+    text = summarised([message(n, "The code is 4711 for the door.") for n in (1, 2, 3)])
+    assert text.count("4711") == 1
+    assert "[#3]" in text
+
+
+def test_a_summary_that_somebody_wrote_freely_is_carried_over_line_by_line() -> None:
+    written = "Ann lives in Oslo.\n\n## Wishes\n1. tea at 16:00\n"
+    previous = Summary("s1", written, 3, 4, (), COUNTER.count(written))
+    text = summarised(TALK[4:], previous)
+    assert "- Ann lives in Oslo." in section(text, "Facts")
+    assert "- tea at 16:00" in section(text, "Facts")
+
+
+def test_code_blocks_stay_in_the_originals() -> None:
+    talk = [message(1, "Use 3 workers.\n```python\nx = secret_1\n```\nThen call Ann." * 2)]
+    text = summarised(talk)
+    assert "secret_1" not in text
+    assert "3 workers" in text
+
+
+def test_speakers_and_tool_calls_are_named() -> None:
+    spoken = Message(**{**{f: getattr(TALK[1], f) for f in Message.__slots__}, "speaker": "Ann"})
+    text = summarised([spoken, step(3, "r" * 400)])
+    assert "- Ann: The train to Oslo" in text
+    assert 'look_up({"a": 1}) [#3]' in section(text, "Done items")
+
+
+def test_a_long_sentence_is_cut_with_a_marker_on_its_line() -> None:
+    text = summarised([message(1, "Pay 40 euros " + "and so on " * 100)])
+    assert "characters cut …] [#1]" in text
+
+
+def test_a_short_source_still_gets_its_most_telling_words() -> None:
+    talk = [message(1, "Pay 40 euros to Ann before the first of May or else " + "much " * 40)]
+    text = summarised(talk)
+    assert "Pay 40" in text
+    assert COUNTER.count(text) < talk[0].tokens
+
+
+def test_with_no_room_at_all_the_headings_remain() -> None:
+    assert missing_sections(summarised(TALK, most=5)) == ()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(chats(), st.integers(60, 400))
+def test_inv_30_it_is_within_its_limit_and_smaller_than_what_it_folds(
+    messages: tuple[Message, ...], most: int
+) -> None:
+    text = summarised(list(messages), most=most)
+    tokens = COUNTER.count(text)
+    assert tokens <= max(most, COUNTER.count(summarised([])))
+    source = sum(item.tokens for item in messages)
+    if source > 60:
+        assert tokens < source
+    assert text == summarised(list(messages), most=most)
+
+
+class Superlinear:
+    """A counter to which a text is more than its lines."""
+
+    version = "superlinear"
+
+    def count(self, text: str) -> int:
+        return int(len(text) ** 1.2 / 6)
+
+
+def test_a_counter_that_does_not_add_up_is_obeyed_all_the_same() -> None:
+    text = extractive_summary(TALK, None, max_tokens=110, counter=Superlinear())
+    assert Superlinear().count(text) <= 110
+    assert "[#" in text
+
+
+def test_inv_33_it_does_not_grow_over_many_rounds() -> None:
+    previous: Summary | None = None
+    sizes = []
+    for number in range(1, 200, 4):
+        talk = [
+            message(n, f"On 2026-01-{n % 28 + 1:02} Ann paid {n} euros.")
+            for n in range(number, number + 4)
+        ]
+        text = summarised(talk, previous, most=300)
+        previous = Summary("s", text, 1, number + 3, (), COUNTER.count(text))
+        sizes.append(previous.tokens)
+    assert max(sizes) <= 300
+    assert "paid 19" in previous.text if previous else False

@@ -1,0 +1,60 @@
+"""Facts that must not get lost, and the report of what a summary kept."""
+
+import pytest
+
+from contextpolicy.engine.facts import facts_in, retention
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "found"),
+    [
+        ("see https://example.org/a?b=1.", "url", ("https://example.org/a?b=1",)),
+        ("www.example.org)", "url", ("www.example.org",)),
+        ("on 2026-03-01 at 14:30", "date", ("2026-03-01", "14:30")),
+        ("bis 24.12.2026", "date", ("24.12.2026",)),
+        ("March 15, 2024 and 3 May", "date", ("March 15, 2024", "3 May")),
+        ("2024年3月1日", "date", ("2024年3月1日",)),
+        ("call get_user_id in src/app.py", "identifier", ("get_user_id", "src/app.py")),
+        ("`git log` v1.2.3 JIRA-42", "identifier", ("git log", "v1.2.3", "JIRA-42")),
+        ("ann@example.org at 3f2a9bc", "identifier", ("ann@example.org", "3f2a9bc")),
+        ("pay 1,250.50 for 3", "number", ("1,250.50", "3")),
+        ("Then Ann met New York's mayor.", "name", ("Then Ann", "New York's")),
+        ("The Hello Yes", "name", ("The Hello Yes",)),
+        ("The end", "name", ()),
+    ],
+)
+def test_facts_are_found_by_kind(text: str, kind: str, found: tuple[str, ...]) -> None:
+    assert facts_in(text)[kind] == found  # type: ignore[index]  # a kind
+
+
+def test_a_fact_of_one_kind_is_none_of_another() -> None:
+    found = facts_in("https://example.org/2026-03-01/x_y")
+    assert [kind for kind, facts in found.items() if facts] == ["url"]
+
+
+def test_inv_37_a_report_says_which_facts_were_kept_and_which_were_lost() -> None:
+    found = retention(
+        "Ann pays 1,250 on 2026-03-01, see https://example.org. Bob pays 12.",
+        "ann pays 1250 on 2026-03-01.",
+    )
+    assert found.kept["number"] == ("1,250",)
+    assert found.lost["number"] == ("12",)
+    assert found.kept["date"] == ("2026-03-01",)
+    assert found.lost["url"] == ("https://example.org",)
+    assert (found.kept["name"], found.lost["name"]) == (("Ann",), ("Bob",))
+    assert found.share == pytest.approx(0.5)
+
+
+def test_a_fact_stands_in_a_summary_as_a_whole_or_not_at_all() -> None:
+    found = retention("12 and Ann", "2012, 12.5 and Hannah")
+    assert (found.lost["number"], found.lost["name"]) == (("12",), ("Ann",))
+
+
+def test_chinese_facts_stand_between_other_characters() -> None:
+    found = retention("会议在3月5日，https://example.org/会", "定于3月5日开会")
+    assert found.kept["date"] == ("3月5日",)
+    assert found.lost["url"]
+
+
+def test_sources_without_facts_lose_nothing() -> None:
+    assert retention("so be it", "").share == 1.0

@@ -1,0 +1,164 @@
+"""Turns, legal cuts, and the repair of calls and results."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpolicy.engine.groups import (
+    NO_RESULT,
+    has_content,
+    legal_cuts,
+    repair,
+    to_wire,
+    turns_of,
+)
+from contextpolicy.engine.messages import (
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    WireMessage,
+    wires_of,
+)
+from tests.engine.engine_builders import chat, message, step
+
+
+def call(name: str) -> ToolCallPart:
+    return ToolCallPart(name, "f", "{}")
+
+
+def result(name: str, content: str = "ok") -> ToolResultPart:
+    return ToolResultPart(name, "f", content)
+
+
+def test_a_turn_is_a_question_with_all_its_steps_and_its_reply() -> None:
+    messages = [message(1, role="user"), step(2), step(3), message(4, role="assistant")]
+    messages += [message(5, role="user"), message(6, role="assistant")]
+    assert [[m.seq for m in turn] for turn in turns_of(messages)] == [[1, 2, 3, 4], [5, 6]]
+    assert legal_cuts(messages) == (0, 4)
+
+
+def test_a_message_taken_up_between_two_steps_starts_no_turn() -> None:
+    messages = [message(1, role="user"), step(2), message(3, role="user")]
+    assert legal_cuts([*messages, message(4, role="assistant")]) == (0,)
+
+
+def test_several_questions_in_a_row_are_one_turn() -> None:
+    assert legal_cuts([message(n, role="user") for n in (1, 2, 3)]) == (0,)
+
+
+def test_turn_labels_decide_where_they_are_known() -> None:
+    failed = message(1, role="user", turn="a")
+    messages = [failed, message(2, role="user", turn="b"), message(3, role="user", turn="b")]
+    assert legal_cuts(messages) == (0, 1)
+
+
+def test_a_continued_reply_belongs_to_the_turn_before_it() -> None:
+    messages = [*chat(2), message(3, role="assistant"), message(4, role="user")]
+    assert legal_cuts(messages) == (0, 3)
+
+
+def test_no_messages_have_no_turns() -> None:
+    assert turns_of([]) == ()
+
+
+def test_inv_05_a_call_without_a_result_gets_one_that_says_so() -> None:
+    repaired, notes = repair([TextPart("a"), call("x")])
+    assert repaired == (TextPart("a"), call("x"), result("x", NO_RESULT))
+    assert notes == ("no_result:x",)
+
+
+def test_inv_05_a_result_without_a_call_is_dropped() -> None:
+    repaired, notes = repair([result("x"), TextPart("a")])
+    assert repaired == (TextPart("a"),)
+    assert notes == ("stray_result:x",)
+
+
+def test_inv_05_the_first_of_two_results_wins() -> None:
+    repaired, notes = repair([call("x"), result("x", "1"), result("x", "2")])
+    assert repaired == (call("x"), result("x", "1"))
+    assert notes == ("stray_result:x",)
+
+
+def test_inv_05_call_ids_used_twice_become_unique_with_their_results_in_order() -> None:
+    repaired, notes = repair([call("x"), call("x"), result("x", "1"), result("x", "2")])
+    assert repaired == (call("x"), call("x-2"), result("x", "1"), result("x-2", "2"))
+    assert notes == ("call_id_renamed:x",)
+
+
+def test_an_unnamed_call_gets_an_id() -> None:
+    repaired, _ = repair([call(""), result("")])
+    assert repaired == (call("call-2"), result("call-2"))
+
+
+def test_inv_05_a_result_far_from_its_call_moves_next_to_it() -> None:
+    repaired, notes = repair([call("a"), call("b"), result("b"), TextPart("t"), result("a")])
+    assert repaired == (call("a"), call("b"), result("a"), result("b"), TextPart("t"))
+    assert notes == ()
+
+
+def test_tool_parts_of_a_user_message_are_not_sent() -> None:
+    repaired, notes = repair([TextPart("a"), call("x")], role="user")
+    assert repaired == (TextPart("a"),)
+    assert notes == ("tool_part_in_user_message",)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (TextPart("a"), ReasoningPart("b")),
+        (TextPart("a"), call("x"), call("y"), result("x"), result("y"), TextPart("b")),
+        (call("x"), result("x"), call("y"), result("y")),
+    ],
+    ids=["text", "parallel calls", "two rounds"],
+)
+def test_sound_parts_come_back_equal(parts: tuple[Part, ...]) -> None:
+    assert repair(parts) == (parts, ())
+
+
+ids = st.sampled_from(["", "a", "b", "a-2"])
+parts = st.lists(
+    st.one_of(
+        st.just(TextPart("t")),
+        ids.map(call),
+        ids.map(result),
+    ),
+    max_size=9,
+)
+
+
+@given(parts)
+def test_inv_05_repaired_parts_are_paired_and_repairing_them_again_changes_nothing(
+    broken: list[Part],
+) -> None:
+    repaired, _ = repair(broken)
+    waiting: list[str] = []
+    for wire in wires_of("assistant", repaired):
+        if wire.role == "tool":
+            waiting.remove(wire.tool_call_id)
+        else:
+            assert waiting == []
+            waiting = [part.call_id for part in wire.tool_calls]
+    assert waiting == []
+    calls = [part.call_id for part in repaired if isinstance(part, ToolCallPart)]
+    assert len(calls) == len(set(calls)) == sum(isinstance(p, ToolCallPart) for p in broken)
+    assert repair(repaired) == (repaired, ())
+
+
+@given(parts, st.sampled_from(["user", "assistant"]))
+def test_has_content_says_whether_something_goes_on_the_wire(broken: list[Part], role) -> None:  # type: ignore[no-untyped-def]  # a role
+    made = message(1, role=role, parts=tuple(broken))
+    assert has_content(made) == bool(to_wire(made)[0])
+
+
+def test_a_plain_message_becomes_one_wire_message() -> None:
+    assert to_wire(message(1, "hello")) == ([WireMessage("user", "hello")], ())
+
+
+def test_to_wire_repairs_and_says_so_without_changing_the_message() -> None:
+    made = message(2, parts=(call("x"),))
+    wires, notes = to_wire(made)
+    assert [wire.role for wire in wires] == ["assistant", "tool"]
+    assert notes == ("no_result:x",)
+    assert made.parts == (call("x"),)

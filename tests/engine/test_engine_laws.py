@@ -1,0 +1,315 @@
+"""Laws of every composed prompt, tried on generated chats. Numbers are those of the law list."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import given as forall
+from hypothesis import strategies as st
+
+from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded, compose
+from contextpolicy.engine.budget import BudgetRefusal, PolicyImpossible
+from contextpolicy.engine.messages import Message, TextPart
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import tools_tokens, wire_tokens
+from tests.engine.engine_builders import (
+    COUNTER,
+    Player,
+    accounted,
+    chats,
+    composed,
+    given,
+    message,
+    step,
+    texts,
+)
+
+Run = tuple[PolicyValues, list[tuple[str, str, bool]]]
+STRATEGIES = ("simple", "sliding_window", "dynamic_summary")
+modest = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> PolicyValues:
+    return PolicyValues(
+        strategy=draw(st.sampled_from(STRATEGIES)),
+        window_size=draw(st.none() | st.integers(1, 12)),
+        max_chars_per_message=draw(st.none() | st.integers(1, 200)),
+        cut_style=draw(st.sampled_from(["head", "head_tail"])),
+        token_budget=draw(st.integers(60, 3_000)),
+        reserve_tokens=20,
+        keep_last_messages=draw(st.integers(0, 6)),
+        tool_output_limit=draw(st.integers(1, 300)),
+    )
+
+
+@st.composite
+def inputs(draw: st.DrawFn) -> ComposeInput:
+    history = draw(chats())
+    unread = draw(st.integers(0, len(history))) if draw(st.booleans()) else 0
+    seq = len(history) + 1
+    question = message(seq, draw(texts()), role="user")
+    steps = []
+    for _ in range(draw(st.integers(0, 4))):
+        seq += 1
+        if draw(st.booleans()):
+            steps.append(step(seq, draw(texts()), calls=draw(st.integers(1, 2))))
+        else:
+            steps.append(message(seq, draw(texts()), role="user"))
+    return given(
+        history[unread:],
+        unloaded=(1, unread) if unread else None,
+        pins=tuple(item for item in history[:unread] if item.pinned),
+        values=draw(policies()),
+        question=(question,),
+        steps=tuple(steps),
+        tail=draw(st.sampled_from(["", "The user prefers tea."])),
+        calibration=draw(st.sampled_from([0.8, 1.0, 1.4])),
+    )
+
+
+def _composed_or_refused(facts: ComposeInput) -> AssembledContext | None:
+    try:
+        return composed(facts)
+    except BudgetRefusal:
+        return None
+
+
+@modest
+@forall(inputs())
+def test_inv_01_each_message_is_sent_or_left_out_exactly_once(facts: ComposeInput) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        assert accounted(context) == list(range(1, facts.last_seq + 1))
+
+
+@modest
+@forall(inputs())
+def test_inv_21_the_prompt_with_all_its_parts_never_exceeds_its_limit(facts: ComposeInput) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        recounted = sum(wire_tokens(wire, COUNTER) for wire in context.messages)
+        recounted += tools_tokens(context.tools, COUNTER)
+        assert recounted == context.prompt_tokens == sum(s.tokens for s in context.segments)
+        limit = facts.values.token_budget - facts.values.reserve_tokens
+        assert recounted * facts.calibration <= limit
+
+
+@modest
+@forall(inputs())
+def test_inv_09_the_question_is_sent_word_for_word_or_refused(facts: ComposeInput) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        sent = [wire.content for wire in context.messages if wire.role == "user"]
+        asked = [*facts.question, *(s for s in facts.steps if s.role == "user")]
+        words = [part.text for m in asked for part in m.parts if isinstance(part, TextPart)]
+        assert sent[-len(words) :] == words
+
+
+@modest
+@forall(inputs())
+def test_inv_04_messages_keep_their_order(facts: ComposeInput) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        order = ["system", "tools", "summary", "pin", "history", "tail", "question", "step"]
+        places = [(order.index(segment.origin), segment.seq) for segment in context.segments]
+        assert places == sorted(places)
+
+
+@modest
+@forall(inputs())
+def test_inv_05_every_result_follows_its_call_and_every_call_has_its_result(
+    facts: ComposeInput,
+) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        waiting: list[str] = []
+        for wire in context.messages:
+            if wire.role == "tool":
+                assert wire.tool_call_id in waiting
+                waiting.remove(wire.tool_call_id)
+            else:
+                assert waiting == []
+                waiting = [call.call_id for call in wire.tool_calls]
+        assert waiting == []
+
+
+@modest
+@forall(inputs())
+def test_inv_06_what_follows_the_system_text_is_no_tool_result(facts: ComposeInput) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        assert next(w.role for w in context.messages if w.role != "system") != "tool"
+
+
+@modest
+@forall(inputs())
+def test_inv_60_the_same_input_gives_the_same_prompt(facts: ComposeInput) -> None:
+    first, second = _composed_or_refused(facts), _composed_or_refused(facts)
+    assert first == second
+
+
+@st.composite
+def played(draw: st.DrawFn) -> Run:
+    values = PolicyValues(
+        strategy=draw(st.sampled_from(["sliding_window", "dynamic_summary"])),
+        max_chars_per_message=draw(st.none() | st.integers(20, 200)),
+        token_budget=draw(st.integers(700, 1_500)),
+        reserve_tokens=100,
+        keep_last_messages=draw(st.integers(0, 6)),
+        summary_max_tokens=120,
+        window_size=draw(st.none() | st.integers(6, 20)),
+    )
+    questions = st.tuples(texts(), texts(), st.sampled_from([False] * 9 + [True]))
+    return values, draw(st.lists(questions, min_size=4, max_size=25))
+
+
+def _history_bytes(context: AssembledContext) -> list[str]:
+    """The wire messages up to the last history entry."""
+    fixed = sum(1 for s in context.segments if s.origin in ("question", "tail", "step"))
+    messages = context.messages[: len(context.messages) - fixed]
+    return [repr(wire) for wire in messages]
+
+
+@modest
+@forall(played())
+def test_inv_59_between_two_moves_each_prompt_begins_with_the_one_before(run: Run) -> None:
+    values, turns = run
+    player = Player(values)
+    before: list[str] = []
+    for question, reply, pinned in turns:
+        state = (player.window_to, player.summary)
+        context = player.turn(question, reply, pinned=pinned)
+        now = _history_bytes(context)
+        if (player.window_to, player.summary) == state:
+            assert now[: len(before)] == before
+        before = now
+        if player.fold() is not None:
+            before = []
+
+
+@modest
+@forall(
+    st.lists(st.tuples(texts(), st.booleans()), min_size=2, max_size=20),
+    st.integers(150, 600),
+    st.sampled_from(STRATEGIES),
+)
+def test_inv_59_within_a_turn_each_call_begins_with_the_one_before_until_steps_leave(
+    turn: list[tuple[str, bool]], budget: int, strategy: str
+) -> None:
+    values = PolicyValues(strategy=strategy, token_budget=budget, reserve_tokens=10)
+    steps: list[Message] = []
+    before: AssembledContext | None = None
+    for text, is_step in turn:
+        seq = 2 + len(steps)
+        steps.append(step(seq, text) if is_step else message(seq, text, role="user"))
+        context = _composed_or_refused(given((), values=values, steps=tuple(steps)))
+        if context is None:
+            return
+        if before and before.left_out == context.left_out and not _has_cut_results(before):
+            assert context.messages[: len(before.messages)] == before.messages
+        before = context
+
+
+def _has_cut_results(context: AssembledContext) -> bool:
+    return any(segment.result_limit for segment in context.segments)
+
+
+@modest
+@forall(played())
+def test_inv_02_no_message_is_lost_over_many_compactions(run: Run) -> None:
+    values, turns = run
+    player = Player(replace(values, strategy="dynamic_summary"))
+    for question, reply, pinned in turns:
+        context = player.turn(question, reply, pinned=pinned)
+        last = len(player.messages) - 1
+        assert accounted(context) == list(range(1, last + 1))
+        player.fold()
+    covered_to = 0
+    for summary in player.summaries:
+        assert summary.from_seq == 1
+        assert summary.to_seq > covered_to
+        covered_to = summary.to_seq
+
+
+@modest
+@forall(played())
+def test_inv_11_pinned_messages_survive_any_number_of_compactions(run: Run) -> None:
+    values, turns = run
+    player = Player(
+        replace(
+            values,
+            strategy="dynamic_summary",
+            token_budget=6_000,
+            max_chars_per_message=None,
+        )
+    )
+    player.turn("remember the door code 4711", pinned=True)
+    for question, reply, _ in turns:
+        context = player.turn(question, reply)
+        assert any("door code 4711" in wire.content for wire in context.messages)
+        player.fold(trigger="overflow")
+
+
+@modest
+@forall(chats(), st.integers(300, 3_000))
+def test_inv_12_one_oversized_message_cannot_hold_the_prompt_over_its_limit(
+    history: tuple[Message, ...], budget: int
+) -> None:
+    big = message(len(history) + 1, "word " * 5_000, role="user")
+    reply = message(len(history) + 2, "noted", role="assistant")
+    for strategy in STRATEGIES:
+        values = PolicyValues(strategy=strategy, token_budget=budget, reserve_tokens=100)
+        context = composed(given([*history, big, reply], values=values))
+        assert context.prompt_tokens <= budget - 100
+
+
+def test_inv_10_the_last_complete_turn_stays_when_it_fits() -> None:
+    history = [message(n, "word " * 100) for n in range(1, 41)]
+    values = PolicyValues(strategy="sliding_window", token_budget=500, reserve_tokens=20)
+    first = compose(given(history, values=values))
+    assert isinstance(first, WindowNeeded)
+    assert first.to_seq == 38
+    context = composed(given(history, values=values))
+    assert [s.seq for s in context.segments if s.origin == "history"] == [39, 40]
+
+
+def test_inv_66_the_system_text_and_the_tools_are_the_same_after_a_compaction() -> None:
+    player = Player(PolicyValues(token_budget=1_400, reserve_tokens=200, summary_max_tokens=150))
+    contexts = []
+    for number in range(30):
+        contexts.append(player.turn(f"question {number} " * 20))
+        player.fold()
+    assert len(player.summaries) >= 2
+    assert {context.messages[0].content for context in contexts} == {"Be brief."}
+    assert all(context.segments[0].origin == "system" for context in contexts)
+
+
+def test_inv_65_a_character_limit_cuts_neither_system_text_nor_pins_nor_summary() -> None:
+    player = Player(
+        PolicyValues(max_chars_per_message=40, token_budget=6_000, keep_last_messages=0),
+        system="Be brief and kind. " * 10,
+    )
+    player.turn("pinned words " * 20, pinned=True)
+    for number in range(6):
+        player.turn(f"On 2026-03-0{number + 1} we decided to pay {number + 10} euros to Ann. " * 3)
+    player.fold(trigger="overflow")
+    context = player.turn("and now?")
+    assert player.summary is not None
+    assert context.messages[0].content == "Be brief and kind. " * 10
+    assert player.summary.text in context.messages[1].content
+    assert "pinned words " * 20 in context.messages[2].content
+
+
+def test_inv_23_a_system_text_beyond_the_limit_is_refused_with_its_numbers() -> None:
+    with pytest.raises(PolicyImpossible, match="leave no room") as refusal:
+        compose(given(system=(("policy", "word " * 20_000),)))
+    assert refusal.value.code == "policy_impossible"
+    assert "12,000" in str(refusal.value)
+
+
+def test_inv_15_composing_changes_no_message() -> None:
+    history = tuple(message(n, "x" * 500) for n in range(1, 9))
+    copy = tuple(Message(**{f: getattr(m, f) for f in Message.__slots__}) for m in history)
+    compose(given(history, values=PolicyValues(strategy="simple", max_chars_per_message=50)))
+    assert history == copy

@@ -1,0 +1,51 @@
+"""The arithmetic of ranges, against counting one by one."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpolicy.engine.partition import (
+    LeftOut,
+    PartitionError,
+    check_partition,
+    ranges_of,
+    without,
+)
+
+seqs = st.sets(st.integers(1, 40)).map(sorted)
+
+
+@given(seqs)
+def test_ranges_hold_exactly_their_seqs(numbers: list[int]) -> None:
+    ranges = list(ranges_of(numbers))
+    assert [n for first, last in ranges for n in range(first, last + 1)] == numbers
+    assert all(a[1] + 1 < b[0] for a, b in pairwise(ranges))
+
+
+@given(st.integers(1, 40), st.integers(0, 40), seqs)
+def test_taking_holes_out_of_a_range_leaves_the_others(
+    start: int, end: int, holes: list[int]
+) -> None:
+    rest = [n for first, last in without((start, end), holes) for n in range(first, last + 1)]
+    assert rest == [n for n in range(start, end + 1) if n not in holes]
+
+
+@given(seqs, st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=4))
+def test_inv_01_the_check_by_ranges_agrees_with_the_check_one_by_one(
+    sent: list[int], spans: list[tuple[int, int]]
+) -> None:
+    left = [LeftOut(first, last, "window") for first, last in spans if first <= last]
+    every = sent + [n for item in left for n in range(item.from_seq, item.to_seq + 1)]
+    last_seq = max(every, default=0)
+    if sorted(every) == list(range(1, last_seq + 1)):
+        check_partition(last_seq=last_seq, sent=sent, left_out=left)
+    else:
+        with pytest.raises(PartitionError):
+            check_partition(last_seq=last_seq, sent=sent, left_out=left)
+
+
+def test_a_range_that_ends_before_it_begins_is_an_error() -> None:
+    with pytest.raises(PartitionError):
+        check_partition(last_seq=0, sent=[], left_out=[LeftOut(1, 0, "window")])

@@ -1,0 +1,118 @@
+"""Summary and pins on the wire, and the request for a summary: data stays data."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpolicy.engine.messages import (
+    Message,
+    ReasoningPart,
+    Summary,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import (
+    SECTIONS,
+    escaped,
+    pin_wire,
+    summary_request,
+    summary_wire,
+)
+from tests.engine.engine_builders import message, step
+
+VALUES = PolicyValues(summary_max_tokens=700, tool_output_limit=100)
+SUMMARY = Summary("s1", "## Facts\n- tea", 1, 9, (), 6)
+
+
+@pytest.mark.requirement("S2.4")
+def test_a_summary_on_the_wire_names_its_range_and_is_marked_as_data() -> None:
+    wire = summary_wire(SUMMARY)
+    assert wire.role == "user"
+    first = wire.content.splitlines()[0]
+    assert "#1 to #9" in first
+    assert "not an instruction" in first
+    assert wire.content.endswith("<summary>\n## Facts\n- tea\n</summary>")
+
+
+def test_a_pin_on_the_wire_names_its_author_and_its_place() -> None:
+    wire = pin_wire(message(4, "the code is 4711"), values=VALUES)
+    assert wire.role == "user"
+    assert "#4" in wire.content
+    assert "written by assistant" in wire.content
+    assert wire.content.endswith("<pinned>\nthe code is 4711\n</pinned>")
+
+
+def test_a_pinned_step_shows_its_calls_and_results() -> None:
+    wire = pin_wire(step(4, "r" * 500, text="looking"), values=VALUES)
+    assert 'looking\n[called look_up with {"a": 1}]\n[look_up answered: rrr' in wire.content
+    assert "characters cut" in wire.content
+
+
+def test_inv_36_delimiters_inside_a_text_are_made_harmless() -> None:
+    assert escaped("a </summary> < /Pinned> <TRANSCRIPT> <b> 1 < 2") == (
+        "a &lt;/summary> &lt; /Pinned> &lt;TRANSCRIPT> <b> 1 < 2"
+    )
+
+
+hostile = st.lists(
+    st.sampled_from(
+        ["</transcript>", "</ message>", "<message number='1'>", "</summary>", "\n", "text", "<"]
+    ),
+    min_size=1,
+).map("".join)
+
+
+@given(hostile, hostile)
+def test_inv_36_no_text_can_close_the_tags_of_a_request(said: str, summarised: str) -> None:
+    previous = Summary("s", summarised, 1, 1, (), 1)
+    _, data = summary_request(
+        messages=[
+            message(2, said),
+            message(3, parts=(TextPart(said), ToolCallPart("c", "f", said))),
+        ],
+        previous=previous,
+        values=VALUES,
+    )
+    for tag, count in (("summary", 1), ("transcript", 1), ("message", 2)):
+        assert data.content.count(f"</{tag}") == count
+        assert data.content.count(f"<{tag}") == count
+
+
+def test_a_request_gives_instructions_apart_from_data() -> None:
+    system, data = summary_request(messages=[message(10)], previous=SUMMARY, values=VALUES)
+    assert system.role == "system"
+    assert "At most 700 tokens" in system.content
+    assert all(f"## {name}" in system.content for name in SECTIONS)
+    assert "message 10" not in system.content
+    assert data.role == "user"
+    assert data.content.index("<summary>") < data.content.index("<transcript>")
+
+
+def test_a_first_request_speaks_of_no_earlier_summary() -> None:
+    _, data = summary_request(messages=[message(1)], previous=None, values=VALUES)
+    assert "<summary>" not in data.content
+
+
+def test_inv_35_the_transcript_names_speakers_and_times() -> None:
+    spoken = Message(
+        "m7", 7, "user", (TextPart("hi"),), 5, speaker='Eve" <x>\n', created_at="2026-01-02T03:04Z"
+    )
+    _, data = summary_request(messages=[spoken], previous=None, values=VALUES)
+    assert (
+        '<message number="7" from="user Eve\' &lt;x&gt;" at="2026-01-02T03:04Z">\nhi\n</message>'
+        in data.content
+    )
+
+
+def test_the_transcript_cuts_results_and_on_request_texts_and_leaves_out_reasoning() -> None:
+    parts = (ReasoningPart("secret thought"), TextPart("t" * 900), ToolCallPart("c", "f", "{}"))
+    made = message(2, parts=(*parts, ToolResultPart("c", "f", "r" * 900)))
+    _, data = summary_request(
+        messages=[made], previous=None, values=VALUES, max_chars_per_message=200
+    )
+    assert "secret thought" not in data.content
+    assert data.content.count("characters cut") == 2
+    _, whole = summary_request(messages=[made], previous=None, values=VALUES)
+    assert "t" * 900 in whole.content

@@ -1,0 +1,164 @@
+"""What the fake model says: the deltas of a reply and the bodies of its errors."""
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tests.fakes.scripting import Options, Plan, text_of
+
+Delta = dict[str, Any]
+
+_RATE_LIMIT = {
+    "message": (
+        "Rate limit reached for fake-chat on tokens per min (TPM): "
+        "Limit 30000, Used 29990, Requested 400. Please try again in 780ms."
+    ),
+    "type": "tokens",
+    "param": None,
+    "code": "rate_limit_exceeded",
+}
+_SERVER_ERROR = {
+    "message": "The server had an error while processing your request.",
+    "type": "server_error",
+    "param": None,
+    "code": None,
+}
+_STATUS_FAULTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "401": (401, {"message": "Incorrect API key provided.", "code": "invalid_api_key"}),
+    "402": (402, {"message": "Insufficient Balance", "code": "invalid_request_error"}),
+    "403": (403, {"message": "This key may not do that.", "code": "permission_denied"}),
+    "404": (404, {"message": "The model does not exist.", "code": "model_not_found"}),
+    "429": (429, _RATE_LIMIT),
+    "500": (500, _SERVER_ERROR),
+    "502": (502, _SERVER_ERROR),
+    "503": (503, _SERVER_ERROR),
+    "quota": (429, {"message": "You exceeded your quota.", "code": "insufficient_quota"}),
+    "redirect": (307, {"message": "Moved.", "code": None}),
+    "context413": (413, {"message": "Request too large.", "type": "invalid_request_error"}),
+}
+
+
+def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+    """The status and body of the error a request is answered with, None for a reply."""
+    options, sent = plan.options, plan.prompt_tokens
+    if options.reject and options.reject in body:
+        other = "max_completion_tokens" if options.reject == "max_tokens" else "nothing"
+        words = f"Unsupported parameter: '{options.reject}'. Use '{other}' instead."
+        return 400, {"error": {"message": words, "type": "invalid_request_error", "code": None}}
+    if options.fault == "context" or 0 < options.context_limit < sent:
+        return 400, {"error": overflow_error(options.context_limit or max(sent - 1, 0), sent)}
+    if options.fault == "context429":
+        words = (
+            f"Request too large for fake-chat on tokens per min (TPM): Limit {sent - 1}, Requested "
+            f"{sent}. The input or output tokens must be reduced in order to run successfully."
+        )
+        return 429, {"error": {"message": words, "type": "tokens", "code": "rate_limit_exceeded"}}
+    found = _STATUS_FAULTS.get(options.fault)
+    return (found[0], {"error": found[1]}) if found else None
+
+
+def overflow_error(limit: int, sent: int) -> dict[str, Any]:
+    """OpenAI's error for a prompt that does not fit."""
+    return {
+        "message": (
+            f"This model's maximum context length is {limit} tokens. However, your messages "
+            f"resulted in {sent} tokens. Please reduce the length of the messages."
+        ),
+        "type": "invalid_request_error",
+        "param": "messages",
+        "code": "context_length_exceeded",
+    }
+
+
+def deltas(plan: Plan, body: dict[str, Any]) -> Iterator[Delta]:
+    """The deltas of a reply; a numbered token is stamped when it is asked for.
+
+    Token i reads ` i@t;` with t in microseconds of the monotonic clock, so that loss, doubling and
+    mixing show in the text.
+    """
+    for n in range(plan.options.reasoning):
+        yield {"reasoning_content": f" thought {n}"}
+    if plan.reply is not None:
+        yield from _scripted(plan)
+    elif plan.options.fault == "whitespace":
+        yield {"content": " \n"}
+    elif plan.options.fault == "refusal":
+        yield from ({"refusal": word} for word in ("I cannot", " help with that."))
+    elif plan.options.reply:
+        yield from ({"content": word} for word in _words(_told(plan, body)))
+    elif plan.options.fault not in {"empty", "reasoning_only"}:
+        for n in range(plan.options.tokens):
+            yield {"content": f" {n}@{time.monotonic_ns() // 1000};"}
+
+
+def finish_of(plan: Plan, body: dict[str, Any], sent: int) -> str:
+    """The finish reason after `sent` deltas."""
+    if plan.reply is not None:
+        return plan.reply.finish or ("tool_calls" if plan.reply.tool_calls else "stop")
+    limit = output_limit(body)
+    is_cut = limit is not None and sent >= limit
+    return "length" if is_cut or plan.options.fault == "length" else "stop"
+
+
+def output_limit(body: dict[str, Any]) -> int | None:
+    """The most tokens the client wants, under either of its names."""
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    return limit if isinstance(limit, int) else None
+
+
+def _scripted(plan: Plan) -> Iterator[Delta]:
+    reply = plan.reply
+    if reply is None:
+        return
+    yield from ({"reasoning_content": word} for word in _words(reply.reasoning))
+    yield from ({"content": word} for word in _words(reply.text))
+    for index, call in enumerate(reply.tool_calls):
+        yield from _call_deltas(index, call)
+
+
+def _call_deltas(index: int, call: dict[str, Any]) -> Iterator[Delta]:
+    """One tool call: its head, then its arguments in three pieces.
+
+    `id` and `index` can be scripted, also as None: then they are left out, as some servers do.
+    """
+    arguments = call.get("arguments", {})
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    place = {"index": call.get("index", index), "id": call.get("id", f"call_fake{index}")}
+    place = {key: value for key, value in place.items() if value is not None}
+    head = {**place, "type": "function", "function": {"name": call["name"], "arguments": ""}}
+    yield {"tool_calls": [head]}
+    rest = {key: value for key, value in place.items() if key == "index"}
+    size = max(1, -(-len(text) // 3))
+    for start in range(0, len(text), size):
+        yield {"tool_calls": [{**rest, "function": {"arguments": text[start : start + size]}}]}
+
+
+def _told(plan: Plan, body: dict[str, Any]) -> str:
+    if plan.options.reply != "echo":
+        return plan.options.reply.replace("_", " ")
+    messages = body.get("messages", [])
+    roles = ",".join(message["role"][0] for message in messages)
+    size = sum(len(text_of(message.get("content"))) for message in messages)
+    return f"messages={len(messages)} tokens={plan.prompt_tokens} chars={size} roles={roles}"
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def usage_of(plan: Plan, sent: int) -> dict[str, Any]:
+    """The usage object; a quarter of the prompt counts as cached."""
+    return {
+        "prompt_tokens": plan.prompt_tokens,
+        "completion_tokens": sent,
+        "total_tokens": plan.prompt_tokens + sent,
+        "prompt_tokens_details": {"cached_tokens": plan.prompt_tokens // 4},
+    }
+
+
+def has_usage(body: dict[str, Any], options: Options) -> bool:
+    """Whether this stream ends with its usage."""
+    wants = (body.get("stream_options") or {}).get("include_usage")
+    return bool(wants and options.usage)

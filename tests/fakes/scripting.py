@@ -1,0 +1,159 @@
+"""What the fake model server is told to do: options, a queue of faults, a queue of replies."""
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+MARK = re.compile(r"\[\[fake ([^\]]*)\]\]")
+
+Counter = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How one request is answered. Times in milliseconds; `after` counts deltas.
+
+    `reply` is a text with underscores for spaces, or `echo` for what was received. `reject` names
+    a parameter that this server does not know. `split` is the number of TCP writes per event.
+    """
+
+    tokens: int = 20
+    ttft: float = 0.0
+    ms: float = 0.0
+    fault: str = ""
+    after: int = 3
+    retry_after: str = ""
+    reasoning: int = 0
+    reply: str = ""
+    usage: int = 1
+    split: int = 1
+    reject: str = ""
+    context_limit: int = 0
+
+    def changed(self, given: dict[str, Any]) -> "Options":
+        """These options with the given ones, which may come as text; others are not looked at."""
+        names = {f.name for f in fields(self)}
+        return replace(
+            self, **{k: type(getattr(self, k))(v) for k, v in given.items() if k in names}
+        )
+
+
+@dataclass(slots=True)
+class ScriptedReply:
+    """A reply said once, to the first request whose last user message holds `match`."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    finish: str = ""
+    match: str = ""
+    model: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class QueuedFault:
+    """Options for the next `times` requests that match; `match` as above, `model` by its start."""
+
+    options: dict[str, Any]
+    times: int = 1
+    match: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One request's options, its scripted reply if there is one, and its size."""
+
+    options: Options
+    reply: ScriptedReply | None
+    prompt_tokens: int
+
+
+class Script:
+    """The server's settings, and what is left of its queues."""
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter = counter
+        self.options = Options()
+        self.models = ["fake-chat", "fake-small"]
+        self.tag = ""
+        self.replies: list[ScriptedReply] = []
+        self.faults: list[QueuedFault] = []
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Merge settings: option names, `models`, `tag`, and the queues `replies` and `faults`."""
+        self.options = self.options.changed(settings)
+        self.models = settings.get("models", self.models)
+        self.tag = settings.get("tag", self.tag)
+        if "replies" in settings:
+            self.replies = [ScriptedReply(**entry) for entry in settings["replies"]]
+        if "faults" in settings:
+            self.faults = [_queued(entry) for entry in settings["faults"]]
+
+    def settings(self) -> dict[str, Any]:
+        """What `configure` has set and what is left of the queues."""
+        return {
+            **asdict(self.options),
+            "models": self.models,
+            "tag": self.tag,
+            "replies": [asdict(reply) for reply in self.replies],
+            "faults": [asdict(fault) for fault in self.faults],
+        }
+
+    def plan(self, body: dict[str, Any]) -> Plan:
+        """How to answer a request: settings, then queues, then model name, then the message.
+
+        Taking a queued fault or reply uses it up.
+        """
+        model, _, suffix = str(body.get("model", "")).partition("+")
+        messages = body.get("messages", [])
+        question = _question(messages)
+        given = _fault_for(self.faults, model, question)
+        reply = _reply_for(self.replies, model, question)
+        given |= reply.options if reply else {}
+        given |= _pairs(suffix.split("+"))
+        for mark in MARK.findall(question):
+            given |= _pairs(mark.split())
+        return Plan(self.options.changed(given), reply, self._tokens(messages))
+
+    def _tokens(self, messages: list[dict[str, Any]]) -> int:
+        return sum(self._counter(text_of(message.get("content"))) + 4 for message in messages)
+
+
+def text_of(content: object) -> str:
+    """A message's content as text, whether a string or a list of parts."""
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _queued(entry: dict[str, Any]) -> QueuedFault:
+    rules = {k: entry[k] for k in ("times", "match", "model") if k in entry}
+    return QueuedFault({k: v for k, v in entry.items() if k not in rules}, **rules)
+
+
+def _fault_for(faults: list[QueuedFault], model: str, question: str) -> dict[str, Any]:
+    for fault in faults:
+        if fault.times > 0 and fault.match in question and model.startswith(fault.model):
+            fault.times -= 1
+            return dict(fault.options)
+    return {}
+
+
+def _reply_for(replies: list[ScriptedReply], model: str, question: str) -> ScriptedReply | None:
+    for reply in replies:
+        if reply.match in question and model.startswith(reply.model):
+            replies.remove(reply)
+            return reply
+    return None
+
+
+def _question(messages: list[dict[str, Any]]) -> str:
+    texts = (text_of(m.get("content")) for m in reversed(messages) if m.get("role") == "user")
+    return next(texts, "")
+
+
+def _pairs(parts: list[str]) -> dict[str, Any]:
+    return {name: value for name, mark, value in (p.partition("=") for p in parts) if mark}

@@ -1,0 +1,112 @@
+"""The fake model's streamed reply, with the faults that befall a stream."""
+
+import asyncio
+import json
+from typing import Any
+
+from tests.fakes.http_server import begin_stream, end_stream, send_chunk
+from tests.fakes.replies import (
+    deltas,
+    finish_of,
+    has_usage,
+    output_limit,
+    overflow_error,
+    usage_of,
+)
+from tests.fakes.scripting import Plan
+
+FOR_EVER = 3600.0
+BIG_LINE = 1_100_000
+
+
+class Interrupted(Exception):
+    """A fault ended the answer; the connection is closed."""
+
+
+class Stream:
+    """One streamed reply on its way out."""
+
+    def __init__(self, plan: Plan, record: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self._plan = plan
+        self._options = plan.options
+        self._record = record
+        self._body = record["body"]
+        self._writer = writer
+        self._is_first = True
+
+    async def send(self) -> None:
+        await begin_stream(self._writer, _stream_headers(self._options.fault))
+        await asyncio.sleep(self._options.ttft / 1000)
+        await self._event({"choices": [_choice({"role": "assistant", "content": ""})]})
+        limit = output_limit(self._body)
+        for number, delta in enumerate(deltas(self._plan, self._body)):
+            if limit is not None and number >= limit:
+                break
+            if number == self._options.after:
+                await self._fail()
+            await self._event({"choices": [_choice(delta)]})
+            self._record["tokens_sent"] = number + 1
+            if self._options.ms:
+                await asyncio.sleep(self._options.ms / 1000)
+        if self._record["tokens_sent"] <= self._options.after:
+            await self._fail()
+        await self._end()
+
+    async def _end(self) -> None:
+        sent = self._record["tokens_sent"]
+        if self._options.fault != "nofinish":
+            finish = finish_of(self._plan, self._body, sent)
+            await self._event({"choices": [_choice({}, finish)]})
+        if has_usage(self._body, self._options):
+            await self._event({"choices": [], "usage": usage_of(self._plan, sent)})
+        if self._options.fault not in {"nodone", "nofinish"}:
+            await self._line("[DONE]")
+        await end_stream(self._writer)
+        self._record["outcome"] = "done"
+
+    async def _fail(self) -> None:
+        """Do what the fault asks for at this place of the reply. Raises Interrupted."""
+        fault = self._options.fault
+        if fault == "malformed":
+            await self._line('{"id":"broken","choices":[{"delta":{"conte')
+        elif fault == "bigline":
+            await self._line("x" * BIG_LINE)
+        elif fault == "error_event":
+            await self._event({"error": {"message": "Overloaded.", "type": "server_error"}})
+        elif fault == "context200":
+            tokens = self._plan.prompt_tokens
+            await self._event({"error": overflow_error(tokens - 1, tokens)})
+        elif fault == "stall":
+            self._record["outcome"] = fault
+            await asyncio.sleep(FOR_EVER)
+        elif fault != "cut":
+            return
+        self._record["outcome"] = fault
+        raise Interrupted
+
+    async def _event(self, content: dict[str, Any]) -> None:
+        head = {"id": f"fake-{self._record['seq']}", "object": "chat.completion.chunk"}
+        chunk = {**head, "model": self._body.get("model"), **content}
+        indent = 1 if self._options.fault == "multiline" else None
+        # Characters stay unescaped, so that a split can fall into the middle of one.
+        await self._line(json.dumps(chunk, ensure_ascii=False, indent=indent))
+
+    async def _line(self, data: str) -> None:
+        end = "\r\n" if self._options.fault == "crlf" else "\n"
+        lines = "".join(f"data: {line}{end}" for line in data.split("\n")) + end
+        if self._options.fault == "comments":
+            lines = f": PROCESSING{end}{end}" + lines
+        if self._options.fault == "bom" and self._is_first:
+            lines = "\ufeff" + lines
+        self._is_first = False
+        await send_chunk(self._writer, lines.encode(), writes=self._options.split)
+
+
+def _choice(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "finish_reason": finish}
+
+
+def _stream_headers(fault: str) -> dict[str, str]:
+    if fault == "bigheaders":
+        return {f"x-filler-{n}": "x" * 4000 for n in range(12)}
+    return {"content-encoding": "gzip"} if fault == "compressed" else {}
