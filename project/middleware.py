@@ -32,14 +32,16 @@ class Around:
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
-        if iscoroutinefunction(get_response):
+        self.is_async = bool(iscoroutinefunction(get_response))
+        if self.is_async:
             markcoroutinefunction(self)
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if iscoroutinefunction(self):
+        if self.is_async:
             return self.around_async(request)
         self.before(request)
-        return self.after(request, self.get_response(request))
+        response: HttpResponseBase = self.get_response(request)
+        return self.after(request, response)
 
     async def around_async(self, request: HttpRequest) -> HttpResponseBase:
         self.before(request)

@@ -8,8 +8,8 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 
-from chats import signin
 from chats.models import ProviderAccount
+from chats.signin import create_link, ensure_admin
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import seed_policies
 from contextpolicy.roles import seed_roles
@@ -23,8 +23,8 @@ def seed(*, now: datetime, base_url: str) -> str:
         seed_roles()
         seed_policies(now=now)
         seed_demo_model()
-        admin, _ = signin.ensure_admin(username=ADMIN, now=now)
-        token = signin.create_link(user=admin, now=now)
+        admin, _ = ensure_admin(username=ADMIN, now=now)
+        token = create_link(user=admin, now=now)
     address = settings.PUBLIC_URL or base_url
     return (
         f"\nPalimpsest runs at {address}\n"

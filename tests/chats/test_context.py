@@ -43,7 +43,8 @@ def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
     """A turn whose message has its seq."""
     turn = start(user=alice, chat=chat, text="What now?", now=now).turn
     branch = Branch.objects.get(pk=turn.branch_id)
-    Message.objects.filter(pk=turn.trigger_id).update(seq=branch.last_seq + 1, turn=turn)
+    assert turn.trigger is not None
+    Message.objects.filter(pk=turn.trigger.pk).update(seq=branch.last_seq + 1, turn=turn)
     Branch.objects.filter(pk=branch.pk).update(last_seq=branch.last_seq + 1)
     return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
 

@@ -8,7 +8,8 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, cast
 
 from celery.beat import EmbeddedService
 from django.conf import settings
@@ -103,7 +104,13 @@ def start(supervisor: Supervisor, *, host: str, port: int) -> None:
             grace=6.0,
         )
     )
-    schedule = EmbeddedService(celery_app, thread=True, scheduler_cls="celery.beat:Scheduler")
+    begin_schedule()
+
+
+def begin_schedule() -> None:
+    """The schedule as a thread: as a process of the worker it would outlive a killed worker."""
+    scheduler = "celery.beat:Scheduler"
+    schedule = cast(Thread, EmbeddedService(celery_app, thread=True, scheduler_cls=scheduler))
     schedule.daemon = True
     schedule.start()
 
