@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTERS := auto
 
-.PHONY: run test test-all check format requirements replay-all clean
+.PHONY: run test test-all check format requirements replay-all bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -43,6 +43,13 @@ replay-all: $(VENV)/.for-testing
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && PALIMPSEST_DATA=$$folder \
 		$(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) \
 		$$(ls $(DATA)/*.jsonl | grep -v '\.qa\.jsonl$$')
+
+# Ratios on this machine, never a test: composing, and streaming beside the bare parts.
+bench: $(VENV)/.for-testing
+	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make bench TOOLS=DIR"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check httptools psutil
+	@$(BIN)/python -m tests.load.compose
+	@$(BIN)/python -m tests.load.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

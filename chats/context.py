@@ -287,7 +287,8 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     are history. A continuation has no question, only an instruction.
     """
     rows = Message.objects.filter(branch=branch, seq__isnull=False).order_by("seq")
-    own = list(rows.filter(turn=turn))
+    # By the turn alone and sorted here: with the branch beside it, SQLite walks the whole branch.
+    own = sorted(Message.objects.filter(turn=turn, seq__isnull=False), key=lambda row: row.seq or 0)
     first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
     asked = [
         row

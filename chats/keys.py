@@ -85,6 +85,14 @@ class KeyInAddress(Refusal):
     )
 
 
+class InsufficientScope(Refusal):
+    """The key is valid and may not do this."""
+
+    code = "insufficient_scope"
+    status = 403
+    sentence = "This API key lacks the scope {scope}. Make a key that has it."
+
+
 @transaction.atomic
 def create_key(
     *,
@@ -171,6 +179,11 @@ def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
     return key
 
 
+def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:
+    """Whether the key still opens something."""
+    return living(now=now).filter(pk=key_id).exists()
+
+
 def key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKey:
     """The key of an `Authorization` header.
 
@@ -186,6 +199,12 @@ def key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKe
     attempt.begin()
     attempt.fail()
     raise InvalidKey
+
+
+def require_scope(*, key: ApiKey, scope: str) -> None:
+    """Raise `InsufficientScope` unless the key has it."""
+    if scope not in key.scopes:
+        raise InsufficientScope(scope=scope)
 
 
 def refuse_in_address(query: str) -> None:

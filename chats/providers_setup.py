@@ -24,6 +24,7 @@ from chats.providers.discovery import FoundServer, find_local_servers, list_mode
 from chats.refusals import Refusal
 from contextpolicy.ledger import record
 from contextpolicy.models import ModelSpec
+from contextpolicy.presets import leave_demo
 from contextpolicy.publish import changes
 
 ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled")
@@ -191,22 +192,18 @@ def add_models(
 ) -> list[ModelSpec]:
     """Store the models of an account that are not stored yet; call inside a transaction."""
     known = set(ModelSpec.objects.filter(provider=account.slug).values_list("name", flat=True))
-    added = [
-        ModelSpec(
-            slug=_model_slug(account, name),
-            provider=account.slug,
-            name=name,
-            label=name,
-            enabled=not _NO_CHAT.search(name),
-        )
-        for name in names
-        if name not in known
-    ]
-    chatting = [model for model in added if model.enabled]
-    if chatting and not _has_real_default():
-        chatting[0].is_default = True
-    for model in added:
-        save_model(model=model, actor=actor, now=now)
+    lacks_default = not _has_real_default()
+    added = []
+    for name in names:
+        if name in known:
+            continue
+        model = ModelSpec(slug=_model_slug(account, name), provider=account.slug, name=name)
+        model.label, model.enabled = name, not _NO_CHAT.search(name)
+        model.is_default = model.enabled and lacks_default
+        lacks_default = lacks_default and not model.is_default
+        added.append(save_model(model=model, actor=actor, now=now))
+    if any(model.is_default for model in added):
+        leave_demo(actor=actor, now=now)
     return added
 
 

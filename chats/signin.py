@@ -304,9 +304,8 @@ def begin_session(*, session: SessionBase, now: datetime) -> None:
 
 def may_go_on(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
     """Whether the session still holds; staff's ends after `settings.STAFF_IDLE_SECONDS` idle."""
-    if SIGNED_IN_AT not in session:
-        begin_session(session=session, now=now)
-        return True
+    if SEEN_AT not in session:
+        session[SEEN_AT] = now.isoformat()
     idle = now - datetime.fromisoformat(session[SEEN_AT])
     if is_staff and idle > timedelta(seconds=settings.STAFF_IDLE_SECONDS):
         return False

@@ -1,12 +1,13 @@
 """What Celery calls. A task never decides anything: it calls one function of the domain."""
 
+import logging
 import threading
 import uuid
 from functools import cache
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutdown
+from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
@@ -17,11 +18,12 @@ from chats.counting import O200kCounter
 from chats.turns import recover
 from chats.turns.runtime import Runtime
 
+logger = logging.getLogger(__name__)
 _making = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """This process's loop; made at the first turn, once, whichever thread asks first."""
+    """This process's loop; made when the worker is ready, once, whichever thread asks first."""
     with _making:
         return _runtime()
 
@@ -51,9 +53,18 @@ def sweep(**_later: Any) -> None:
 
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
-    """A new worker looks first for what its predecessor left."""
+    """A new worker is ready for turns, and looks first for what its predecessor left."""
+    runtime()
     recover.sweep(now=timezone.now())
     close_old_connections()
+    logger.info("worker ready")
+
+
+@worker_shutting_down.connect
+def begin_nothing(**_signal: Any) -> None:
+    """The order to end came: tasks that wait for a place go back to the broker."""
+    if _runtime.cache_info().currsize:
+        _runtime().closing = True
 
 
 @worker_shutdown.connect

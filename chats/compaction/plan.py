@@ -153,11 +153,13 @@ def plan_for(
 
 def finished(branch: Branch, *, after: int, counter: TokenCounter) -> tuple[engine.Message, ...]:
     """The oldest messages after `after` that belong to no unfinished turn."""
-    open_from = Message.objects.filter(
-        branch=branch,
-        seq__isnull=False,
-        turn__status__in=[Turn.Status.QUEUED, Turn.Status.RUNNING],
-    ).aggregate(first=Min("seq"))["first"]
+    unfinished = Turn.objects.filter(
+        branch=branch, status__in=[Turn.Status.QUEUED, Turn.Status.RUNNING]
+    )
+    # By the turns' ids: a join would walk every message of the branch.
+    ids = list(unfinished.values_list("pk", flat=True))
+    taken = Message.objects.filter(turn__in=ids, seq__isnull=False)
+    open_from = taken.aggregate(first=Min("seq"))["first"]
     rows = history.on_path(branch, after=after, before=open_from or branch.last_seq + 1)
     return history.load_all(rows.order_by("seq")[:MOST_MESSAGES], counter=counter)
 

@@ -23,7 +23,7 @@ from django.db import InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from chats import live
+from chats import live, queue
 from chats.counting import O200kCounter
 from chats.live import Frame
 from chats.providers import registry
@@ -37,6 +37,8 @@ Result = TypeVar("Result")
 DB_THREADS = 4
 # How long a database that went away is waited for, in seconds; the lease outlives it.
 DB_PATIENCE = 20.0
+# How long a worker that ends tries to hand its turns back.
+HAND_BACK_SECONDS = 10.0
 
 
 class Runtime:
@@ -46,10 +48,15 @@ class Runtime:
         given = os.environ.get("PALIMPSEST_WORKER")
         self.name = given or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.counter = O200kCounter()
+        # Loads the vocabulary once, before any lease runs: the first turns would do it at the same
+        # time, each in its thread, and hold the loop up longer than a short lease lasts.
+        self.counter.count("")
         self.clock: Callable[[], datetime] = timezone.now
         self.slots = threading.BoundedSemaphore(settings.REPLIES_PER_WORKER)
         self.threads = ThreadPoolExecutor(DB_THREADS, thread_name_prefix="db")
         self.runs: dict[uuid.UUID, Run] = {}
+        # Turns handed to the loop and not over, also those whose claim is still on its way.
+        self.begun: set[Future[None]] = set()
         self.closing = False
         self.loop = uvloop.new_event_loop()
         self.bus = live.connect(settings.REDIS_URL)
@@ -63,12 +70,24 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def submit(self, turn_id: uuid.UUID) -> None:
-        """Begin a turn; waits while this worker is full, which keeps the rest in the broker."""
-        self.slots.acquire()
+        """Begin a turn; waits while this worker is full, which keeps the rest in the broker.
+
+        A worker that ends gives the task back instead: the wait would hold its shutdown up.
+        """
+        while not self.slots.acquire(timeout=0.2):
+            if self.closing:
+                break
         if self.closing:
-            self.slots.release()
+            queue.publish(queue.RUN_TURN, {"turn_id": str(turn_id)})
             return
-        self.schedule(self.work(turn_id)).add_done_callback(lambda _done: self.slots.release())
+        begun = self.schedule(self.work(turn_id))
+        self.begun.add(begun)
+        begun.add_done_callback(self.ended)
+
+    def ended(self, begun: "Future[None]") -> None:
+        """A turn is over here: its place is free."""
+        self.begun.discard(begun)
+        self.slots.release()
 
     async def work(self, turn_id: uuid.UUID) -> None:
         """One turn; nothing it raises may end the loop."""
@@ -125,11 +144,12 @@ class Runtime:
         """Begin nothing new; give running turns some time, then hand them back."""
         self.closing = True
         give_up = time.monotonic() + seconds
-        while self.runs and time.monotonic() < give_up:
+        while self.begun and time.monotonic() < give_up:
             time.sleep(0.05)
-        self.loop.call_soon_threadsafe(self.interrupt_all)
-        give_up = time.monotonic() + 10
-        while self.runs and time.monotonic() < give_up:
+        give_up = time.monotonic() + HAND_BACK_SECONDS
+        while self.begun and time.monotonic() < give_up:
+            # Again and again: a claim that was on its way may have become a run since.
+            self.loop.call_soon_threadsafe(self.interrupt_all)
             time.sleep(0.05)
         self.schedule(self.close()).result(timeout=5)
 

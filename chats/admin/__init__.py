@@ -1,0 +1,18 @@
+"""What is administered of providers, models and people, and seen of the pipeline's records."""
+
+from django.contrib.auth.models import Group, User
+
+from chats.admin.people import PeopleGroupAdmin, PersonAdmin
+from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
+from chats.admin.records import CompactionAdmin, ReceiptAdmin, TurnAdmin
+from chats.models import Compaction, ProviderAccount, Receipt, Turn
+from contextpolicy.admin.site import site
+from contextpolicy.models import ModelSpec
+
+site.register(ProviderAccount, ProviderAccountAdmin)
+site.register(ModelSpec, ModelSpecAdmin)
+site.register(Turn, TurnAdmin)
+site.register(Receipt, ReceiptAdmin)
+site.register(Compaction, CompactionAdmin)
+site.register(User, PersonAdmin)
+site.register(Group, PeopleGroupAdmin)

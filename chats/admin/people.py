@@ -1,0 +1,155 @@
+"""People and groups: an Owner grants roles; what a role may do is defined by the product."""
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.auth.admin import UserAdmin
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from chats.admin.fresh import FreshSignInAdmin, is_fresh, sign_in_again
+from contextpolicy import roles
+from contextpolicy.admin.site import actor_of
+from contextpolicy.ledger import record
+
+if TYPE_CHECKING:
+    DjangoUserAdmin = UserAdmin[User]
+else:
+    DjangoUserAdmin = UserAdmin
+
+
+class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
+    """Accounts and their roles. Nobody but a superuser touches a superuser."""
+
+    refusals = (roles.LastOwner,)
+    list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
+    list_filter = ("is_active", "groups")
+    readonly_fields = ("last_login", "date_joined", "is_staff")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
+        """With the roles, in one more query."""
+        rows: QuerySet[User] = super().get_queryset(request)
+        return rows.prefetch_related("groups")
+
+    def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
+        """Single permissions are never given; a superuser is made by superusers only."""
+        if obj is None:
+            return self.add_fieldsets
+        rights = ["is_active", "groups", "is_staff"]
+        if request.user.is_superuser:
+            rights.append("is_superuser")
+        return [
+            (None, {"fields": ["username", "password"]}),
+            ("Person", {"fields": ["first_name", "last_name", "email"]}),
+            ("Roles and groups", {"fields": rights}),
+            ("Dates", {"fields": ["last_login", "date_joined"]}),
+        ]
+
+    def formfield_for_manytomany(
+        self, db_field: Any, request: HttpRequest, **kwargs: Any
+    ) -> forms.ModelMultipleChoiceField[Any] | None:
+        """Boxes to tick: there are few roles."""
+        kwargs["widget"] = forms.CheckboxSelectMultiple
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Owners change people, but no superuser: that would be a way to become one."""
+        if obj is not None and obj.is_superuser and not request.user.is_superuser:
+            return False
+        return super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Never: an account is switched off. What a person wrote is erased elsewhere."""
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        """Store the account; the ledger names the fields."""
+        columns = {field.name for field in User._meta.concrete_fields}  # noqa: SLF001 - Django's documented model API
+        changed = columns & set(form.changed_data) if change else {"username"}
+        if changed:
+            roles.save_person(
+                person=obj, changed=changed, actor=actor_of(request), now=timezone.now()
+            )
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        """Grant the roles, through the one function that may."""
+        groups = form.cleaned_data.get("groups")
+        if groups is not None:
+            roles.change_roles(
+                person=form.instance,
+                groups=list(groups),
+                actor=actor_of(request),
+                now=timezone.now(),
+            )
+
+    def user_change_password(
+        self,
+        request: HttpRequest,
+        id: str,  # noqa: A002 - Django's name
+        form_url: str = "",
+    ) -> HttpResponse:
+        """Django's page; a password that was set is recorded with it."""
+        if not is_fresh(request):
+            return sign_in_again(request)
+        with transaction.atomic():
+            response = super().user_change_password(request, id, form_url)
+            if request.method == "POST" and response.status_code == 302:
+                data = {"user": int(id)}
+                record("password.changed", actor=actor_of(request), now=timezone.now(), data=data)
+        return response
+
+    @admin.display(description="Roles and groups")
+    def held_roles(self, person: User) -> str:
+        """Their names."""
+        names = [group.name for group in person.groups.all()]
+        return ", ".join([*(["Superuser"] if person.is_superuser else []), *sorted(names)])
+
+
+class PeopleGroupAdmin(FreshSignInAdmin):
+    """Roles, which are fixed, and groups that policies are assigned to, which have no rights."""
+
+    refusals = (roles.GroupInUse,)
+    list_display = ("name", "is_role", "members")
+    search_fields = ("name",)
+    fields = ("name", "is_role", "rights", "members")
+    readonly_fields = ("is_role", "rights", "members")
+    ordering = ("name",)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """A role's name is its meaning."""
+        return not _is_role(obj) and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Roles stay."""
+        return not _is_role(obj) and super().has_delete_permission(request, obj)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        """Store the name."""
+        roles.save_group(group=obj, actor=actor_of(request), now=timezone.now())
+
+    def delete_model(self, request: HttpRequest, obj: Group) -> None:
+        """Take the group away."""
+        roles.delete_group(group=obj, actor=actor_of(request), now=timezone.now())
+
+    @admin.display(description="Role", boolean=True)
+    def is_role(self, group: Group) -> bool:
+        """Whether the product defines it."""
+        return _is_role(group)
+
+    @admin.display(description="May")
+    def rights(self, group: Group) -> str:
+        """What its members may do."""
+        return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or "nothing of its own"
+
+    @admin.display(description="Members")
+    def members(self, group: Group) -> int:
+        """How many people are in it."""
+        return group.user_set.count() if group.pk else 0
+
+
+def _is_role(group: Group | None) -> bool:
+    return group is not None and group.name in roles.ROLES

@@ -1,0 +1,196 @@
+"""Providers and models for operators. A key goes in and never comes out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from chats import providers_setup
+from chats.admin.fresh import FreshSignInAdmin
+from chats.models import ProviderAccount
+from chats.providers.address import AddressRefused, check_base_url
+from chats.refusals import Refusal
+from contextpolicy.admin.bases import DomainAdmin
+from contextpolicy.admin.site import actor_of
+from contextpolicy.models import ModelSpec
+
+
+class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
+    """An account; the key's field is always empty, whatever is stored."""
+
+    api_key = forms.CharField(
+        label="Key",
+        required=False,
+        max_length=500,
+        widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "new-password"}),
+        help_text="Write-only. Leave it empty to keep the stored key.",
+    )
+    forget_key = forms.BooleanField(label="Forget the stored key", required=False)
+
+    class Meta:
+        model = ProviderAccount
+        fields = ("slug", "name", "kind", "base_url", "enabled")
+
+    def clean_api_key(self) -> str:
+        """A key that can stand in a header."""
+        try:
+            return providers_setup.plain_key(self.cleaned_data["api_key"])
+        except providers_setup.KeyNotPlain as refusal:
+            raise forms.ValidationError(refusal.sentence) from None
+
+    def clean(self) -> dict[str, Any]:
+        """An address that may be called; the demo model has none."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if cleaned.get("kind") == ProviderAccount.Kind.OPENAI:
+            try:
+                check_base_url(
+                    cleaned.get("base_url", ""), allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS
+                )
+            except AddressRefused as refusal:
+                self.add_error("base_url", refusal.sentence)
+        return cleaned
+
+
+class ProviderAccountAdmin(FreshSignInAdmin):
+    """Model servers: address, key, whether they are in use."""
+
+    form = ProviderAccountForm
+    refusals = (Refusal,)
+    actions = ("fetch_models",)
+    list_display = ("name", "kind", "base_url", "stored_key", "enabled", "paused_until")
+    fieldsets = (
+        (None, {"fields": ("name", "slug", "kind", "enabled")}),
+        (
+            "Server",
+            {
+                "fields": ("base_url", "api_key", "stored_key", "forget_key"),
+                "description": "A key is only ever sent to the server it was entered for: another "
+                "scheme, host or port clears it, unless a new one is entered with it.",
+            },
+        ),
+        ("State", {"fields": ("paused_until", "paused_reason")}),
+    )
+    readonly_fields = ("stored_key", "paused_until", "paused_reason")
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: ProviderAccount | None = None
+    ) -> tuple[str, ...]:
+        """Models name their provider by slug, so it stays."""
+        return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
+
+    def get_prepopulated_fields(
+        self, request: HttpRequest, obj: ProviderAccount | None = None
+    ) -> dict[str, Sequence[str]]:
+        """The slug follows the name only while the account is new."""
+        return {"slug": ("name",)} if obj is None else {}
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        """Store the account through the one function that may."""
+        had_key = bool(obj.encrypted_key)
+        providers_setup.save_account(
+            account=obj,
+            values={name: form.cleaned_data[name] for name in providers_setup.ACCOUNT_FIELDS},
+            api_key=form.cleaned_data["api_key"],
+            forget_key=form.cleaned_data["forget_key"],
+            actor=actor_of(request),
+            now=timezone.now(),
+        )
+        if had_key and not obj.encrypted_key:
+            self.message_user(request, "The stored key was cleared.", messages.WARNING)
+
+    def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
+        """Remove it, its key, and switch its models off."""
+        providers_setup.delete_account(account=obj, actor=actor_of(request), now=timezone.now())
+
+    def has_fetch_permission(self, request: HttpRequest) -> bool:
+        """Who may change an account may ask its server."""
+        return self.has_change_permission(request)
+
+    @admin.action(description="Ask the server for its models", permissions=["fetch"])
+    def fetch_models(self, request: HttpRequest, queryset: QuerySet[ProviderAccount]) -> None:
+        """Add what each server offers; a server that fails is named."""
+        for account in queryset.filter(kind=ProviderAccount.Kind.OPENAI):
+            try:
+                added = providers_setup.refresh_models(
+                    account=account, actor=actor_of(request), now=timezone.now()
+                )
+            except Refusal as refusal:
+                self.message_user(request, f"{account}: {refusal.sentence}", messages.ERROR)
+            else:
+                self.message_user(request, f"{account}: {len(added)} new models.")
+
+    @admin.display(description="Stored key")
+    def stored_key(self, account: ProviderAccount) -> str:
+        """Its last four characters, if it is long enough to show them."""
+        if not account.encrypted_key:
+            return "none"
+        return f"…{account.key_last_four}" if account.key_last_four else "stored"
+
+
+class ModelSpecForm(forms.ModelForm[ModelSpec]):
+    """A model; its provider is chosen from the accounts.
+
+    The default is a field of the form, not of the model, whose constraint would refuse a second
+    one; here a new default takes the place of the one before.
+    """
+
+    provider = forms.ChoiceField(choices=lambda: _providers())
+    answers_by_default = forms.BooleanField(
+        label="Default", required=False, help_text="Answers in chats that chose no model."
+    )
+
+    class Meta:
+        model = ModelSpec
+        fields = ("slug", "provider", "name")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial.setdefault("answers_by_default", self.instance.is_default)
+
+
+class ModelSpecAdmin(DomainAdmin):
+    """Models: limits, prices, which one is the default."""
+
+    form = ModelSpecForm
+    list_display = ("label_or_name", "provider", "context_window", "enabled", "is_default")
+    list_filter = ("enabled", "provider")
+    search_fields = ("name", "label", "slug")
+    fieldsets = (
+        (None, {"fields": ("slug", "provider", "name", "label", "enabled", "answers_by_default")}),
+        (
+            "Limits",
+            {"fields": ("context_window", "learned_window", "max_output", "supports_tools")},
+        ),
+        ("Price", {"fields": (("input_price", "output_price"),)}),
+        ("Learned", {"fields": ("calibration",)}),
+    )
+    readonly_fields = ("calibration", "learned_window")
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: ModelSpec | None = None
+    ) -> tuple[str, ...]:
+        """Policies name models by slug, so it stays."""
+        return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Never: a model is switched off; turns and policies name it."""
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        """Store the model through the one function that may."""
+        obj.is_default = form.cleaned_data["answers_by_default"]
+        providers_setup.save_model(model=obj, actor=actor_of(request), now=timezone.now())
+
+    @admin.display(description="Model", ordering="name")
+    def label_or_name(self, model: ModelSpec) -> str:
+        """As people see it."""
+        return str(model)
+
+
+def _providers() -> list[tuple[str, str]]:
+    return list(ProviderAccount.objects.values_list("slug", "name"))

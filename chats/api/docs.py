@@ -1,0 +1,83 @@
+"""The schema, and the page that shows it: an own page, as the library's has inline code."""
+
+from typing import ClassVar
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.html import format_html
+from django.views.decorators.http import require_GET
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.endpoint import ANY_KEY, Endpoint
+from chats.api.schema import Generator
+
+VIEWER = "drf_spectacular_sidecar/swagger-ui-dist/swagger-ui"
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Palimpsest API</title>
+<link rel="icon" href="{icon}">
+<link rel="stylesheet" href="{viewer}.css">
+</head>
+<body>
+<div id="api" data-schema="{schema}"></div>
+<script src="{viewer}-bundle.js"></script>
+<script src="{script}"></script>
+</body>
+</html>
+"""
+# Requests that are tried out in the page use its session, so they bring the session's token.
+SCRIPT = """"use strict";
+const place = document.getElementById("api");
+SwaggerUIBundle({
+  url: place.dataset.schema,
+  domNode: place,
+  deepLinking: true,
+  requestInterceptor: (request) => {
+    const cookie = document.cookie.match(/(?:^|; )(?:__Host-csrf|csrftoken)=([^;]*)/);
+    if (cookie && new URL(request.url, location.href).origin === location.origin) {
+      request.headers["X-CSRFToken"] = cookie[1];
+    }
+    return request;
+  },
+});
+"""
+
+
+class Schema(Endpoint):
+    """The OpenAPI schema, to whoever may use the API."""
+
+    scopes: ClassVar = {"GET": ANY_KEY}
+
+    @extend_schema(exclude=True)
+    def get(self, request: Request) -> Response:
+        """The schema as JSON."""
+        generator = Generator()  # type: ignore[no-untyped-call]  # untyped there
+        return Response(generator.get_schema(request=request, public=True))
+
+
+@login_required
+@require_GET
+def page(request: HttpRequest) -> HttpResponse:
+    """The schema to read and to try out."""
+    html = format_html(
+        PAGE,
+        icon=static("favicon.svg"),
+        viewer=static(VIEWER),
+        schema=reverse("api:schema"),
+        script=reverse("api:docs-script"),
+    )
+    return HttpResponse(html)
+
+
+@login_required
+@require_GET
+def script(request: HttpRequest) -> HttpResponse:
+    """What starts the viewer."""
+    return HttpResponse(SCRIPT, content_type="text/javascript; charset=utf-8")

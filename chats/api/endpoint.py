@@ -1,0 +1,106 @@
+"""What every endpoint is: authenticated, within a scope, within a rate."""
+
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, NoReturn, cast
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.exceptions import MethodNotAllowed
+from rest_framework.permissions import BasePermission, IsAuthenticated
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from chats import keys
+from chats.api import rates
+from chats.models import ApiKey
+from chats.refusals import NotFound, Refusal
+
+# Instead of a scope: every key may, or none.
+ANY_KEY = "any"
+NO_KEY = "none"
+
+
+class SessionRequired(Refusal):
+    """Keys must not make keys."""
+
+    code = "session_required"
+    status = 403
+    sentence = "API keys are managed by a signed-in person, not by another key. Sign in for this."
+
+
+class HasScope(BasePermission):
+    """A key needs the scope that the endpoint names for the method; a session needs none."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """True, or raise `SessionRequired` or `InsufficientScope`."""
+        method = "GET" if request.method == "HEAD" else str(request.method)
+        scope = cast(Endpoint, view).scopes.get(method)
+        if scope is None:
+            raise MethodNotAllowed(str(request.method))
+        if isinstance(request.auth, ApiKey) and scope != ANY_KEY:
+            if scope == NO_KEY:
+                raise SessionRequired
+            keys.require_scope(key=request.auth, scope=scope)
+        return True
+
+
+class Endpoint(APIView):
+    """The base of all. `scopes` names a scope for each method it answers."""
+
+    scopes: ClassVar[Mapping[str, str]] = {}
+    permission_classes = (IsAuthenticated, HasScope)
+    # Not OPTIONS, which would describe the code; the schema describes the API.
+    http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
+        "get",
+        "head",
+        "post",
+        "patch",
+        "delete",
+    ]
+    rate: rates.Rate | None = None
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Let a chunked body be read: without a length the framework takes it for empty."""
+        if "chunked" in request.headers.get("Transfer-Encoding", ""):
+            request.META["CONTENT_LENGTH"] = "-1"
+        return super().initialize_request(request, *args, **kwargs)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate, authorise, then count. Raises `RateLimited`."""
+        super().initial(request, *args, **kwargs)
+        key = request.auth
+        client = f"key:{key.pk}" if isinstance(key, ApiKey) else f"user:{request.user.pk}"
+        self.rate = rates.REQUESTS.take(client, now=time.monotonic())
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Say how much of the rate is left."""
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        if self.rate is not None:
+            answer["X-RateLimit-Limit"] = str(self.rate.limit)
+            answer["X-RateLimit-Remaining"] = str(self.rate.remaining)
+            answer["X-RateLimit-Reset"] = str(self.rate.reset)
+        return answer
+
+
+@csrf_exempt
+def nothing_here(request: HttpRequest) -> NoReturn:
+    """Raise `NotFound`, which the middleware answers as JSON, for any method."""
+    raise NotFound
+
+
+def person(request: Request) -> User:
+    """Who asks; the permissions have made sure that somebody does."""
+    return cast(User, request.user)
+
+
+def count_message(request: Request) -> None:
+    """Count a request that starts a reply, by person whatever key it came with.
+
+    Raises `RateLimited`.
+    """
+    rates.MESSAGES.take(f"user:{request.user.pk}", now=time.monotonic())

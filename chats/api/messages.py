@@ -1,0 +1,74 @@
+"""The messages of a chat: read them in order, send one."""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats import access, history
+from chats import messages as store
+from chats.api.endpoint import Endpoint, count_message, person
+from chats.api.inputs import MessagesQuery, NewMessage
+from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed
+from chats.api.pages import page_of
+from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.turns.start import start
+
+
+class Messages(Endpoint):
+    """The messages on the active branch of a chat."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_messages_list",
+        parameters=[MessagesQuery],
+        responses=answers({200: listed(MessageOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """The messages, first to last.
+
+        Those that wait to be taken up stand at the end of the last page, beyond its limit.
+        """
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        query = MessagesQuery.read(request.query_params.dict())
+        first, last = query.pop("from_seq", None), query.pop("to_seq", None)
+        branch = chat.active_branch
+        if branch is None:
+            return Response({"data": [], "next_cursor": None})
+        page = page_of(
+            history.on_path(branch, after=(first or 1) - 1, before=(last or branch.last_seq) + 1),
+            order=("seq",),
+            name=f"messages:{branch.pk}:{first}:{last}",
+            **query,
+        )
+        rows = page.rows
+        if page.next_cursor is None and last is None:
+            rows = [*rows, *store.waiting(branch_id=branch.pk)]
+        return Response({"data": items(MessageOut, rows), "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="chats_messages_send",
+        request=NewMessage,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=answers({202: AcceptedOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Send a message. 202: it is stored and will be answered; follow the turn."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        text = NewMessage.read(request.data)["text"]
+        count_message(request)
+        accepted = start(
+            user=person(request),
+            chat=chat,
+            text=text,
+            now=timezone.now(),
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
+        )
+        return Response(
+            {"message": MessageOut(accepted.message).data, "turn": TurnOut(accepted.turn).data},
+            status=202,
+        )

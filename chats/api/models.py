@@ -1,0 +1,34 @@
+"""The models that can be chosen."""
+
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats import library
+from chats.api.endpoint import Endpoint, person
+from chats.api.outputs import ModelOut, items
+from chats.api.schema import READ_ERRORS, answers
+
+
+class ModelList(serializers.Serializer[object]):
+    """Every model; there is one page of them."""
+
+    data = ModelOut(many=True)  # type: ignore[assignment]  # the metaclass takes fields out
+
+
+class Models(Endpoint):
+    """The models of this instance."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="models_list", responses=answers({200: ModelList}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request) -> Response:
+        """Every enabled model, and whether the person's policy allows it in a new chat."""
+        return Response(
+            {"data": items(ModelOut, library.models_for(chat=None, user=person(request)))}
+        )

@@ -1,0 +1,303 @@
+"""What is answered: each field by name, so that a new column never leaks out by itself."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from chats.models import ApiKey, Chat, Compaction, Message, Receipt, Turn
+from contextpolicy.engine.policy import PolicyValues
+
+
+class ChatOut(serializers.Serializer[Chat]):
+    """A chat."""
+
+    id = serializers.UUIDField()
+    title = serializers.CharField()
+    model = serializers.CharField(source="model.slug", default=None, allow_null=True)
+    pinned = serializers.BooleanField()
+    archived = serializers.BooleanField()
+    unread = serializers.BooleanField()
+    message_count = serializers.IntegerField(source="active_branch.last_seq", default=0)
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+
+class MessageOut(serializers.Serializer[Message]):
+    """A message. `seq` is null while it waits to be taken up by a turn."""
+
+    id = serializers.UUIDField()
+    seq = serializers.IntegerField(allow_null=True)
+    waiting = serializers.SerializerMethodField()
+    role = serializers.ChoiceField(choices=Message.Role.choices)
+    text = serializers.CharField(help_text="The text parts joined: the bytes that were sent.")
+    parts = serializers.ListField(child=serializers.DictField())
+    finish = serializers.CharField(help_text="Why a reply ended; empty for a user's message.")
+    model = serializers.CharField(source="model_name")
+    turn = serializers.UUIDField(source="turn_id", allow_null=True)
+    token_count = serializers.IntegerField(allow_null=True)
+    pinned = serializers.SerializerMethodField()
+    excluded = serializers.BooleanField()
+    kept = serializers.BooleanField()
+    erased = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField()
+
+    def get_waiting(self, message: Message) -> bool:
+        """Accepted and not yet taken up."""
+        return message.seq is None
+
+    def get_pinned(self, message: Message) -> bool:
+        """Kept in the prompt by a person."""
+        return message.pinned_at is not None
+
+    def get_erased(self, message: Message) -> bool:
+        """Its text was removed for good."""
+        return message.erased_at is not None
+
+
+class ReceiptOut(serializers.Serializer[Receipt]):
+    """What one model call was sent, in numbers."""
+
+    id = serializers.UUIDField()
+    attempt = serializers.IntegerField()
+    step = serializers.IntegerField()
+    call = serializers.IntegerField()
+    model = serializers.CharField(source="model_name")
+    policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")
+    compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
+    segments = serializers.SerializerMethodField(help_text="How many parts the prompt had.")
+    left_out = serializers.ListField(
+        child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
+    )
+    budget = serializers.DictField()
+    prompt_tokens = serializers.IntegerField()
+    prompt_sha256 = serializers.CharField()
+    notes = serializers.ListField()
+    outcome = serializers.ChoiceField(choices=Receipt.Outcome.choices)
+    error_code = serializers.CharField()
+    usage = serializers.DictField()
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+    def get_segments(self, receipt: Receipt) -> int:
+        """The number of the prompt's parts."""
+        return len(receipt.segments)
+
+
+class FailureOut(serializers.Serializer[Mapping[str, str]]):
+    """Why a turn failed."""
+
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class TurnOut(serializers.Serializer[Turn]):
+    """A turn: a user message and what it caused."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="branch.chat_id")
+    status = serializers.ChoiceField(choices=Turn.Status.choices)
+    over = serializers.BooleanField(source="is_over", help_text="Nothing will change any more.")
+    message = serializers.UUIDField(source="trigger_id", allow_null=True)
+    continues = serializers.UUIDField(source="continues_id", allow_null=True)
+    absorbed_by = serializers.UUIDField(source="absorbed_by_id", allow_null=True)
+    model = serializers.CharField(source="model_name")
+    attempt = serializers.IntegerField()
+    step = serializers.IntegerField()
+    error = serializers.SerializerMethodField()
+    usage = serializers.DictField()
+    queued_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    first_token_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    stop_requested_at = serializers.DateTimeField(allow_null=True)
+    waiting_until = serializers.DateTimeField(
+        allow_null=True, help_text="The provider asked to wait until then."
+    )
+
+    @extend_schema_field(FailureOut(allow_null=True))
+    def get_error(self, turn: Turn) -> dict[str, str] | None:
+        """The failure, if there was one."""
+        if not turn.error_code:
+            return None
+        return {"code": turn.error_code, "message": turn.error_sentence}
+
+
+class TurnDetailOut(TurnOut):
+    """A turn with its text and the receipts of its calls."""
+
+    partial_text = serializers.CharField(help_text="The running step's text so far.")
+    reply = MessageOut(allow_null=True)
+    receipts = ReceiptOut(many=True, source="receipts_in_order")
+
+
+class AcceptedOut(serializers.Serializer[Any]):
+    """An accepted message and the turn that will answer it."""
+
+    message = MessageOut()
+    turn = TurnOut()
+
+
+class NewChatOut(ChatOut):
+    """A new chat; `message` and `turn` are null unless it began with a text."""
+
+    message = MessageOut(allow_null=True)
+    turn = TurnOut(allow_null=True)
+
+
+class OriginalsOut(serializers.Serializer[Compaction]):
+    """Which messages a compaction stands for; list them with `from_seq` and `to_seq`."""
+
+    from_seq = serializers.IntegerField()
+    to_seq = serializers.IntegerField()
+    exceptions = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Seqs in the range that were no source."
+    )
+    count = serializers.IntegerField(source="source_count")
+    sha256 = serializers.CharField(source="source_digest", help_text="Over the sources' ids.")
+
+
+class CompactionOut(serializers.Serializer[Compaction]):
+    """One batch of history that left the prompt. The originals stay."""
+
+    id = serializers.UUIDField()
+    branch = serializers.UUIDField(source="branch_id")
+    kind = serializers.ChoiceField(choices=Compaction.Kind.choices)
+    # Not a choice: the schema could not tell it from the status of a turn by name.
+    status = serializers.CharField(help_text=f"One of {', '.join(Compaction.Status.values)}.")
+    originals = OriginalsOut(source="*")
+    base = serializers.UUIDField(source="base_id", allow_null=True)
+    previous = serializers.UUIDField(source="previous_id", allow_null=True)
+    text = serializers.CharField()
+    sections = serializers.ListField()
+    sha256 = serializers.CharField(source="text_sha256")
+    trigger = serializers.CharField()
+    reason = serializers.CharField()
+    policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")
+    prompt_version = serializers.CharField()
+    model = serializers.CharField(source="model_name")
+    tokens_before = serializers.IntegerField()
+    tokens_after = serializers.IntegerField()
+    usage = serializers.DictField()
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    published_at = serializers.DateTimeField(allow_null=True)
+
+
+class SourceOut(serializers.Serializer[Mapping[str, Any]]):
+    """Where a policy value came from."""
+
+    level = serializers.CharField()
+    policy = serializers.CharField()
+    version = serializers.IntegerField()
+    locked = serializers.BooleanField()
+
+
+class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
+    """A value that was lowered because the policies together could not work."""
+
+    field = serializers.CharField()
+    wanted = serializers.JSONField()
+    used = serializers.JSONField()
+
+
+class SystemTextOut(serializers.Serializer[Mapping[str, Any]]):
+    """A system text that the policy hides, by its size and hash."""
+
+    hidden = serializers.BooleanField()
+    characters = serializers.IntegerField()
+    sha256 = serializers.CharField()
+
+
+class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
+    """The effective policy of a chat."""
+
+    digest = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # the metaclass takes fields out
+    values = serializers.DictField(help_text=f"By the names {', '.join(PolicyValues().to_json())}.")
+    system_text = SystemTextOut()
+    sources = serializers.DictField(child=SourceOut())
+    adjusted = AdjustmentOut(many=True)
+
+
+class EventOut(serializers.Serializer[Any]):
+    """One audit event, with what chains it to the one before."""
+
+    scope = serializers.CharField()
+    seq = serializers.IntegerField()
+    type = serializers.CharField()
+    at = serializers.DateTimeField()
+    actor = serializers.CharField()
+    chat = serializers.UUIDField(source="chat_id", allow_null=True)
+    turn = serializers.UUIDField(source="turn_id", allow_null=True)
+    data = serializers.DictField()  # type: ignore[assignment]  # the metaclass takes fields out
+    previous_hash = serializers.CharField()
+    hash = serializers.CharField()
+
+
+class ModelOut(serializers.Serializer[Any]):
+    """A model that can be chosen."""
+
+    id = serializers.CharField(source="spec.slug")
+    label = serializers.CharField(source="spec")  # type: ignore[assignment]  # as above
+    provider = serializers.CharField(source="provider_name")
+    context_window = serializers.IntegerField(source="spec.window", allow_null=True)
+    max_output = serializers.IntegerField(source="spec.max_output", allow_null=True)
+    allowed = serializers.BooleanField()
+    why_not = serializers.SerializerMethodField()
+    default = serializers.BooleanField(source="current")
+    is_demo = serializers.BooleanField()
+
+    def get_why_not(self, choice: Any) -> str:
+        """Which policy forbids it; empty when none does."""
+        return "" if choice.allowed else choice.why_not
+
+
+class KeyOut(serializers.Serializer[ApiKey]):
+    """A key without its secret."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    prefix = serializers.CharField()
+    scopes = serializers.ListField(child=serializers.CharField())
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField()
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class NewKeyOut(KeyOut):
+    """A new key; its secret is shown this once."""
+
+    secret = serializers.CharField()
+
+
+class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
+    """What went wrong: `code` is stable, `message` is for people."""
+
+    message = serializers.CharField()
+    type = serializers.CharField()
+    param = serializers.CharField(allow_null=True)
+    code = serializers.CharField()
+    request_id = serializers.CharField()
+
+
+class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
+    """The body of every answer that is no success."""
+
+    error = ErrorOut()
+
+
+def listed(kind: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
+    """The schema of a page of such items."""
+    fields = {
+        "data": kind(many=True),
+        "next_cursor": serializers.CharField(allow_null=True, help_text="Null after the last."),
+    }
+    return type(f"{kind.__name__.removesuffix('Out')}Page", (serializers.Serializer,), fields)
+
+
+def items(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
+    """The rows as they are answered."""
+    return list(kind(list(rows), many=True).data)

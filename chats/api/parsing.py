@@ -1,0 +1,124 @@
+"""JSON as strictly as it can be read: what two parsers could understand differently is refused."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any, NoReturn
+
+from django.conf import settings
+from rest_framework.parsers import BaseParser
+
+from chats.api.errors import RequestTooLarge
+from chats.refusals import Refusal
+
+DEPTH = 32
+KEYS = 10_000
+TOO_DEEP = f"it has more than {DEPTH} levels"
+
+
+class InvalidJSON(Refusal):
+    """The body is no JSON object, or none that means one thing only."""
+
+    code = "invalid_json"
+    status = 400
+    sentence = "The body is not valid JSON here: {problem}."
+
+
+class StrictJSONParser(BaseParser):
+    """Bytes → a JSON object. The name is fixed by the framework's settings."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The object. Raises `RequestTooLarge` and `InvalidJSON`."""
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        data = stream.read(limit + 1)
+        if len(data) > limit:
+            raise RequestTooLarge(limit=limit)
+        return parse(data)
+
+
+def parse(data: bytes) -> dict[str, Any]:
+    """The JSON object in the bytes.
+
+    Refuses what is no UTF-8, duplicate keys, NaN and infinity, half surrogate pairs, more than
+    32 levels and more than 10,000 keys. Raises `InvalidJSON`.
+    """
+    value = read(data)
+    if not isinstance(value, dict):
+        raise InvalidJSON(problem="it is not an object")
+    for level, text in strings(value):
+        if level > DEPTH:
+            raise InvalidJSON(problem=TOO_DEEP)
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise InvalidJSON(problem="it has half of a surrogate pair")
+    return value
+
+
+def read(data: bytes) -> Any:
+    """The value in the bytes, duplicate keys and impossible numbers refused."""
+    try:
+        return json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=unique_keys(),
+            parse_constant=no_constant,
+            parse_float=finite,
+        )
+    except UnicodeDecodeError:
+        raise InvalidJSON(problem="it is not UTF-8") from None
+    except RecursionError:
+        raise InvalidJSON(problem=TOO_DEEP) from None
+    except json.JSONDecodeError as error:
+        raise InvalidJSON(problem=f"{error.msg}, at character {error.pos}") from None
+    except ValueError:
+        # Python refuses to convert whole numbers of thousands of digits.
+        raise InvalidJSON(problem="a number is too long") from None
+
+
+def unique_keys() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """What makes an object of its pairs, and counts the keys of the whole body."""
+    seen = 0
+
+    def make(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal seen
+        seen += len(pairs)
+        if seen > KEYS:
+            raise InvalidJSON(problem=f"it has more than {KEYS:,} keys")
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            raise InvalidJSON(problem="a key stands twice in one object")
+        return made
+
+    return make
+
+
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise InvalidJSON(problem=f"{name} is no JSON number")
+
+
+def finite(text: str) -> float:
+    """The number, if a float can hold it."""
+    number = float(text)
+    if number in {float("inf"), float("-inf")}:
+        raise InvalidJSON(problem="a number is too large")
+    return number
+
+
+def strings(value: Any) -> Iterator[tuple[int, str]]:
+    """Every string and key with its level; an empty text stands for each container."""
+    waiting = [(1, value)]
+    while waiting:
+        level, item = waiting.pop()
+        if isinstance(item, str):
+            yield level - 1, item
+        elif isinstance(item, dict):
+            yield level, ""
+            waiting += [(level + 1, inner) for pair in item.items() for inner in pair]
+        elif isinstance(item, list):
+            yield level, ""
+            waiting += [(level + 1, inner) for inner in item]

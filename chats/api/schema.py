@@ -1,0 +1,93 @@
+"""How the endpoints describe themselves: their errors, their keys, and the one that streams."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+
+from chats.api.outputs import ErrorBody
+
+ERRORS = {
+    400: "The request is malformed.",
+    401: "Neither a valid API key nor a session.",
+    403: "The key or the person may not do this.",
+    404: "It does not exist, or it is not yours.",
+    409: "The state of the chat does not allow it now.",
+    413: "The body is too large.",
+    415: "The body is not JSON.",
+    422: "The content is refused.",
+    429: "Too many requests, failures or running replies; see Retry-After.",
+}
+READ_ERRORS = (400, 401, 403, 404, 429)
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="1 to 255 printable ASCII characters. A repetition within 24 hours with the same"
+    " body gives the same answer and does nothing new.",
+)
+EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, offset, text}`.
+
+- `snapshot`: the text of the running step so far; replaces what was shown.
+- `delta`: more text, `offset` code points into the step.
+- `state`: a sentence about the turn, or an empty text when it goes on.
+- `reshaped`: another step or attempt began; a snapshot follows.
+- `done`: the turn is over; `status` says how. Read the turn for its reply, error and usage.
+- `server.restarting`, `server.resume`: the stream ends here, connect again.
+
+`snapshot`, `delta` and `done` carry the id `attempt.step.position`. Sent back as `Last-Event-ID`,
+it resumes the stream without a lost or doubled character. Permission is checked again every minute.
+"""
+
+
+class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
+    """API keys as the schema names them."""
+
+    target_class = "chats.api.authentication.KeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
+        """A bearer token."""
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "plm_…"}
+
+
+class Generator(SchemaGenerator):
+    """The schema of the endpoints, and of the stream, which is no view of the framework."""
+
+    def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: FBT001, FBT002  # the framework's signature
+        """The whole schema."""
+        schema = super().get_schema(request=request, public=public)  # type: ignore[no-untyped-call]  # untyped there
+        turn = next(path for path in schema["paths"] if path.endswith("/turns/{turn_id}"))
+        schema["paths"][f"{turn}/events"] = {"get": stream_of(schema["paths"][turn]["get"])}
+        return schema
+
+
+def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
+    """The description of the stream, beside the turn that it follows."""
+    place = {
+        "in": "header",
+        "name": "Last-Event-ID",
+        "schema": {"type": "string"},
+        "description": "The id of the last event received.",
+    }
+    refusals = {code: text for code, text in turn["responses"].items() if code != "200"}
+    text = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "operationId": "chats_turns_events",
+        "description": EVENTS,
+        "parameters": [*turn["parameters"], place],
+        "tags": turn["tags"],
+        "security": turn["security"],
+        "responses": {"200": {"content": text, "description": "The events."}, **refusals},
+    }
+
+
+def answers(
+    successes: Mapping[int, Any], *, errors: tuple[int, ...] = tuple(ERRORS)
+) -> dict[int, Any]:
+    """The given answers and the ways to fail."""
+    failures = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
+    return {**successes, **failures}

@@ -1,0 +1,85 @@
+"""Turns: look at one, stop it, try it again, let it go on."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats import access
+from chats.api.endpoint import Endpoint, count_message, person
+from chats.api.inputs import Nothing
+from chats.api.outputs import TurnDetailOut, TurnOut
+from chats.api.schema import READ_ERRORS, answers
+from chats.models import Receipt, Turn
+from chats.turns.start import continue_reply, retry
+from chats.turns.stop import stop
+
+
+class OneTurn(Endpoint):
+    """One turn."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_turns_get", responses=answers({200: TurnDetailOut}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+        """Its status, text so far, reply, error, usage, and the receipts of its calls."""
+        turn: Any = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
+        rows = Receipt.objects.filter(turn=turn)
+        turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
+        return Response(TurnDetailOut(turn).data)
+
+
+class TurnAction(Endpoint):
+    """Something done to a turn; the body is empty."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    def turn(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
+        """The turn of the address. Raises `NotFound`."""
+        found = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
+        Nothing.read(request.data)
+        return found
+
+
+class StopTurn(TurnAction):
+    """The end of a reply that nobody needs any more."""
+
+    @extend_schema(operation_id="chats_turns_stop", request=None, responses=answers({202: TurnOut}))
+    def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+        """Stop the turn. What was written stays as its reply, marked as stopped."""
+        turn = self.turn(request, chat_id, turn_id)
+        stopped = stop(user=person(request), turn=turn, now=timezone.now())
+        return Response(TurnOut(stopped).data, status=202)
+
+
+class RetryTurn(TurnAction):
+    """Another try."""
+
+    @extend_schema(
+        operation_id="chats_turns_retry", request=None, responses=answers({202: TurnOut})
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+        """Answer the same message again, as a new turn."""
+        turn = self.turn(request, chat_id, turn_id)
+        count_message(request)
+        again = retry(user=person(request), turn=turn, now=timezone.now())
+        return Response(TurnOut(again).data, status=202)
+
+
+class ContinueTurn(TurnAction):
+    """The rest of a reply that was cut."""
+
+    @extend_schema(
+        operation_id="chats_turns_continue", request=None, responses=answers({202: TurnOut})
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+        """Let the model go on where its reply was cut, as a new turn."""
+        turn = self.turn(request, chat_id, turn_id)
+        count_message(request)
+        onward = continue_reply(user=person(request), turn=turn, now=timezone.now())
+        return Response(TurnOut(onward).data, status=202)

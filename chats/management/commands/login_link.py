@@ -1,0 +1,51 @@
+"""Print a fresh one-time sign-in link."""
+
+import os
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.urls import reverse
+from django.utils import timezone
+
+from chats import signin
+
+FIRST_ADMIN = "admin"
+
+
+class Command(BaseCommand):
+    """`manage.py login_link [username]`; without a name the first administrator's."""
+
+    help = "Print a link that signs a person in once, within an hour, without a password."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """One optional name."""
+        parser.add_argument(
+            "username", nargs="?", help="Default: the first administrator, made if there is none."
+        )
+
+    def handle(self, *_args: Any, username: str | None = None, **_options: Any) -> None:
+        """Print the link alone, so that a script can use the line."""
+        now = timezone.now()
+        user = (
+            self.person(username)
+            if username
+            else signin.ensure_admin(username=FIRST_ADMIN, now=now)[0]
+        )
+        token = signin.create_link(user=user, now=now)
+        self.stdout.write(base_address() + reverse("login-link", args=[token]))
+
+    def person(self, username: str) -> User:
+        """The active person with the name. Raises `CommandError`."""
+        user = User.objects.filter(username=username, is_active=True).first()
+        if user is None:
+            raise CommandError(f"There is no active person called {username!r}.")
+        return user
+
+
+def base_address() -> str:
+    """Where the product is reached."""
+    if settings.PUBLIC_URL:
+        return str(settings.PUBLIC_URL)
+    return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT', '8420')}"

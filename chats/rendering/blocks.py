@@ -1,0 +1,50 @@
+"""Which part of a growing Markdown text can be rendered now, because nothing will change it."""
+
+import re
+
+FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`\n]*\n)|~{3,})[^\n]*\n", re.MULTILINE)
+BLANK = re.compile(r"\n[ \t]*\n+(?=[^\s])")
+MAY_BE_ITEM = re.compile(r"(?:[-+*]|\d{1,9}(?:[.)]|$))(?:[ \t]|\n|$)")
+LIST_ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)")
+
+
+def closed_blocks(text: str) -> int:
+    """The offset up to which the top-level blocks of `text` are closed, whatever follows.
+
+    A block is closed by a blank line before a line that begins at the margin, or by the end of its
+    fence. An item at the margin goes on with the list before it; so may a line that can become
+    one. One pass of regular expressions, so it may be asked at each line of a stream.
+    """
+    end = text.rfind("\n") + 1
+    closed = position = 0
+    while position < end:
+        fence = FENCE.search(text, position, end)
+        stop = fence.start() if fence else len(text)
+        closed = last_border(text, block=closed, start=position, stop=stop)
+        if fence is None:
+            break
+        finish = fence_end(text, fence, end)
+        # An indented fence may belong to a list that goes on.
+        if not fence[1]:
+            closed = fence.start() if finish is None else finish
+        if finish is None:
+            break
+        position = finish
+    return closed
+
+
+def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
+    """The offset behind the line that closes this fence; None while it is open."""
+    mark = re.escape(fence[2][0])
+    closing = re.compile(rf"^ {{0,3}}{mark}{{{len(fence[2])},}}[ \t]*\n", re.MULTILINE)
+    match = closing.search(text, fence.end(), end)
+    return match.end() if match else None
+
+
+def last_border(text: str, *, block: int, start: int, stop: int) -> int:
+    """Where the last block before `stop` begins; `block` is where the one at `start` began."""
+    for match in BLANK.finditer(text, max(start - 1, 0), stop):
+        begin = match.end()
+        if not (MAY_BE_ITEM.match(text, begin) and LIST_ITEM.match(text, block)):
+            block = begin
+    return block

@@ -1,0 +1,58 @@
+"""The events of a streamed reply as HTML: closed blocks rendered once, the open rest as text.
+
+Each connection begins with a `snapshot` that replaces everything; then text grows by `delta`.
+When blocks close, `block` appends them rendered and `rest` replaces the rest that stays open.
+"""
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+
+from chats.rendering.blocks import closed_blocks
+from chats.rendering.markdown import render_markdown
+
+Fragment = tuple[str, str]
+
+
+def live_html(text: str) -> SafeString:
+    """The containers with the whole text so far, for a page that is drawn during a reply."""
+    [(_, html)] = snapshot_fragments(text)
+    return mark_safe(html)  # noqa: S308 - rendered Markdown and escaped text, nothing else
+
+
+def snapshot_fragments(text: str) -> list[Fragment]:
+    """One `snapshot` event: the containers with the whole text so far."""
+    closed = closed_blocks(text)
+    done = block(text[:closed]) if closed else ""
+    return [
+        (
+            "snapshot",
+            '<div class="prose" sse-swap="block" hx-swap="beforeend">'
+            f'{done}</div><div class="live__open" sse-swap="rest" dir="auto">'
+            f"{rest(text[closed:])}</div>",
+        )
+    ]
+
+
+def delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
+    """The events that lead from one text to a longer one; a snapshot when it is another text."""
+    if not new_text.startswith(previous_text):
+        return snapshot_fragments(new_text)
+    added = new_text[len(previous_text) :]
+    if not added:
+        return []
+    # Blocks close where a line ends or begins.
+    if "\n" in previous_text[-1:] + added:
+        before, after = closed_blocks(previous_text), closed_blocks(new_text)
+        if after > before:
+            return [("block", block(new_text[before:after])), ("rest", rest(new_text[after:]))]
+    return [("delta", escape(added))]
+
+
+def block(text: str) -> str:
+    """Closed blocks, rendered; htmx looks at nothing in them."""
+    return f'<div class="block" hx-disable>{render_markdown(text)}</div>'
+
+
+def rest(text: str) -> str:
+    """The open rest as text, ready to grow."""
+    return f'<span sse-swap="delta" hx-swap="beforeend">{escape(text)}</span>'

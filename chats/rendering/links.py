@@ -1,0 +1,155 @@
+"""Links of untrusted Markdown: web and mail only, with their host in sight, images never loaded.
+
+A reply could lure a reader to another place than it says, or leak a chat by an image address that
+is fetched without a click. So the host stands beside each link, and an image is a link.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+from django.utils.html import escape
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+ALLOWED_SCHEMES = frozenset({"http", "https", "mailto"})
+BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
+
+
+def install(md: MarkdownIt) -> None:
+    """Teach a parser these rules."""
+    # markdown-it declares methods here that it documents as replaceable.
+    md.validateLink = is_allowed  # type: ignore[method-assign]
+    md.core.ruler.push("bare_urls", link_bare_urls)
+    md.core.ruler.push("hosts", show_hosts)
+    md.add_render_rule("image", render_image)
+    md.add_render_rule("link_host", render_host)
+
+
+def is_allowed(url: str) -> bool:
+    """Absolute web addresses and mail addresses only."""
+    return bool(target_of(url))
+
+
+def target_of(url: str) -> str:
+    """What a link leads to: the host, or the mail address; empty when it is not allowed."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        return ""
+    if parts.scheme == "mailto":
+        return parts.path
+    return host if parts.scheme in ALLOWED_SCHEMES else ""
+
+
+def link_bare_urls(state: StateCore) -> None:
+    """Make the addresses in plain text clickable, as people expect of a chat."""
+    for block in state.tokens:
+        if block.type == "inline" and block.children and "://" in block.content:
+            block.children = list(with_links(state.md, block.children))
+
+
+def with_links(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
+    """The same tokens; text outside links is split around each address."""
+    depth = 0
+    for token in tokens:
+        depth += token.nesting if token.type in {"link_open", "link_close"} else 0
+        if token.type == "text" and depth == 0:
+            yield from split_text(md, token.content)
+        else:
+            yield token
+
+
+def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
+    """A text as text and link tokens."""
+    end = 0
+    for match in BARE_URL.finditer(text):
+        address = without_trailing_marks(match.group())
+        href = md.normalizeLink(address)
+        if not is_allowed(href):
+            continue
+        if match.start() > end:
+            yield text_token(text[end : match.start()])
+        yield Token("link_open", "a", 1, attrs={"href": href})
+        yield text_token(address)
+        yield Token("link_close", "a", -1)
+        end = match.start() + len(address)
+    if end < len(text):
+        yield text_token(text[end:])
+
+
+def without_trailing_marks(address: str) -> str:
+    """The address without the sentence's own full stop or closing bracket."""
+    while address and (
+        address[-1] in ".,;:!?*_~"
+        or (address[-1] == ")" and address.count(")") > address.count("("))
+        or (address[-1] == "]" and address.count("]") > address.count("["))
+    ):
+        address = address[:-1]
+    return address
+
+
+def text_token(content: str) -> Token:
+    """A piece of plain text."""
+    return Token("text", "", 0, content=content)
+
+
+def show_hosts(state: StateCore) -> None:
+    """Put the host behind each link whose words do not already begin with it."""
+    for block in state.tokens:
+        if block.type == "inline" and block.children:
+            block.children = list(with_hosts(block.children))
+
+
+def with_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
+    """The same tokens, with a `link_host` token behind each link that hides where it leads."""
+    words, target = "", ""
+    for token in tokens:
+        yield token
+        if token.type == "link_open":
+            words, target = "", target_of(str(token.attrGet("href") or ""))
+        elif token.type == "link_close":
+            if target and not says(words, target):
+                yield Token("link_host", "", 0, content=target)
+            target = ""
+        elif target:
+            words += token.content
+
+
+def says(words: str, target: str) -> bool:
+    """Whether a link's words are the address itself, up to the end of its host."""
+    plain = re.sub(r"^(https?://|mailto:)", "", words.strip().lower())
+    return plain.startswith(target.lower()) and plain[len(target) :][:1] in {"", "/", ":", "?", "#"}
+
+
+def render_host(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """The host in brackets, isolated from the direction of the text around it."""
+    return f' <span class="link__host">(<bdi>{escape(tokens[index].content)}</bdi>)</span>'
+
+
+def render_image(
+    renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    options: OptionsDict,
+    env: EnvType,
+) -> str:
+    """An image as a link that says where it lies; nothing is fetched before a click."""
+    token = tokens[index]
+    words = escape(renderer.renderInlineAsText(token.children or [], options, env))
+    source = str(token.attrGet("src") or "")
+    host = target_of(source)
+    if not host:
+        return f"[image: {words}]"
+    label = f"image on <bdi>{escape(host)}</bdi>"
+    return f'<a href="{escape(source)}">{label}{": " if words else ""}{words}</a>'

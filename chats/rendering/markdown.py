@@ -1,0 +1,139 @@
+"""Messages as safe HTML: Markdown, then colours for code, then the sanitizer.
+
+A message is parsed once, here; pages show the stored result (`chats.rendering.store`). The worst
+input of 32,000 characters takes well under 1.5 s.
+"""
+
+from collections.abc import Sequence
+
+from django.utils.html import escape
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock, table
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+from chats.rendering import links
+from chats.rendering.code import code_figure
+from chats.rendering.sanitize import clean
+
+# Part of the stored digest: raise it with any change of the output.
+RENDERER_VERSION = "1"
+PLAIN_ABOVE = 64_000
+MAX_NESTING = 20
+MAX_COLUMNS = 100
+
+CONTAINERS = frozenset({"blockquote_open", "list_item_open"})
+DIRECTED = frozenset(
+    {
+        "paragraph_open",
+        "heading_open",
+        "blockquote_open",
+        "bullet_list_open",
+        "ordered_list_open",
+    }
+)
+
+
+def render_markdown(text: str) -> str:
+    """A message text as sanitised HTML.
+
+    Texts above 64,000 characters and texts nested deeper than 20 levels come out as escaped plain
+    text with a notice that says why; no text is ever dropped.
+    """
+    # A lone surrogate cannot be encoded, so neither the sanitizer nor the answer could carry it.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if len(text) > PLAIN_ABOVE:
+        return plain(text, f"This text has {len(text):,} characters; it is shown unformatted.")
+    tokens = PARSER.parse(text)
+    if any(token.type in CONTAINERS and token.level >= MAX_NESTING - 1 for token in tokens):
+        return plain(text, "This text is nested too deeply to format; it is shown unformatted.")
+    return clean(PARSER.renderer.render(tokens, PARSER.options, {}))
+
+
+def plain(text: str, reason: str) -> str:
+    """The text as it was written, under a line that says why it looks so."""
+    note = f'<p class="plain__note">{escape(reason)}</p>'
+    return clean(f'{note}<div class="plain" dir="auto">{escape(text)}</div>')
+
+
+def make_parser() -> MarkdownIt:
+    """The parser: CommonMark with tables and strikethrough, a line break for each line end."""
+    options = {"html": False, "linkify": False, "breaks": True, "maxNesting": MAX_NESTING}
+    md = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+    md.disable(["html_block", "html_inline"])
+    md.block.ruler.at("table", narrow_table, {"alt": ["paragraph", "reference"]})
+    md.core.ruler.push("blocks", dress_blocks)
+    for name in ("fence", "code_block"):
+        md.add_render_rule(name, render_code)
+    md.add_render_rule("table_open", render_table_open)
+    md.add_render_rule("table_close", render_table_close)
+    links.install(md)
+    return md
+
+
+def narrow_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+    """The table rule, for tables of at most 100 columns; a wider one stays text."""
+    if start + 1 < end:
+        line = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]]
+        if line.count("|") > MAX_COLUMNS + 1:
+            return False
+    return table(state, start, end, silent)
+
+
+def dress_blocks(state: StateCore) -> None:
+    """Give each block its own direction, headings a rank below the page's, cells their side."""
+    for token in state.tokens:
+        # Only outermost blocks: an inner `dir` would be skipped when the outer one is worked out.
+        if token.level == 0 and token.type in DIRECTED:
+            token.attrSet("dir", "auto")
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(int(token.tag[1]) + 2, 6)}"
+        if token.type in {"th_open", "td_open"}:
+            align = str(token.attrs.pop("style", ""))
+            if "right" in align:
+                token.attrSet("class", "n")
+        if token.type == "th_open":
+            token.attrSet("scope", "col")
+
+
+def render_code(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """A fenced or indented code block as the design's figure."""
+    token = tokens[index]
+    language = (token.info.split() or [""])[0]
+    return code_figure(token.content, language)
+
+
+def render_table_open(
+    _renderer: RendererHTML,
+    _tokens: Sequence[Token],
+    _index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """A table in a box that scrolls by itself, so that the page never does."""
+    return (
+        '<div class="table-wrap" tabindex="0" role="group" aria-label="Table" dir="auto">'
+        '<table class="table">\n'
+    )
+
+
+def render_table_close(
+    _renderer: RendererHTML,
+    _tokens: Sequence[Token],
+    _index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """The end of table and box."""
+    return "</table></div>\n"
+
+
+PARSER = make_parser()

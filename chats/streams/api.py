@@ -1,0 +1,188 @@
+"""The event stream of a turn for programs: JSON, with ids from which a stream resumes.
+
+Text positions are code points of the running step's text, so a client can check that nothing is
+missing. The page's twin, with HTML, is `chats.streams.web`.
+"""
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import cast
+
+from asgiref.sync import sync_to_async
+from django.contrib.auth.models import AbstractBaseUser
+from django.http import HttpRequest, HttpResponseBase
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from chats import keys, signin
+from chats.access import turn_for
+from chats.models import Turn
+from chats.refusals import Refusal
+from chats.streams import connection
+from chats.streams.follow import (
+    Delta,
+    Done,
+    Reshaped,
+    Row,
+    Snapshot,
+    State,
+    Update,
+    follow,
+    read_row,
+)
+from chats.streams.web import user_now
+
+
+class StreamRefused(Refusal):
+    """Neither a key nor a session."""
+
+    code = "not_authenticated"
+    status = 401
+    sentence = "Sign in, or send an API key as “Authorization: Bearer plm_…”."
+
+
+class OnlyGet(Refusal):
+    """A stream is read, nothing is sent to it."""
+
+    code = "method_not_allowed"
+    status = 405
+    sentence = "This address takes GET requests only."
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who follows: a person, and the key they came with, if any."""
+
+    user: AbstractBaseUser
+    key_id: uuid.UUID | None
+
+
+@csrf_exempt  # so that a POST is told in JSON that it is of no use; nothing here changes anything
+async def turn_events(
+    request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID
+) -> HttpResponseBase:
+    """Follow one turn of one's own chat, from `Last-Event-ID` on if it is given.
+
+    Raises `OnlyGet`, `StreamRefused`, what `keys.key_from_header` raises, `NotFound` and
+    `TooManyStreams`.
+    """
+    viewer = await sync_to_async(viewer_of)(request)
+    if request.method != "GET":
+        raise OnlyGet
+    user_id = int(viewer.user.pk)
+    await sync_to_async(turn_for)(user=viewer.user, chat_id=chat_id, turn_id=turn_id)
+    connection.STREAMS.check_room(user_id)
+
+    async def may_still() -> bool:
+        return await sync_to_async(still)(request, viewer, chat_id=chat_id, turn_id=turn_id)
+
+    seen = connection.place_from(request.headers.get("Last-Event-ID", ""))
+    read = sync_to_async(read_turn)
+    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub(), read=read, seen=seen)
+    program = Program(turn_id=turn_id, seen=seen)
+    return connection.response(
+        connection.events(
+            user_id=user_id, updates=updates, encode=program.encode, may_still=may_still
+        )
+    )
+
+
+def viewer_of(request: HttpRequest) -> Viewer:
+    """The key's owner, or without an `Authorization` header the session's person."""
+    keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
+    authorization = request.headers.get("Authorization")
+    if authorization is None:
+        if not request.user.is_authenticated:
+            raise StreamRefused
+        return Viewer(user=request.user, key_id=None)
+    address = signin.client_address(
+        remote_addr=request.META.get("REMOTE_ADDR", ""),
+        forwarded_for=request.headers.get("X-Forwarded-For", ""),
+    )
+    key = keys.key_from_header(authorization=authorization, address=address, now=timezone.now())
+    keys.require_scope(key=key, scope="chats:read")
+    return Viewer(user=key.owner, key_id=key.pk)
+
+
+def still(request: HttpRequest, viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
+    """Whether the key or the session lives and the chat is still theirs."""
+    if viewer.key_id is not None:
+        user = viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
+    else:
+        user = cast(AbstractBaseUser, user_now(request))
+    try:
+        return user is not None and bool(turn_for(user=user, chat_id=chat_id, turn_id=turn_id))
+    except Refusal:
+        return False
+
+
+def read_turn(turn_id: uuid.UUID) -> Row:
+    """The turn as stored; of one that is over its reply, so that a late viewer gets the text."""
+    row = read_row(turn_id)
+    if not row.is_over:
+        return row
+    turn = Turn.objects.select_related("reply").filter(pk=turn_id).first()
+    text = turn.reply.text if turn and turn.reply else ""
+    return Row(status=row.status, is_over=True, attempt=row.attempt, step=row.step, text=text)
+
+
+class Program:
+    """One program's view of a turn: where its text stands."""
+
+    def __init__(self, *, turn_id: uuid.UUID, seen: tuple[int, int, int] | None) -> None:
+        self.turn_id = turn_id
+        self.attempt, self.step, self.position = seen or (0, 0, 0)
+
+    async def encode(self, update: Update) -> str:
+        """The events of one update."""
+        match update:
+            case Snapshot(attempt=attempt, step=step, text=text):
+                self.attempt, self.step = attempt, step
+                return self.text("snapshot", offset=0, text=text)
+            case Delta(offset=offset, text=text):
+                return self.text("delta", offset=offset, text=text)
+            case State(sentence):
+                return self.event("state", text=sentence)
+            case Reshaped(attempt=attempt, step=step):
+                self.attempt, self.step, self.position = attempt, step, 0
+                return self.event("reshaped")
+            case Done(status):
+                return await self.end(status)
+
+    async def end(self, status: str) -> str:
+        """The rest of the stored reply, if the bus lost some of it, and the end."""
+        row = await sync_to_async(read_turn)(self.turn_id)
+        rest = ""
+        if (row.attempt, row.step) != (self.attempt, self.step) or self.position > len(row.text):
+            self.attempt, self.step = row.attempt, row.step
+            rest = self.text("snapshot", offset=0, text=row.text)
+        elif row.text[self.position :]:
+            rest = self.text("delta", offset=self.position, text=row.text[self.position :])
+        return rest + self.event("done", marked=True, status=status)
+
+    def text(self, event: str, *, offset: int, text: str) -> str:
+        """An event that moves this program's place to the end of the text."""
+        self.position = offset + len(text)
+        return self.event(event, marked=True, offset=offset, text=text)
+
+    def event(
+        self,
+        event: str,
+        *,
+        marked: bool = False,
+        offset: int | None = None,
+        text: str = "",
+        **more: str,
+    ) -> str:
+        """One event; `marked` gives it the id of this program's place."""
+        data = {
+            "turn": str(self.turn_id),
+            "attempt": self.attempt,
+            "step": self.step,
+            "offset": self.position if offset is None else offset,
+            "text": text,
+            **more,
+        }
+        place = f"{self.attempt}.{self.step}.{self.position}" if marked else ""
+        return connection.sse(event, json.dumps(data), event_id=place)

@@ -1,0 +1,164 @@
+"""The message box and the context meter: what they show and how they say no."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+
+from chats import context, library
+from chats.library import ModelChoice
+from chats.models import Chat
+from chats.refusals import Refusal
+from chats.web.words import grouped, short
+from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.policy import PolicyValues
+
+# Space between the bar's parts, in percent of its width.
+GAP = 0.35
+
+
+class PolicyInTheWay(Refusal):
+    """The policy's numbers do not work for this chat; an administrator has to change them."""
+
+    code = "policy_impossible"
+    status = 409
+    sentence = "{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """The message box of a chat, or of a chat that its first message will make."""
+
+    chat: Chat | None
+    models: Sequence[ModelChoice]
+    limit: int
+    is_replying: bool
+    # Sent with the message: the same key again is the same message.
+    key: str
+    text: str = ""
+    refusal: Refusal | None = None
+
+    @property
+    def model(self) -> ModelChoice | None:
+        """The model that answers next."""
+        return next((choice for choice in self.models if choice.current), None)
+
+    @property
+    def length(self) -> str:
+        """How many characters stand in the box."""
+        return grouped(len(self.text))
+
+    @property
+    def limit_words(self) -> str:
+        """The limit for people."""
+        return grouped(self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A piece of the bar: position and width in percent."""
+
+    key: str
+    x: str
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRow:
+    """A line of the breakdown."""
+
+    key: str
+    label: str
+    tokens: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeterView:
+    """What the next message would send, or the sentence that says why that is not known."""
+
+    chat: Chat
+    problem: str = ""
+    text: str = ""
+    of_all: str = ""
+    next_compaction: str = ""
+    policy_label: str = ""
+    bar: Sequence[BarPart] = ()
+    reserve: BarPart | None = None
+    rows: Sequence[MeterRow] = ()
+    approximate: bool = False
+    system_hidden: bool = False
+    limit: int = 0
+
+
+def composer_for(
+    *,
+    user: User,
+    chat: Chat | None,
+    limit: int,
+    is_replying: bool = False,
+    text: str = "",
+    refusal: Refusal | None = None,
+) -> Composer:
+    """The message box with a fresh key."""
+    return Composer(
+        chat=chat,
+        models=models_of(user=user, chat=chat),
+        limit=limit,
+        is_replying=is_replying,
+        key=uuid.uuid4().hex,
+        text=text,
+        refusal=refusal,
+    )
+
+
+def models_of(*, user: User, chat: Chat | None) -> Sequence[ModelChoice]:
+    """The entries of the model picker; none when the policy cannot work with any model."""
+    try:
+        return library.models_for(chat=chat, user=user)
+    except BudgetRefusal:
+        return ()
+
+
+def meter_view(*, chat: Chat) -> MeterView:
+    """The meter of a chat; a page stays readable whatever the policy says."""
+    try:
+        meter = context.meter(chat=chat)
+    except (Refusal, BudgetRefusal) as refusal:
+        return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
+    about = "≈ " if meter.approximate else ""
+    return MeterView(
+        chat=chat,
+        text=f"{about}{short(meter.used)} of {short(meter.prompt_limit)} tokens",
+        of_all=f"{about}{grouped(meter.used)} of {grouped(meter.token_budget)} tokens",
+        next_compaction=meter.next_compaction,
+        policy_label=meter.policy_label,
+        bar=bar_parts(
+            [(p.key, p.tokens) for p in meter.parts if p.key not in {"free", "reserve"}],
+            whole=meter.token_budget,
+        ),
+        reserve=reserve_part(meter.reserve, whole=meter.token_budget),
+        rows=[MeterRow(p.key, p.label, grouped(p.tokens), p.why) for p in meter.parts],
+        approximate=meter.approximate,
+        system_hidden=meter.system_hidden,
+        limit=meter.limit,
+    )
+
+
+def bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
+    """The parts side by side from the bar's start, each in percent of the whole."""
+    parts: list[BarPart] = []
+    x = 0.0
+    for key, tokens in sizes:
+        width = 100 * tokens / max(whole, 1)
+        if tokens:
+            parts.append(BarPart(key, f"{x:.2f}%", f"{max(width, 0.4):.2f}%"))
+            x += max(width, 0.4) + GAP
+    return parts
+
+
+def reserve_part(tokens: int, *, whole: int) -> BarPart | None:
+    """The room kept for the reply, at the bar's end."""
+    width = 100 * tokens / max(whole, 1)
+    return BarPart("reserve", f"{100 - width:.2f}%", f"{width:.2f}%") if tokens else None

@@ -1,0 +1,165 @@
+"""What a thread shows, piece by piece. Each piece names its partial and knows its words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import ClassVar
+
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chats.models import Compaction, Message, Turn
+from chats.web.words import counted, grouped, short
+
+# What the line beside a message says about it: the attribute's value, and the words for it.
+SENT = {
+    "full": "sent in full",
+    "pinned": "always sent",
+    "summary": "sent as part of the summary",
+    "none": "not sent",
+}
+REASONS = {
+    "window": "not sent: older than the window",
+    "budget": "not sent: no room left",
+    "turn_split": "not sent: no room left in its turn",
+    "excluded": "not sent: excluded",
+    "incomplete": "not sent: incomplete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model made within a message, and what came back."""
+
+    name: str
+    arguments: str
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DayMark:
+    """A line between two days."""
+
+    partial: ClassVar[str] = "chats/_daymark.html"
+    day: date
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageEntry:
+    """One message with the rail beside it."""
+
+    partial: ClassVar[str] = "chats/_message.html"
+    message: Message
+    html: SafeString
+    sent: str
+    reason: str
+    is_last: bool = False
+    can_continue: bool = False
+
+    @property
+    def rail(self) -> str:
+        """The value of `data-sent`."""
+        return "full" if self.sent == "pinned" else self.sent
+
+    @property
+    def meta(self) -> str:
+        """Numbers and words under the message."""
+        message = self.message
+        if message.erased_at:
+            return "erased"
+        usage = message.turn.usage if message.turn and is_reply(message) else {}
+        if "output_tokens" in usage:
+            sizes = f"{grouped(usage.get('input_tokens', 0))} in · "
+            sizes += f"{grouped(usage['output_tokens'])} out"
+        else:
+            sizes = counted(message.token_count, "token") if message.token_count else ""
+        where = REASONS.get(self.reason, SENT.get(self.sent, ""))
+        return " · ".join(part for part in (sizes, where) if part)
+
+    @property
+    def tools(self) -> list[ToolCall]:
+        """The calls of the message, in order."""
+        return tool_calls(self.message.parts)
+
+    @property
+    def reasoning(self) -> str:
+        """What the model thought before it answered."""
+        return "\n\n".join(p["text"] for p in self.message.parts if p["type"] == "reasoning")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A turn that ended without a whole reply: what happened, and the way on."""
+
+    partial: ClassVar[str] = "chats/_outcome.html"
+    turn: Turn
+    can_retry: bool
+
+    @property
+    def is_failure(self) -> bool:
+        """Failed, not stopped."""
+        return self.turn.status == Turn.Status.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The reply that is being written."""
+
+    partial: ClassVar[str] = "chats/_live.html"
+    turn: Turn
+    html: SafeString
+
+    @property
+    def waits(self) -> bool:
+        """Whether the provider asked for a pause that is not over."""
+        until = self.turn.waiting_until
+        return until is not None and until > timezone.now()
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """The place of a compaction in the thread."""
+
+    partial: ClassVar[str] = "chats/_seam.html"
+    compaction: Compaction
+    html: SafeString
+    in_force: bool
+
+    @property
+    def covered(self) -> int:
+        """How many messages the compaction stands for."""
+        row = self.compaction
+        return row.source_count or row.to_seq - row.from_seq + 1 - len(row.exceptions)
+
+    @property
+    def what(self) -> str:
+        """The seam's first words."""
+        messages = counted(self.covered, "message")
+        if self.compaction.kind == Compaction.Kind.WINDOW:
+            return f"{messages} left out"
+        return f"{messages} summarised"
+
+    @property
+    def tokens(self) -> str:
+        """From how many tokens to how many."""
+        row = self.compaction
+        return f"{short(row.tokens_before)} → {short(row.tokens_after)} tokens"
+
+
+Entry = DayMark | MessageEntry | Outcome | Live | Seam
+
+
+def is_reply(message: Message) -> bool:
+    """Whether the message is the reply that ended its turn, not a step on the way."""
+    return message.turn is not None and message.turn.reply_id == message.pk
+
+
+def tool_calls(parts: Sequence[dict[str, str]]) -> list[ToolCall]:
+    """The calls among a message's parts, each with its result."""
+    results = {part["call_id"]: part["content"] for part in parts if part["type"] == "tool_result"}
+    return [
+        ToolCall(part["name"], part["arguments"], results.get(part["call_id"]))
+        for part in parts
+        if part["type"] == "tool_call"
+    ]

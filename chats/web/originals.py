@@ -1,0 +1,69 @@
+"""The originals under a summary: readable for as long as they are stored."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
+
+from chats import access
+from chats.history import on_path
+from chats.models import Compaction, Message
+from chats.rendering.store import html_for_many
+from chats.web.doors import PersonRequest, signed_in
+from chats.web.tails import seq_from
+
+PAGE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A message under a summary; `mark` says why it is no source, when it is none."""
+
+    message: Message
+    html: SafeString
+    mark: str
+
+
+@require_GET
+@signed_in
+def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
+    """One page of the messages in a compaction's range, as a part or as a page of its own."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    page = seq_from(request, "page") or 1
+    first = row.from_seq + (page - 1) * PAGE
+    found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
+    left = max(row.to_seq - first - PAGE + 1, 0)
+    context = {
+        "chat": chat,
+        "compaction": row,
+        "originals": dressed(list(found.order_by("seq")), row=row),
+        "page": page,
+        "next_page": page + 1 if left else None,
+        "left": left,
+    }
+    template = "chats/_originals.html" if request.htmx else "chats/originals.html"
+    return render(request, template, context)
+
+
+def dressed(messages: Sequence[Message], *, row: Compaction) -> list[Original]:
+    """The messages with their HTML and marks."""
+    html = html_for_many([message.text for message in messages])
+    exceptions = set(row.exceptions)
+    return [
+        Original(message, html[message.text], mark_of(message) if message.seq in exceptions else "")
+        for message in messages
+    ]
+
+
+def mark_of(message: Message) -> str:
+    """Why a message in the range is not part of the summary."""
+    if message.pinned_at:
+        return "pinned, still sent in full"
+    if message.excluded:
+        return "excluded, not sent"
+    return "not part of the summary"

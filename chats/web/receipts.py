@@ -1,0 +1,209 @@
+"""What the model saw: the receipts of a turn as a readable page."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from chats import access
+from chats.models import Message, PromptText, Receipt, Turn
+from chats.web.doors import PersonRequest, signed_in
+from chats.web.words import counted, grouped
+
+ORIGINS = {
+    "system": "System",
+    "tools": "Tools",
+    "summary": "Summary",
+    "pin": "Pin",
+    "history": "History",
+    "tail": "State",
+    "question": "Your message",
+    "step": "Step of this reply",
+}
+# The kinds of the design's colours; a kind that is missing has the colour of history.
+COLOURS = {"system": "system", "tools": "system", "summary": "summary", "pin": "pins"}
+REASONS = {
+    "covered": "Folded into the summary",
+    "window": "Older than the window",
+    "budget": "No room left in the prompt",
+    "excluded": "Excluded by a person",
+    "incomplete": "An incomplete reply that nobody kept",
+    "turn_split": "No room left within this turn",
+    "duplicate_of_current": "The same words as the newest message",
+    "empty": "Empty after cleaning",
+}
+OUTCOMES = {
+    Receipt.Outcome.OPEN: ("accent", "being answered"),
+    Receipt.Outcome.OK: ("ok", "answered"),
+    Receipt.Outcome.FAILED: ("danger", "failed"),
+    Receipt.Outcome.STOPPED: ("warn", "stopped"),
+    Receipt.Outcome.LOST: ("warn", "worker lost"),
+}
+HIDDEN = "The policy hides this text."
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """One piece of the prompt in sending order."""
+
+    number: int
+    origin: str
+    colour: str
+    where: str
+    text: str
+    cuts: Sequence[str]
+    tokens: str
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A headline number with its reason."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptView:
+    """One model call."""
+
+    receipt: Receipt
+    title: str
+    outcome: tuple[str, str]
+    figures: Sequence[Figure]
+    segments: Sequence[SegmentView]
+    left_out: Sequence[tuple[str, str]]
+    notes: Sequence[str]
+
+
+@require_GET
+@signed_in
+def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Every model call of a turn: what was sent, what was left out and why, in what room."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    context = {"chat": turn.branch.chat, "turn": turn, "calls": calls_of(turn)}
+    return render(request, "chats/receipt.html", context)
+
+
+def calls_of(turn: Turn) -> list[ReceiptView]:
+    """The turn's receipts for people, in two more queries for all their texts."""
+    rows = list(
+        turn.receipts.select_related("effective_policy", "compaction").order_by(
+            "attempt", "step", "call"
+        )
+    )
+    texts = texts_of(rows)
+    return [view_of(row, texts=texts, many=len(rows) > 1) for row in rows]
+
+
+def texts_of(rows: Iterable[Receipt]) -> dict[str, str]:
+    """The texts behind the segments, by message id and by digest."""
+    segments = [segment for row in rows for segment in row.segments]
+    digests = {segment[5] for segment in segments if segment[5]}
+    ids = {segment[1] for segment in segments if segment[2] and is_uuid(segment[1])}
+    texts = {row.digest: row.text for row in PromptText.objects.filter(digest__in=digests)}
+    texts |= {str(row.pk): whole_text(row) for row in Message.objects.filter(pk__in=ids)}
+    return texts
+
+
+def is_uuid(value: object) -> bool:
+    """Whether a label is a message's id; labels of other texts are words."""
+    try:
+        uuid.UUID(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def whole_text(message: Message) -> str:
+    """What a message says, with its calls and results."""
+    pieces = []
+    for part in message.parts:
+        if part["type"] == "text":
+            pieces.append(part["text"])
+        elif part["type"] == "tool_call":
+            pieces.append(f"{part['name']}({part['arguments']})")
+        elif part["type"] == "tool_result":
+            pieces.append(part["content"])
+    return "\n".join(pieces)
+
+
+def view_of(row: Receipt, *, texts: Mapping[str, str], many: bool) -> ReceiptView:
+    """One receipt for people."""
+    title = f"Call {row.call}, step {row.step}, attempt {row.attempt}" if many else "The call"
+    hidden = bool(row.effective_policy.values.get("hide_system_text"))
+    return ReceiptView(
+        receipt=row,
+        title=title,
+        outcome=OUTCOMES[Receipt.Outcome(row.outcome)],
+        figures=figures_of(row),
+        segments=[
+            segment_view(number, segment, texts=texts, hidden=hidden, whole=row.prompt_tokens)
+            for number, segment in enumerate(row.segments, start=1)
+        ],
+        left_out=[
+            (range_words(first, last), REASONS.get(reason, reason))
+            for first, last, reason in row.left_out
+        ],
+        notes=row.notes,
+    )
+
+
+def figures_of(row: Receipt) -> list[Figure]:
+    """The numbers of the budget, each with where it comes from."""
+    budget = row.budget
+    left = sum(last - first + 1 for first, last, _ in row.left_out)
+    note = f"{grouped(budget['token_budget'])} budget − {grouped(budget['reserve'])} reply"
+    figures = [
+        Figure("Sent", f"≈ {grouped(row.prompt_tokens)}", "tokens, our count"),
+        Figure("Limit for the prompt", grouped(budget["prompt_limit"]), note),
+        Figure("Left out", grouped(left), "messages, reasons below" if left else "nothing"),
+    ]
+    if "input_tokens" in row.usage:
+        cached = row.usage.get("cached_tokens", 0)
+        note = f"{grouped(cached)} of them from its cache" if cached else "the whole prompt"
+        figures.insert(
+            1, Figure("Counted by the provider", grouped(row.usage["input_tokens"]), note)
+        )
+    return figures
+
+
+def segment_view(
+    number: int,
+    segment: Sequence[object],
+    *,
+    texts: Mapping[str, str],
+    hidden: bool,
+    whole: int,
+) -> SegmentView:
+    """One segment: its text if it is still stored and may be shown, its size, its source."""
+    origin, label, seq, tokens, cut_to, digest, results_to = segment
+    size = int(str(tokens))
+    text = texts.get(str(digest or label), "")
+    if hidden and origin == "system":
+        text = f"{HIDDEN} {counted(len(text), 'character')}, SHA-256 {digest}"
+    where = f"Message {seq}" if seq else str(label).capitalize()
+    return SegmentView(
+        number=number,
+        origin=ORIGINS.get(str(origin), str(origin)),
+        colour=COLOURS.get(str(origin), "history"),
+        where=where,
+        text=text or "This text is no longer stored.",
+        cuts=[
+            f"{what} to {counted(int(str(limit)), 'character')}"
+            for what, limit in (("cut", cut_to), ("results cut", results_to))
+            if limit is not None
+        ],
+        tokens=counted(size, "token"),
+        width=f"{min(100 * size / max(whole, 1), 100):.1f}%",
+    )
+
+
+def range_words(first: int, last: int) -> str:
+    """A range of messages for people."""
+    return f"Message {first}" if first == last else f"Messages {first} to {last}"

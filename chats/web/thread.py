@@ -1,0 +1,235 @@
+"""The thread of a chat as its page shows it.
+
+Covered messages stand under their seam, not in the thread. The *tail* is the part that may still
+change, from the first unfinished turn (or the last one) to the end; a page replaces it as one
+piece.
+"""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chats.history import on_path
+from chats.models import Chat, Compaction, Message, Turn
+from chats.rendering.fragments import live_html
+from chats.rendering.store import html_for_many
+from chats.web.entries import DayMark, Entry, Live, MessageEntry, Outcome, Seam
+from chats.web.rows import Cover, Rows, branch_of, cover_of, load
+from chats.web.words import day_name
+
+
+class Stale(Exception):
+    """The page is so far behind that only a whole new one helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The parts of a thread on one page."""
+
+    entries: list[Entry]
+    tail: list[Entry]
+    # The tail's first seq; a page sends it back so that the answer begins where its tail did.
+    tail_from: int
+    # The page before this one ends below this seq; None when nothing is before it.
+    earlier: int | None
+    turn: Turn | None
+
+    @property
+    def is_replying(self) -> bool:
+        """Whether a reply is being written or waited for."""
+        return any(isinstance(entry, Live) for entry in self.tail)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to read."""
+        return not self.entries and not self.tail
+
+
+def thread_of(*, chat: Chat, before: int | None = None) -> Thread:
+    """The newest page of the chat's thread, or the page that ends before a seq, without tail."""
+    branch = branch_of(chat)
+    cover = cover_of(branch)
+    rows = load(branch, cover=cover, after=cover.to_seq, before=before)
+    entries = with_days(arrange(rows, cover=cover, top=not rows.has_earlier), previous=None)
+    tail_from = before or tail_start(rows, cover=cover, end=branch.last_seq + 1)
+    still, tail = split(entries, at=tail_from)
+    return Thread(
+        entries=still,
+        tail=tail,
+        tail_from=tail_from,
+        earlier=rows.messages[0].seq if rows.has_earlier else None,
+        turn=rows.last_turn,
+    )
+
+
+def thread_from(*, chat: Chat, start: int) -> Thread:
+    """What stands from a seq on: the part that has become still, and the tail now.
+
+    Raises `Stale` when more than a page has been said since.
+    """
+    branch = branch_of(chat)
+    cover = cover_of(branch)
+    rows = load(branch, cover=cover, after=max(cover.to_seq, start - 1), before=None)
+    if rows.has_earlier:
+        raise Stale
+    seen = on_path(branch, after=0, before=start).order_by("-seq").first()
+    entries = arrange(rows, cover=cover, top=False)
+    entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
+    tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
+    still, tail = split(entries, at=tail_from)
+    return Thread(entries=still, tail=tail, tail_from=tail_from, earlier=None, turn=rows.last_turn)
+
+
+def tail_start(rows: Rows, *, cover: Cover, end: int) -> int:
+    """The seq at which the part begins that may still change; `end` when all of it waits."""
+    unfinished = [turn for turn in rows.turns if not turn.is_over]
+    anchors = unfinished or [turn for turn in [rows.last_turn] if turn]
+    causes = {cause_of(turn) for turn in anchors}
+    starts = [row.seq for row in rows.messages if row.seq and row.pk in causes]
+    return max(min(starts, default=end), cover.to_seq + 1)
+
+
+def cause_of(turn: Turn) -> uuid.UUID | None:
+    """The message that a turn answers or continues."""
+    return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)
+
+
+def arrange(rows: Rows, *, cover: Cover, top: bool) -> list[Entry]:
+    """The page's entries in order; with `top` the seam of the summary in force stands first."""
+    borders = borders_of(rows, cover=cover)
+    summaries = [row.text for row in (cover.summary, *borders) if row]
+    html = html_for_many([*summaries, *(row.text for row in (*rows.messages, *rows.waiting))])
+    outcomes = outcomes_of(rows)
+    entries: list[Entry] = []
+    if cover.summary is not None and top:
+        entries.append(Seam(cover.summary, html[cover.summary.text], in_force=True))
+    for message in rows.messages:
+        while borders and (message.seq or 0) > borders[0].to_seq:
+            entries.append(border(borders.pop(0), html, cover=cover))
+        sent, reason = sent_as(message, rows=rows, cover=cover)
+        entries.append(MessageEntry(message, html[message.text], sent=sent, reason=reason))
+        entries += outcomes.pop(message.pk, [])
+    entries += [border(row, html, cover=cover) for row in borders]
+    for entry in unfinished_entries(rows, html):
+        entries.append(entry)
+        if isinstance(entry, MessageEntry):
+            entries += outcomes.pop(entry.message.pk, [])
+    return mark_last(entries, turn=rows.last_turn)
+
+
+def unfinished_entries(rows: Rows, html: dict[str, SafeString]) -> Iterator[Entry]:
+    """The live reply and the waiting messages: behind it, unless it is they that it answers."""
+    turn = rows.running
+    is_queued = turn is not None and turn.status == Turn.Status.QUEUED
+    reason = "queued" if is_queued else "waiting"
+    waiting = [MessageEntry(m, html[m.text], sent="pending", reason=reason) for m in rows.waiting]
+    if turn is None:
+        yield from waiting
+        return
+    live = Live(turn, live_html(turn.partial_text))
+    if is_queued:
+        yield from waiting
+        yield live
+    else:
+        yield live
+        yield from waiting
+
+
+def borders_of(rows: Rows, *, cover: Cover) -> list[Compaction]:
+    """The compactions that stand at the end of their range: a window, and what is not in force."""
+    window = [cover.active] if cover.active and cover.window_to else []
+    return sorted([*window, *rows.told], key=lambda row: row.to_seq)
+
+
+def border(row: Compaction, html: dict[str, SafeString], *, cover: Cover) -> Seam:
+    """The seam of a compaction at the end of its range."""
+    return Seam(row, html[row.text], in_force=row == cover.active)
+
+
+def sent_as(message: Message, *, rows: Rows, cover: Cover) -> tuple[str, str]:
+    """What the model gets of a message, and why not all of it."""
+    if message.excluded:
+        return "none", "excluded"
+    if message.is_incomplete:
+        return "none", "incomplete"
+    if message.pinned_at:
+        return "pinned", ""
+    seq = message.seq or 0
+    if seq <= cover.window_to:
+        return "none", "window"
+    found = [reason for first, last, reason in rows.left_out if first <= seq <= last]
+    return ("none", found[0]) if found else ("full", "")
+
+
+def outcomes_of(rows: Rows) -> dict[uuid.UUID, list[Entry]]:
+    """Ends without a whole reply, by the message they stand behind.
+
+    Of several tries at one message only the last counts.
+    """
+    latest = {cause_of(turn): turn for turn in rows.turns}
+    last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}
+    found: dict[uuid.UUID, list[Entry]] = {}
+    for cause, turn in latest.items():
+        stopped_empty = turn.status == Turn.Status.STOPPED and turn.reply_id is None
+        if cause is not None and (turn.status == Turn.Status.FAILED or stopped_empty):
+            place = last_of.get(turn.pk, cause)
+            retry = rows.last_turn is not None and turn.pk == rows.last_turn.pk
+            found.setdefault(place, []).append(Outcome(turn, can_retry=retry))
+    return found
+
+
+def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
+    """The same entries; the newest message says that it is, and whether it may be continued."""
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if isinstance(entry, MessageEntry):
+            entries[index] = replace(entry, is_last=True, can_continue=continues(entry, turn))
+            break
+    return entries
+
+
+def continues(entry: MessageEntry, turn: Turn | None) -> bool:
+    """Whether a message is the cut reply of the last turn."""
+    return (
+        turn is not None
+        and turn.is_over
+        and turn.reply_id == entry.message.pk
+        and entry.message.finish != Message.Finish.STOP
+    )
+
+
+def with_days(entries: list[Entry], *, previous: date | None) -> list[Entry]:
+    """The entries with a mark before the first message of each day, in the reader's zone."""
+    today = timezone.localdate()
+    marked: list[Entry] = []
+    for entry in entries:
+        day = day_of(entry.message) if isinstance(entry, MessageEntry) else None
+        if day is not None and day != previous:
+            marked.append(DayMark(day, day_name(day, today=today)))
+            previous = day
+        marked.append(entry)
+    return marked
+
+
+def day_of(message: Message | None) -> date | None:
+    """The day of a message in the reader's zone."""
+    return timezone.localtime(message.created_at).date() if message else None
+
+
+def split(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:
+    """The entries before a seq, and those from it on with what waits."""
+    for index, entry in enumerate(entries):
+        if isinstance(entry, MessageEntry | Live) and seq_of(entry) >= at:
+            start = index - 1 if index and isinstance(entries[index - 1], DayMark) else index
+            return entries[:start], entries[start:]
+    return entries, []
+
+
+def seq_of(entry: Entry) -> float:
+    """Where an entry stands: a message by its seq, anything else and what waits at the end."""
+    seq = entry.message.seq if isinstance(entry, MessageEntry) else None
+    return float("inf") if seq is None else seq

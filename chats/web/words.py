@@ -1,0 +1,32 @@
+"""Numbers and days in the words of the pages."""
+
+from datetime import date, timedelta
+
+
+def grouped(number: int) -> str:
+    """12418 → 12,418."""
+    return f"{number:,}"
+
+
+def short(number: int) -> str:
+    """12418 → 12.4k; below a thousand as it is, from ten million on in millions."""
+    if number < 1000:
+        return str(number)
+    if number < 10_000_000:
+        return f"{number / 1000:.1f}k".replace(".0k", "k")
+    return f"{number / 1_000_000:.1f}M".replace(".0M", "M")
+
+
+def counted(number: int, one: str) -> str:
+    """1 message, 2 messages."""
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
+def day_name(day: date, *, today: date) -> str:
+    """Today, Yesterday, Tuesday 17 November; with the year when it is another one."""
+    if day == today:
+        return "Today"
+    if day == today - timedelta(days=1):
+        return "Yesterday"
+    name = f"{day:%A} {day.day} {day:%B}"
+    return name if day.year == today.year else f"{name} {day.year}"

@@ -1,0 +1,80 @@
+"""What the administration's pages have in common: records that are only read, refusals as words."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+if TYPE_CHECKING:
+    ModelAdmin = admin.ModelAdmin[Any]
+else:
+    ModelAdmin = admin.ModelAdmin
+
+
+class DomainAdmin(ModelAdmin):
+    """A page whose changes go through domain functions; their refusals are shown as messages."""
+
+    # The refusals a domain function of this page may raise.
+    refusals: tuple[type[Exception], ...] = ()
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The form; a refusal leaves everything as it was."""
+
+        def view() -> HttpResponse:
+            return super(DomainAdmin, self).changeform_view(
+                request, object_id, form_url, extra_context
+            )
+
+        return self.or_said(request, view)
+
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The confirmation; a refusal leaves everything as it was."""
+
+        def view() -> HttpResponse:
+            return super(DomainAdmin, self).delete_view(request, object_id, extra_context)
+
+        return self.or_said(request, view)
+
+    def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
+        """The view's answer, or its refusal as a message on the same page."""
+        try:
+            return view()
+        except self.refusals as refusal:
+            self.message_user(request, str(refusal), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """No deletion in bulk: each one is confirmed and recorded by itself."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Records that nobody changes here, superusers included."""
+
+    list_per_page = 50
+    show_full_result_count = False
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Never."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Never."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Never."""
+        return False

@@ -1,0 +1,220 @@
+"""The policy editor, which makes versions, and what is told of a policy."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth.models import User
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from contextpolicy import publish
+from contextpolicy.admin.bases import DomainAdmin
+from contextpolicy.admin.policy_form import PolicyForm
+from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.words import plain_words
+from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json
+from contextpolicy.lint import findings
+from contextpolicy.models import ContextPolicy, PolicyVersion
+
+VERSIONS_SHOWN = 20
+
+
+def beside(*names: str) -> list[tuple[str, str]]:
+    """Fields, each with its lock."""
+    return [(name, f"lock_{name}") for name in names]
+
+
+WHAT_IS_SENT = [
+    *beside("strategy"),
+    "strategy_config",
+    *beside(
+        "token_budget",
+        "reserve_tokens",
+        "window_size",
+        "max_chars_per_message",
+        "cut_style",
+    ),
+]
+COMPACTION = [
+    *beside(
+        "keep_last_messages",
+        "prepare_at",
+        "prepare_at_tokens",
+        "compact_at",
+        "compact_at_tokens",
+        "compact_to",
+        "compact_to_tokens",
+        "turn_threshold",
+        "fold_turns",
+        "summarization_model",
+        "summary_max_tokens",
+        "archive",
+    )
+]
+LIMITS = beside("input_length_limit", "tool_output_limit", "allowed_models")
+TEXT = beside("system_text", "hide_system_text")
+
+
+class ContextPolicyAdmin(DomainAdmin):
+    """The policy editor: saving makes a new immutable version, in force at once."""
+
+    form = PolicyForm
+    refusals = (publish.PolicyRefused, publish.PolicyChangedMeanwhile, publish.PolicyInUse)
+    list_display = ("name", "version", "strategy", "applies", "retired")
+    list_filter = ("retired",)
+    search_fields = ("name", "slug")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
+        """With the version in force and the number of assignments, in one query."""
+        rows: QuerySet[ContextPolicy] = super().get_queryset(request)
+        return rows.select_related("current").annotate(places=Count("assignments"))
+
+    def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
+        """The editor, or for those who only look, what the policy says."""
+        if obj is not None and not self.has_change_permission(request, obj):
+            told = ["name", "slug", "description", "retired", "in_plain_words"]
+            return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
+        name = ["name", "slug", "description"]
+        if obj is not None:
+            name += ["retired", "in_plain_words", "where_it_applies"]
+        sets = [
+            (None, {"fields": name}),
+            ("What is sent", {"fields": WHAT_IS_SENT}),
+            ("Compaction", {"fields": COMPACTION}),
+            ("Limits", {"fields": LIMITS}),
+            ("Text", {"fields": TEXT}),
+            ("This version", {"fields": [("note", "based_on")]}),
+        ]
+        return [*sets, ("Versions", {"fields": ["versions"]})] if obj is not None else sets
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: ContextPolicy | None = None
+    ) -> tuple[str, ...]:
+        """What is told about a policy; its slug stays once it has one."""
+        told = ("in_plain_words", "where_it_applies", "says", "versions")
+        return told if obj is None else ("slug", *told)
+
+    def get_prepopulated_fields(
+        self, request: HttpRequest, obj: ContextPolicy | None = None
+    ) -> dict[str, Sequence[str]]:
+        """The slug follows the name only while the policy is new."""
+        return {"slug": ("name",)} if obj is None else {}
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
+        """Rename or describe the policy, and make a version when a value or lock changed."""
+        common: dict[str, Any] = {"actor": actor_of(request), "now": timezone.now()}
+        version: dict[str, Any] = {
+            "values": form.policy_values,
+            "locks": form.policy_locks,
+            "note": form.cleaned_data["note"],
+        }
+        if not change:
+            made = publish.create_policy(
+                slug=obj.slug, name=obj.name, description=obj.description, **version, **common
+            )
+            obj.pk = made.pk
+            obj.refresh_from_db()
+        else:
+            is_new = form.is_new_version()
+            publish.change_policy(
+                policy=obj,
+                name=obj.name,
+                description=obj.description,
+                retired=obj.retired,
+                **common,
+            )
+            if is_new:
+                publish.new_version(
+                    policy=obj, based_on=form.cleaned_data["based_on"], **version, **common
+                )
+        self.tell_findings(request, obj)
+
+    def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
+        """What works but may surprise, as messages."""
+        for finding in findings(whole(policy.current)):
+            self.message_user(request, finding.sentence, messages.WARNING)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Never: receipts name versions. A policy is retired instead."""
+        return False
+
+    @admin.display(description="Version")
+    def version(self, policy: ContextPolicy) -> str:
+        """The version in force."""
+        return f"v{policy.current.number}" if policy.current else "none"
+
+    @admin.display(description="Strategy")
+    def strategy(self, policy: ContextPolicy) -> str:
+        """The strategy, if the policy sets one."""
+        said = policy.current.values if policy.current else {}
+        return str(said.get("strategy", "not set"))
+
+    @admin.display(description="Applies in", ordering="places")
+    def applies(self, policy: ContextPolicy) -> str:
+        """How many assignments it has."""
+        places = getattr(policy, "places", 0)
+        return f"{places} place" if places == 1 else f"{places} places"
+
+    @admin.display(description="In plain words")
+    def in_plain_words(self, policy: ContextPolicy) -> str:
+        """What it does where no other policy applies."""
+        return plain_words(whole(policy.current))
+
+    @admin.display(description="Applies to")
+    def where_it_applies(self, policy: ContextPolicy) -> SafeString:
+        """Its assignments, with links."""
+        rows = policy.assignments.select_related("group", "user")
+        context = {"policy": policy, "assignments": rows}
+        return render_to_string("admin/contextpolicy/contextpolicy/_assignments.html", context)
+
+    @admin.display(description="Says")
+    def says(self, policy: ContextPolicy) -> SafeString:
+        """The fields that are set, for those who only look."""
+        context = {"version": policy.current}
+        return render_to_string("admin/contextpolicy/contextpolicy/_values.html", context)
+
+    @admin.display(description="Versions")
+    def versions(self, policy: ContextPolicy) -> SafeString:
+        """The newest versions, each with what it changed."""
+        rows = list(policy.versions.order_by("-number")[: VERSIONS_SHOWN + 1])
+        people = User.objects.in_bulk([row.created_by_id for row in rows if row.created_by_id])
+        told = [
+            {
+                "row": row,
+                "by": people.get(row.created_by_id) if row.created_by_id else "the product",
+                "changes": differences(older, row),
+            }
+            for row, older in zip(rows, [*rows[1:], None], strict=True)
+        ]
+        context = {"versions": told[:VERSIONS_SHOWN]}
+        return render_to_string("admin/contextpolicy/contextpolicy/_versions.html", context)
+
+
+def whole(version: PolicyVersion | None) -> PolicyValues:
+    """A version's values over the defaults of its strategy."""
+    values = version.values if version else {}
+    strategy = values.get("strategy", PolicyValues().strategy)
+    return from_json(values, base=defaults_for(strategy))
+
+
+def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:
+    """What a version changed: the field with its value before and after, locks included."""
+    before = told_values(older) if older else {}
+    after = told_values(newer)
+    return [
+        {"field": name, "before": before.get(name), "after": after.get(name)}
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+
+
+def told_values(version: PolicyVersion) -> dict[str, str]:
+    """The values of a version as texts, a lock in words."""
+    return {
+        name: f"{'none' if value is None else value}{', locked' if name in version.locks else ''}"
+        for name, value in version.values.items()
+    }

@@ -1,0 +1,169 @@
+"""The policies every new instance has, and the one that applies to everyone at first.
+
+They are starting points: an administrator may change, retire or ignore them, and no later start
+undoes that. What a preset leaves out keeps the default of its strategy.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from contextpolicy.models import ContextPolicy, PolicyAssignment
+from contextpolicy.publish import assign, create_policy
+
+SYSTEM = "system"
+DEMO = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A policy as it is shipped."""
+
+    slug: str
+    name: str
+    description: str
+    values: Mapping[str, Any]
+
+
+LONG_CHATS = Preset(
+    "long-chats",
+    "Long chats",
+    "Sends everything until the prompt is nearly full, then replaces the oldest part by a summary "
+    "that was prepared in the background. Counts tokens only, so short chats are never touched.",
+    {"strategy": "dynamic_summary", "turn_threshold": None},
+)
+
+PRESETS = (
+    LONG_CHATS,
+    Preset(
+        "rounds",
+        "Rounds",
+        "Folds the oldest 5 rounds of question and answer into a summary as soon as more than 10 "
+        "stand unfolded, and earlier if the prompt fills up.",
+        {"strategy": "dynamic_summary", "turn_threshold": 10, "fold_turns": 5},
+    ),
+    Preset(
+        "simple-window",
+        "Simple window",
+        "Sends the newest messages only, each cut to a length: 12 messages of 4,000 characters, "
+        "unless the server's settings HISTORY_WINDOW and MAX_CHARS_PER_MESSAGE say otherwise.",
+        {"strategy": "simple"},
+    ),
+    Preset(
+        "sliding-window",
+        "Sliding window",
+        "Sends as much of the newest history as fits the token budget and moves on in batches. "
+        "Writes no summaries.",
+        {"strategy": "sliding_window"},
+    ),
+    Preset(
+        "support",
+        "Support desk",
+        "For short questions about a product: a small window, no summary, brief answers.",
+        {
+            "strategy": "sliding_window",
+            "token_budget": 12_000,
+            "reserve_tokens": 2_000,
+            "max_chars_per_message": 6_000,
+            "cut_style": "head_tail",
+            "system_text": (
+                "You help customers with their questions. Answer briefly and in the customer's "
+                "language. Ask back when an order number, a version or an error message is "
+                "missing. If you do not know something, say so and name who can help."
+            ),
+        },
+    ),
+    Preset(
+        "novelist",
+        "Novelist",
+        "For long texts written together: a large budget, many newest messages in full, and a "
+        "long summary that keeps people, places and open threads.",
+        {
+            "strategy": "dynamic_summary",
+            "turn_threshold": None,
+            "token_budget": 32_000,
+            "reserve_tokens": 8_000,
+            "keep_last_messages": 20,
+            "summary_max_tokens": 4_000,
+            "system_text": (
+                "You write fiction together with the user. Keep to the voice, tense and point of "
+                "view of what is written. Names, places and facts that were set stay as they are; "
+                "point out contradictions instead of deciding them."
+            ),
+        },
+    ),
+    Preset(
+        "messenger",
+        "Messenger (中文)",
+        "For chat apps that show plain text: short Chinese answers without any markup, the newest "
+        "messages only.",
+        {
+            "strategy": "simple",
+            "window_size": 12,
+            "max_chars_per_message": 4_000,
+            "reserve_tokens": 2_000,
+            "system_text": (
+                "你在即时通讯软件里与用户对话。请用自然、简洁的中文回答，先说结论，再补充必要的说明。"
+                "只输出纯文本：不要使用 Markdown、标题、列表符号、表格、代码块或链接格式。"
+                "需要分点时，用“第一、第二”这样的文字。每次回答尽量不超过三个短段落。"
+                "信息不足时先问一个最关键的问题；不确定的事情请直接说明，不要编造。"
+            ),
+        },
+    ),
+    # After six short rounds with the demo model (about 140 tokens each, so 840 of 2,000) the turn
+    # trigger folds the oldest three; the token marks stand further off and come with longer texts.
+    Preset(
+        DEMO,
+        "Demo",
+        "So small that about six short messages lead to a summary: to see what the product does.",
+        {
+            "strategy": "dynamic_summary",
+            "turn_threshold": 5,
+            "fold_turns": 3,
+            "token_budget": 2_600,
+            "reserve_tokens": 600,
+            "keep_last_messages": 4,
+            "summary_max_tokens": 400,
+            "input_length_limit": 3_000,
+            "max_chars_per_message": 2_000,
+        },
+    ),
+)
+
+
+def seed_policies(*, now: datetime) -> None:
+    """Create the shipped policies that are missing; what exists is left as it is.
+
+    A new instance begins with *Demo* for everyone, so that a person who tries the demo model sees
+    a compaction after a few messages; `leave_demo` ends that.
+    """
+    with transaction.atomic():
+        existing = set(ContextPolicy.objects.values_list("slug", flat=True))
+        made = {
+            preset.slug: create_policy(
+                slug=preset.slug,
+                name=preset.name,
+                description=preset.description,
+                values=preset.values,
+                actor=SYSTEM,
+                now=now,
+            )
+            for preset in PRESETS
+            if preset.slug not in existing
+        }
+        is_free = not PolicyAssignment.objects.filter(level="instance").exists()
+        if DEMO in made and is_free:
+            assign(policy=made[DEMO], level="instance", actor=SYSTEM, now=now)
+
+
+def leave_demo(*, actor: str, now: datetime) -> bool:
+    """A real model was connected: from *Demo* to *Long chats*, unless somebody chose otherwise."""
+    is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
+    normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()
+    if not is_demo or normal is None:
+        return False
+    assign(policy=normal, level="instance", actor=actor, now=now)
+    return True

@@ -1,0 +1,223 @@
+"""The one way to change a policy: a new immutable version, or where it applies.
+
+Each change and its ledger event share a transaction. What cannot work is refused before anything
+is written.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from contextpolicy.engine.policy import Problem
+from contextpolicy.ledger import record
+from contextpolicy.lint import check
+from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+
+
+class PolicyRefused(Exception):
+    """Values or locks that cannot work; `problems` says which fields and why."""
+
+    code = "policy_impossible"
+
+    def __init__(self, found: Collection[Problem]) -> None:
+        self.problems = tuple(found)
+        super().__init__(" ".join(problem.sentence for problem in found))
+
+
+class PolicyChangedMeanwhile(Exception):
+    """Someone else made a version after the one that was edited."""
+
+    code = "policy_changed_meanwhile"
+
+    def __init__(self, *, current: int) -> None:
+        super().__init__(
+            f"Someone saved version {current} while you were editing. "
+            "Open the policy again and repeat your changes."
+        )
+
+
+class PolicyInUse(Exception):
+    """A policy that applies somewhere cannot be retired."""
+
+    code = "policy_in_use"
+
+    def __init__(self) -> None:
+        super().__init__("This policy still applies somewhere. Remove its assignments first.")
+
+
+class PolicyNotInUse(Exception):
+    """A retired policy, or one without a version, cannot be assigned."""
+
+    code = "policy_not_in_use"
+
+    def __init__(self) -> None:
+        super().__init__("This policy is retired or has no version yet. Choose another one.")
+
+
+def create_policy(
+    *,
+    slug: str,
+    name: str,
+    values: Mapping[str, Any],
+    actor: str,
+    now: datetime,
+    locks: Collection[str] = (),
+    description: str = "",
+    note: str = "",
+) -> ContextPolicy:
+    """A policy with its version 1. Raises PolicyRefused."""
+    with transaction.atomic():
+        policy = ContextPolicy.objects.create(slug=slug, name=name, description=description)
+        record("policy.created", actor=actor, now=now, data={"policy": slug, "name": name})
+        new_version(policy=policy, values=values, locks=locks, note=note, actor=actor, now=now)
+    return policy
+
+
+def new_version(
+    *,
+    policy: ContextPolicy,
+    values: Mapping[str, Any],
+    locks: Collection[str],
+    note: str,
+    actor: str,
+    now: datetime,
+    based_on: int | None = None,
+) -> PolicyVersion:
+    """Make the next version of a policy and put it in force wherever the policy applies.
+
+    `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
+    that no nearer level may override; `based_on` the version that was edited. Raises PolicyRefused
+    and PolicyChangedMeanwhile.
+    """
+    found = check(values, locks=locks)
+    if found:
+        raise PolicyRefused(found)
+    with transaction.atomic():
+        locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
+        before = locked.current
+        if before is not None and based_on not in {None, before.number}:
+            raise PolicyChangedMeanwhile(current=before.number)
+        version = PolicyVersion.objects.create(
+            policy=locked,
+            number=before.number + 1 if before is not None else 1,
+            values=dict(values),
+            locks=sorted(locks),
+            note=note,
+            created_by_id=person_of(actor),
+            created_at=now,
+        )
+        ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
+        data = {"policy": locked.slug, "version": version.number, "note": note}
+        data["changes"] = changes(before.values if before else {}, version.values)
+        data["locks"] = {"from": before.locks if before else [], "to": version.locks}
+        record("policy.version_created", actor=actor, now=now, data=data)
+    policy.current = version
+    return version
+
+
+def change_policy(
+    *,
+    policy: ContextPolicy,
+    name: str,
+    description: str,
+    retired: bool,
+    actor: str,
+    now: datetime,
+) -> None:
+    """Rename, describe, retire or revive a policy; its values change by `new_version` only.
+
+    Raises PolicyInUse.
+    """
+    after = {"name": name, "description": description, "retired": retired}
+    with transaction.atomic():
+        locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
+        before = {field: getattr(locked, field) for field in after}
+        if before == after:
+            return
+        if retired and locked.assignments.exists():
+            raise PolicyInUse
+        ContextPolicy.objects.filter(pk=policy.pk).update(**after)
+        data = {"policy": locked.slug, "changes": changes(before, after)}
+        record("policy.changed", actor=actor, now=now, data=data)
+    policy.refresh_from_db()
+
+
+def assign(
+    *,
+    policy: ContextPolicy,
+    level: str,
+    actor: str,
+    now: datetime,
+    group: Group | None = None,
+    user: User | None = None,
+    chat_id: UUID | None = None,
+) -> PolicyAssignment:
+    """Let a policy apply to everyone, a group, a person or a chat, instead of what applied there.
+
+    `level` is one of `PolicyAssignment.Level`; its target is given beside it. Raises
+    PolicyNotInUse.
+    """
+    with transaction.atomic():
+        locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
+        if locked.retired or locked.current_id is None:
+            raise PolicyNotInUse
+        row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
+            level=level, group=group, user=user, chat_id=chat_id, defaults={"policy": locked}
+        )
+        previous = None if is_new else row.policy.slug
+        if previous == locked.slug:
+            return row
+        if not is_new:
+            row.policy = locked
+            row.save(update_fields=["policy"])
+        data = {**_target(row), "policy": locked.slug, "previous": previous}
+        record("policy.assigned", actor=actor, now=now, chat_id=chat_id, data=data)
+    return row
+
+
+def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
+    """Let a policy no longer apply there."""
+    with transaction.atomic():
+        data = {**_target(assignment), "policy": assignment.policy.slug}
+        chat_id = assignment.chat_id
+        assignment.delete()
+        record("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What differs, as {field: {from, to}}; a side without the field is left out. Texts by hash."""
+    differing = [
+        name
+        for name in sorted({*before, *after})
+        if name not in before or name not in after or before[name] != after[name]
+    ]
+    return {
+        name: {
+            side: _for_the_ledger(name, values[name])
+            for side, values in (("from", before), ("to", after))
+            if name in values
+        }
+        for name in differing
+    }
+
+
+def person_of(actor: str) -> int | None:
+    """The id behind the actor `user:<id>`; None for `system` and `worker`."""
+    kind, _, identity = actor.partition(":")
+    return int(identity) if kind == "user" else None
+
+
+def _for_the_ledger(name: str, value: Any) -> Any:
+    if name != "system_text":
+        return value
+    return {"sha256": hashlib.sha256(value.encode()).hexdigest(), "characters": len(value)}
+
+
+def _target(row: PolicyAssignment) -> dict[str, Any]:
+    target = {"level": row.level, "group": row.group_id, "user": row.user_id}
+    return {name: value for name, value in target.items() if value is not None}

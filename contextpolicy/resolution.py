@@ -1,0 +1,223 @@
+"""Effective policies: what several policies come out to for one chat, and the source of each value.
+
+Far to near: instance, group, user, chat. Limits take the strictest value of all levels that set
+them, choices the nearest; the strategy and its config are one choice; a lock ends the search.
+"""
+
+import hashlib
+import json
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q
+
+from contextpolicy.engine.budget import PolicyImpossible
+from contextpolicy.engine.policy import (
+    LIMIT_FIELDS,
+    PolicyValues,
+    defaults_for,
+    from_json,
+    problems,
+)
+from contextpolicy.models import EffectivePolicy, PolicyAssignment
+
+FAR_TO_NEAR = ("instance", "group", "user", "chat")
+BUILT_IN = "Built-in defaults"
+
+# [level, policy slug, version, locked]; level is also `setting` (of the server) or `default`.
+Source = tuple[str, str, int, bool]
+# [field, what the policies say, what is used]
+Adjustment = tuple[str, object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one assigned policy says."""
+
+    level: str
+    slug: str
+    name: str
+    version: int
+    values: Mapping[str, Any]
+    locks: frozenset[str]
+
+
+def resolve(
+    *,
+    user_id: int,
+    group_ids: Collection[int],
+    chat_id: UUID | None,
+    model_window: int | None,
+    defaults: Mapping[str, object],
+) -> EffectivePolicy:
+    """The stored effective policy of a person's chat with a model of `model_window` tokens.
+
+    `defaults` are the server's settings `window_size` and `max_chars_per_message`: they hold under
+    strategy `simple` alone, where no level sets the field. Reads the assignments in one query.
+    Raises PolicyImpossible when the merged values cannot work, even with a smaller keep-last and
+    low mark.
+    """
+    layers = layers_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
+    merged, sources = merge(layers, defaults=defaults)
+    values, adjusted = made_to_work(merged, model_window=model_window)
+    return _stored(values, sources, adjusted, label=label_of(layers))
+
+
+def values_of(row: EffectivePolicy) -> PolicyValues:
+    """The values of an effective policy as the engine takes them."""
+    return from_json(row.values)
+
+
+def layers_for(
+    *, user_id: int, group_ids: Collection[int], chat_id: UUID | None
+) -> tuple[Layer, ...]:
+    """The policies that apply, far to near.
+
+    Of several groups the one whose policy comes first by slug counts as the nearest.
+    """
+    applies = Q(level="instance") | Q(level="user", user_id=user_id)
+    applies |= Q(level="group", group_id__in=list(group_ids))
+    if chat_id is not None:
+        applies |= Q(level="chat", chat_id=chat_id)
+    assignments = PolicyAssignment.objects.filter(applies).select_related("policy__current")
+    layers = [layer for row in assignments for layer in _layer(row)]
+    layers.sort(key=lambda layer: layer.slug, reverse=True)
+    return tuple(sorted(layers, key=lambda layer: FAR_TO_NEAR.index(layer.level)))
+
+
+def label_of(layers: Collection[Layer]) -> str:
+    """The nearest policy and its version, as people see it: "Support v7"."""
+    if not layers:
+        return BUILT_IN
+    nearest = tuple(layers)[-1]
+    return f"{nearest.name} v{nearest.version}"
+
+
+def merge(
+    layers: Collection[Layer], *, defaults: Mapping[str, object]
+) -> tuple[PolicyValues, dict[str, Source]]:
+    """The values the layers (far to near) come out to, and the source of each field."""
+    chosen: dict[str, object] = {}
+    sources: dict[str, Source] = {}
+    for field in (item.name for item in fields(PolicyValues)):
+        # The config of a strategy means nothing to another one, so both come from one layer.
+        decisive = "strategy" if field == "strategy_config" else field
+        found = _decide(decisive, layers)
+        if found is not None:
+            value, layer, locked = found
+            chosen[field] = layer.values.get(field, {}) if decisive != field else value
+            sources[field] = (layer.level, layer.slug, layer.version, locked)
+    base = defaults_for(str(chosen.get("strategy", PolicyValues().strategy)))
+    for field, value in defaults.items() if base.strategy == "simple" else ():
+        if field not in chosen:
+            chosen[field] = value
+            sources[field] = ("setting", "", 0, False)
+    values = from_json(chosen, base=base)
+    return values, {name: sources.get(name, ("default", "", 0, False)) for name in values.to_json()}
+
+
+def made_to_work(
+    values: PolicyValues, *, model_window: int | None
+) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
+    """The values as they are, or with a lower keep-last, then a lower low mark, if that helps.
+
+    Raises PolicyImpossible with the sentences of what remains.
+    """
+    fitted = _with_lower_keep_last(values, model_window)
+    if problems(fitted, model_window=model_window):
+        fitted = _with_lower_low_mark(fitted, model_window)
+    remaining = problems(fitted, model_window=model_window)
+    if remaining:
+        raise PolicyImpossible(" ".join(problem.sentence for problem in remaining))
+    wanted, used = values.to_json(), fitted.to_json()
+    return fitted, tuple(
+        (name, wanted[name], used[name]) for name in used if wanted[name] != used[name]
+    )
+
+
+def _layer(row: PolicyAssignment) -> Iterator[Layer]:
+    version = row.policy.current
+    if version is not None:
+        yield Layer(
+            level=row.level,
+            slug=row.policy.slug,
+            name=row.policy.name,
+            version=version.number,
+            values=version.values,
+            locks=frozenset(version.locks),
+        )
+
+
+def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool] | None:
+    heard, locked = _until_lock(field, layers)
+    said = [layer for layer in heard if field in layer.values]
+    if not said:
+        return None
+    kind = LIMIT_FIELDS.get(field)
+    if kind is None:
+        nearest = [layer for layer in said if layer.level == said[-1].level]
+        holder = max(nearest, key=lambda layer: (field in layer.locks, nearest.index(layer)))
+        return holder.values[field], holder, locked
+    limits = [(layer.values[field], layer) for layer in said if layer.values[field] is not None]
+    if not limits:
+        return None, said[-1], locked
+    if kind == "intersection":
+        lists = [value for value, _ in limits]
+        common = [name for name in lists[0] if all(name in other for other in lists)]
+        return common, limits[-1][1], locked
+    value, layer = (min if kind == "min" else max)(limits, key=lambda limit: limit[0])
+    return value, layer, locked
+
+
+def _until_lock(field: str, layers: Collection[Layer]) -> tuple[list[Layer], bool]:
+    """The layers up to and including the first level that locks the field."""
+    heard: list[Layer] = []
+    for level in FAR_TO_NEAR:
+        here = [layer for layer in layers if layer.level == level]
+        heard += here
+        if any(field in layer.locks for layer in here):
+            return heard, True
+    return heard, False
+
+
+def _with_lower_keep_last(values: PolicyValues, model_window: int | None) -> PolicyValues:
+    def is_too_many(keep: int) -> bool:
+        found = problems(replace(values, keep_last_messages=keep), model_window=model_window)
+        return any("keep_last_messages" in problem.fields for problem in found)
+
+    keep = values.keep_last_messages
+    if not is_too_many(keep):
+        return values
+    # What is too many stays too many when more are kept, so the border can be searched by halves.
+    most = bisect_left(range(keep), x=True, key=is_too_many) - 1
+    return replace(values, keep_last_messages=max(0, most))
+
+
+def _with_lower_low_mark(values: PolicyValues, model_window: int | None) -> PolicyValues:
+    for percent in range(int(values.compact_to * 100 - 1e-9), 0, -1):
+        lowered = replace(values, compact_to=percent / 100)
+        if not problems(lowered, model_window=model_window):
+            return lowered
+    return values
+
+
+def _stored(
+    values: PolicyValues,
+    sources: Mapping[str, Source],
+    adjusted: tuple[Adjustment, ...],
+    *,
+    label: str,
+) -> EffectivePolicy:
+    content = {
+        "values": values.to_json(),
+        "sources": {name: list(source) for name, source in sources.items()},
+        "adjusted": [list(adjustment) for adjustment in adjusted],
+        "label": label,
+    }
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(canonical.encode("ascii")).hexdigest()
+    row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
+    return row

@@ -1,0 +1,40 @@
+"""What the tests of the operators' pages share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from contextpolicy.roles import OPERATOR
+from tests.contextpolicy.people import person, signed_in
+from tests.fakes.fake_server import FakeServer
+
+
+@pytest.fixture(autouse=True)
+def admin_alone(settings: Settings, tmp_path: Path) -> None:
+    """The administration and the pages it leads to."""
+    settings.ROOT_URLCONF = "tests.contextpolicy.admin_urls"
+    settings.STATIC_ROOT = tmp_path
+
+
+@pytest.fixture(scope="module")
+def running_fake() -> Iterator[FakeServer]:
+    """A model server."""
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def fake(running_fake: FakeServer, settings: Settings) -> FakeServer:
+    """The model server, unconfigured, which this instance may call."""
+    running_fake.configure(models=["fake-chat", "fake-small"])
+    settings.ALLOWED_PRIVATE_PROVIDERS = [running_fake.host]
+    return running_fake
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    """The browser of Otto, an operator who has just signed in."""
+    return signed_in(person("otto", OPERATOR))

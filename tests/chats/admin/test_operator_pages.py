@@ -1,0 +1,245 @@
+"""An operator connects providers and sets models up in the admin."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from chats import providers_setup, secrets
+from chats.models import ProviderAccount
+from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.roles import OPERATOR
+from tests.contextpolicy.pages import Page, opened, submitted
+from tests.contextpolicy.people import person, signed_in
+from tests.fakes.fake_server import FakeServer
+
+pytestmark = pytest.mark.django_db
+
+ADD = "/admin/chats/provideraccount/add/"
+LIST = "/admin/chats/provideraccount/"
+KEY = "sk-canary-0123456789abcdef"
+
+
+@pytest.fixture
+def account(now: datetime) -> ProviderAccount:
+    """A provider with a key."""
+    return providers_setup.save_account(
+        account=ProviderAccount(slug="hosted"),
+        values={
+            "name": "Hosted",
+            "kind": "openai",
+            "base_url": "https://api.example.com/v1",
+            "enabled": True,
+        },
+        api_key=KEY,
+        actor="system",
+        now=now,
+    )
+
+
+def page_of(account: ProviderAccount) -> str:
+    """The account's page."""
+    return reverse("admin:chats_provideraccount_change", args=[account.pk])
+
+
+def test_an_account_is_made_with_its_key(operator: Client) -> None:
+    answer = submitted(
+        operator,
+        ADD,
+        name="Hosted",
+        slug="hosted",
+        kind="openai",
+        base_url="https://api.example.com/v1/",
+        api_key=KEY,
+        enabled="on",
+    )
+
+    assert answer.status_code == 302
+    account = ProviderAccount.objects.get()
+    assert account.base_url == "https://api.example.com/v1"
+    assert secrets.decrypt(account.encrypted_key) == KEY
+    assert AuditEvent.objects.get(type="provider.created").actor.startswith("user:")
+
+
+def test_S14_the_key_is_on_no_page(operator: Client, account: ProviderAccount) -> None:  # noqa: N802 - named for its row
+    wrong = submitted(operator, page_of(account), api_key=KEY, base_url="nowhere")
+    history = reverse("admin:chats_provideraccount_history", args=[account.pk])
+    pages = [wrong, *(operator.get(url) for url in (page_of(account), LIST, history))]
+
+    for page in pages:
+        html = page.content.decode()
+        assert page.status_code == 200
+        assert KEY not in html
+        assert KEY[:12] not in html
+        assert account.encrypted_key not in html
+    assert "…cdef" in Page(pages[1].content.decode()).words
+
+
+def test_saving_without_a_key_keeps_the_stored_one(
+    operator: Client, account: ProviderAccount
+) -> None:
+    submitted(operator, page_of(account), name="Better")
+
+    account.refresh_from_db()
+    assert account.name == "Better"
+    assert secrets.decrypt(account.encrypted_key) == KEY
+
+
+def test_S15_another_host_clears_the_key_and_says_so(  # noqa: N802 - named for its row
+    operator: Client, account: ProviderAccount
+) -> None:
+    submitted(operator, page_of(account), base_url="https://evil.example.net/v1")
+
+    account.refresh_from_db()
+    assert account.encrypted_key == ""
+    assert "The stored key was cleared." in opened(operator, LIST).words
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    ["http://169.254.169.254/latest", "http://2852039166/", "https://u:p@example.com", "", "x"],
+)
+def test_S15_an_address_that_may_not_be_called_is_said_at_its_field(  # noqa: N802 - named for its row
+    base_url: str, operator: Client, account: ProviderAccount
+) -> None:
+    answer = submitted(operator, page_of(account), base_url=base_url)
+
+    assert answer.status_code == 200
+    assert "base_url" in answer.context["adminform"].form.errors
+    account.refresh_from_db()
+    assert account.base_url == "https://api.example.com/v1"
+
+
+def test_a_key_that_cannot_be_sent_is_said_at_its_field(
+    operator: Client, account: ProviderAccount
+) -> None:
+    answer = submitted(operator, page_of(account), api_key="two words")
+
+    assert answer.context["adminform"].form.errors["api_key"] == [
+        providers_setup.KeyNotPlain.sentence
+    ]
+
+
+def test_S03_fields_that_are_not_offered_are_not_taken(  # noqa: N802 - named for its row
+    operator: Client, account: ProviderAccount
+) -> None:
+    submitted(
+        operator,
+        page_of(account),
+        encrypted_key="mine",
+        key_last_four="0000",
+        slug="other",
+        paused_reason="x",
+    )
+
+    account.refresh_from_db()
+    assert secrets.decrypt(account.encrypted_key) == KEY
+    assert (account.slug, account.key_last_four, account.paused_reason) == ("hosted", "cdef", "")
+
+
+def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:  # noqa: N802 - named for its row
+    otto = person("otto", OPERATOR)
+    stale = signed_in(otto, at=timezone.now() - timedelta(minutes=20))
+
+    for url in (ADD, page_of(account), f"{page_of(account)[:-7]}delete/"):
+        for answer in (stale.get(url), stale.post(url, {"name": "x", "post": "yes"})):
+            assert answer.status_code == 302
+            assert answer.headers["Location"] == f"/login/?next={url}"
+    assert ProviderAccount.objects.get().name == "Hosted"
+    assert stale.get(LIST).status_code == 200
+
+
+def test_the_servers_models_are_fetched_by_an_action(operator: Client, fake: FakeServer) -> None:
+    submitted(
+        operator,
+        ADD,
+        name="Here",
+        slug="here",
+        kind="openai",
+        base_url=fake.base_url,
+        enabled="on",
+    )
+    account = ProviderAccount.objects.get()
+
+    operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
+
+    assert "Here: 2 new models." in opened(operator, LIST).words
+    assert ModelSpec.objects.filter(provider="here").count() == 2
+
+
+def test_a_server_that_fails_is_named(
+    operator: Client, account: ProviderAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_given: object) -> None:
+        raise providers_setup.NoModelsOffered
+
+    monkeypatch.setattr(providers_setup, "refresh_models", refuse)
+
+    operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
+
+    assert "Hosted: The server answers but offers no model." in opened(operator, LIST).words
+
+
+def test_an_account_is_removed_with_a_record(operator: Client, account: ProviderAccount) -> None:
+    url = reverse("admin:chats_provideraccount_delete", args=[account.pk])
+
+    assert operator.post(url, {"post": "yes"}).status_code == 302
+
+    assert not ProviderAccount.objects.exists()
+    assert AuditEvent.objects.filter(type="provider.deleted").count() == 1
+
+
+class TestModels:
+    @pytest.fixture
+    def model(self, account: ProviderAccount) -> ModelSpec:
+        ModelSpec.objects.create(slug="old", provider="hosted", name="old", is_default=True)
+        return ModelSpec.objects.create(slug="m", provider="hosted", name="m")
+
+    def test_limits_and_prices_are_set_with_a_record(
+        self, operator: Client, model: ModelSpec
+    ) -> None:
+        url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+
+        answer = submitted(operator, url, context_window="32768", input_price="0.25", label="M")
+
+        assert answer.status_code == 302
+        model.refresh_from_db()
+        assert (model.context_window, model.input_price) == (32_768, Decimal("0.25"))
+        changes = AuditEvent.objects.get(type="model.changed").data["changes"]
+        assert changes["context_window"] == {"from": None, "to": 32_768}
+        assert changes["input_price"] == {"from": None, "to": "0.25"}
+
+    def test_a_new_default_takes_the_place_of_the_old(
+        self, operator: Client, model: ModelSpec
+    ) -> None:
+        url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+
+        answer = submitted(operator, url, answers_by_default="on")
+
+        assert answer.status_code == 302
+        assert ModelSpec.objects.get(is_default=True) == model
+
+    def test_what_was_learned_is_shown_and_not_taken(
+        self, operator: Client, model: ModelSpec
+    ) -> None:
+        url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+
+        submitted(operator, url, calibration="1.9", learned_window="7", label="M")
+
+        model.refresh_from_db()
+        assert (model.calibration, model.learned_window) == (1.0, None)
+
+    def test_a_model_can_be_added_by_hand(self, operator: Client, model: ModelSpec) -> None:
+        answer = submitted(
+            operator,
+            reverse("admin:contextpolicy_modelspec_add"),
+            slug="new",
+            provider="hosted",
+            name="new-model",
+        )
+
+        assert answer.status_code == 302
+        assert ModelSpec.objects.get(slug="new").name == "new-model"

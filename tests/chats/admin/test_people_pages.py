@@ -1,0 +1,216 @@
+"""An Owner grants roles in the admin, and gains nothing by it."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment
+from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, seed_roles
+from tests.contextpolicy.pages import opened, submitted
+from tests.contextpolicy.people import PASSWORD, person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def owner(db: None) -> Client:
+    """The browser of Olga, an Owner who has just signed in."""
+    return signed_in(person("olga", OWNER))
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    """Bob, who has no role yet."""
+    return User.objects.create_user("bob", password=PASSWORD)
+
+
+def page_of(user: User) -> str:
+    """The person's page."""
+    return reverse("admin:auth_user_change", args=[user.pk])
+
+
+def test_a_role_is_granted_and_taken_with_records(owner: Client, bob: User) -> None:
+    auditors = Group.objects.get(name=AUDITOR)
+
+    assert submitted(owner, page_of(bob), groups=[str(auditors.pk)]).status_code == 302
+    bob.refresh_from_db()
+    assert (bob.is_staff, list(bob.groups.all())) == (True, [auditors])
+    submitted(owner, page_of(bob), groups=[])
+
+    bob.refresh_from_db()
+    assert (bob.is_staff, bob.groups.count()) == (False, 0)
+    told = [
+        event.data["groups"]
+        for event in AuditEvent.objects.filter(type="role.changed").order_by("id")
+        if event.data["user"] == bob.pk
+    ]
+    assert told == [{"from": [], "to": ["Auditor"]}, {"from": ["Auditor"], "to": []}]
+
+
+def test_an_account_is_switched_off_with_a_record(owner: Client, bob: User) -> None:
+    submitted(owner, page_of(bob), is_active=None)
+
+    bob.refresh_from_db()
+    assert not bob.is_active
+    event = AuditEvent.objects.get(type="user.changed")
+    assert event.data == {"user": bob.pk, "fields": ["is_active"], "is_active": False}
+
+
+def test_nothing_is_recorded_when_nothing_changed(owner: Client, bob: User) -> None:
+    before = AuditEvent.objects.count()
+
+    assert submitted(owner, page_of(bob)).status_code == 302
+
+    assert AuditEvent.objects.count() == before
+
+
+def test_S02_an_owner_makes_nobody_superuser_and_gives_no_single_permission(  # noqa: N802 - named for its row
+    owner: Client, bob: User
+) -> None:
+    permission = Permission.objects.get(codename="change_provideraccount")
+
+    submitted(
+        owner,
+        page_of(bob),
+        is_superuser="on",
+        is_staff="on",
+        user_permissions=[str(permission.pk)],
+        last_name="B",
+    )
+
+    bob.refresh_from_db()
+    assert (bob.is_superuser, bob.is_staff, bob.last_name) == (False, False, "B")
+    assert bob.user_permissions.count() == 0
+    assert "is_superuser" not in opened(owner, page_of(bob)).fields
+
+
+def test_S02_an_owner_cannot_touch_a_superuser(owner: Client) -> None:  # noqa: N802 - named for its row
+    root = User.objects.create_superuser("root", password=PASSWORD)
+
+    for url in (page_of(root), reverse("admin:auth_user_password_change", args=[root.pk])):
+        answer = owner.post(url, {"email": "mine@example.org", "password1": "x" * 20})
+        assert answer.status_code == 403
+
+    root.refresh_from_db()
+    assert root.email == ""
+    assert root.check_password(PASSWORD)
+
+
+def test_a_superuser_can_make_another(db: None, bob: User) -> None:
+    seed_roles()
+    root = signed_in(User.objects.create_superuser("root"))
+
+    submitted(root, page_of(bob), is_superuser="on")
+
+    bob.refresh_from_db()
+    assert (bob.is_superuser, bob.is_staff) == (True, True)
+    assert AuditEvent.objects.get(type="user.changed").data["is_superuser"] is True
+
+
+def test_the_last_owner_stays_and_the_page_says_why(owner: Client) -> None:
+    User.objects.get(username="somebody-else").groups.clear()
+    olga = User.objects.get(username="olga")
+
+    answer = submitted(owner, page_of(olga), groups=[])
+
+    assert answer.status_code == 302
+    assert "nobody could grant roles" in opened(owner, page_of(olga)).words
+    assert olga.groups.filter(name=OWNER).exists()
+
+
+def test_a_person_is_added(owner: Client) -> None:
+    answer = submitted(
+        owner,
+        reverse("admin:auth_user_add"),
+        username="carol",
+        usable_password="true",
+        password1=PASSWORD,
+        password2=PASSWORD,
+    )
+
+    assert answer.status_code == 302
+    carol = User.objects.get(username="carol")
+    assert carol.check_password(PASSWORD)
+    assert AuditEvent.objects.get(type="user.changed").data["user"] == carol.pk
+
+
+def test_a_password_set_for_someone_is_recorded_without_it(owner: Client, bob: User) -> None:
+    url = reverse("admin:auth_user_password_change", args=[bob.pk])
+    new = "another horse battery staple"
+
+    answer = submitted(owner, url, usable_password="true", password1=new, password2=new)
+
+    assert answer.status_code == 302
+    bob.refresh_from_db()
+    assert bob.check_password(new)
+    event = AuditEvent.objects.get(type="password.changed")
+    assert event.data == {"user": bob.pk}
+
+
+def test_a_password_that_was_refused_is_not_recorded(owner: Client, bob: User) -> None:
+    url = reverse("admin:auth_user_password_change", args=[bob.pk])
+
+    submitted(owner, url, usable_password="true", password1="a", password2="b")
+
+    assert not AuditEvent.objects.filter(type="password.changed").exists()
+
+
+def test_S11_roles_ask_for_a_fresh_sign_in(bob: User) -> None:  # noqa: N802 - named for its row
+    stale = signed_in(person("olga", OWNER), at=timezone.now() - timedelta(minutes=20))
+    operators = Group.objects.get(name=OPERATOR)
+
+    for url in (page_of(bob), reverse("admin:auth_user_password_change", args=[bob.pk])):
+        answer = stale.post(url, {"username": "bob", "groups": [str(operators.pk)]})
+        assert answer.headers["Location"] == f"/login/?next={url}"
+
+    assert bob.groups.count() == 0
+
+
+class TestGroups:
+    ADD = "/admin/auth/group/add/"
+
+    def test_a_group_without_rights_is_made_and_removed_with_records(self, owner: Client) -> None:
+        submitted(owner, self.ADD, name="Support staff", permissions=["1"])
+        group = Group.objects.get(name="Support staff")
+        assert group.permissions.count() == 0
+
+        owner.post(reverse("admin:auth_group_delete", args=[group.pk]), {"post": "yes"})
+
+        assert not Group.objects.filter(name="Support staff").exists()
+        events = AuditEvent.objects.filter(type="role.changed", data__group=group.pk)
+        assert [event.data["name"] for event in events.order_by("id")] == [
+            {"from": None, "to": "Support staff"},
+            {"from": "Support staff", "to": None},
+        ]
+
+    @pytest.mark.parametrize("action", ["change", "delete"])
+    def test_a_role_is_neither_renamed_nor_removed(self, action: str, owner: Client) -> None:
+        auditors = Group.objects.get(name=AUDITOR)
+
+        answer = owner.post(
+            reverse(f"admin:auth_group_{action}", args=[auditors.pk]),
+            {"name": "x", "post": "yes"},
+        )
+
+        assert answer.status_code == 403
+        assert Group.objects.filter(name=AUDITOR).exists()
+
+    def test_a_role_says_what_it_may(self, owner: Client) -> None:
+        auditors = Group.objects.get(name=AUDITOR)
+
+        words = opened(owner, reverse("admin:auth_group_change", args=[auditors.pk])).words
+
+        assert "contextpolicy.view_auditevent" in words
+
+    def test_a_group_that_a_policy_applies_to_stays(self, owner: Client) -> None:
+        group = Group.objects.create(name="Support staff")
+        policy = ContextPolicy.objects.create(slug="p", name="P")
+        PolicyAssignment.objects.create(policy=policy, level="group", group=group)
+
+        owner.post(reverse("admin:auth_group_delete", args=[group.pk]), {"post": "yes"})
+
+        assert PolicyAssignment.objects.filter(group=group).exists()

@@ -1,0 +1,342 @@
+"""Connecting model servers: what is stored, what the ledger says, and what is refused."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import connection
+from pytest_django import Settings
+
+from chats import providers_setup, secrets
+from chats.models import ProviderAccount
+from chats.providers.address import AddressRefused
+from chats.providers.discovery import FoundServer
+from chats.refusals import Refusal
+from contextpolicy.ledger import verify
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.fakes.fake_server import FakeServer
+
+pytestmark = pytest.mark.django_db
+
+KEY = "sk-canary-0123456789abcdef"
+HOSTED = "https://api.example.com/v1"
+
+
+def last_event(kind: str) -> dict[str, Any]:
+    """The data of the newest event of a type."""
+    data: dict[str, Any] = AuditEvent.objects.filter(type=kind).latest("id").data
+    return data
+
+
+def saved(now: datetime, **values: Any) -> ProviderAccount:
+    """An account with a key."""
+    given = {"name": "Hosted", "kind": "openai", "base_url": HOSTED, "enabled": True, **values}
+    return providers_setup.save_account(
+        account=ProviderAccount(slug="hosted"),
+        values=given,
+        api_key=KEY,
+        actor="user:1",
+        now=now,
+    )
+
+
+class TestConnect:
+    def test_the_account_and_its_models_are_stored(self, fake: FakeServer, now: datetime) -> None:
+        account = providers_setup.connect(
+            name="My server", base_url=f"{fake.base_url}/", api_key=KEY, actor="user:1", now=now
+        )
+
+        account.refresh_from_db()
+        assert (account.slug, account.kind, account.base_url) == (
+            "my-server",
+            "openai",
+            fake.base_url,
+        )
+        assert secrets.decrypt(account.encrypted_key) == KEY
+        models = ModelSpec.objects.filter(provider="my-server")
+        assert {model.name for model in models} == {"fake-chat", "fake-small"}
+        assert models.get(is_default=True).name == "fake-chat"
+        assert list(verify()) == []
+
+    def test_a_real_default_model_stays(self, fake: FakeServer, now: datetime) -> None:
+        ProviderAccount.objects.create(slug="other", name="Other", base_url=HOSTED)
+        ModelSpec.objects.create(slug="o", provider="other", name="o", is_default=True)
+
+        providers_setup.connect(
+            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
+
+        assert ModelSpec.objects.get(is_default=True).slug == "o"
+
+    def test_the_demo_model_gives_way_as_default(
+        self, fake: FakeServer, now: datetime, demo_model: ModelSpec
+    ) -> None:
+        providers_setup.connect(
+            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
+
+        assert ModelSpec.objects.get(is_default=True).provider == "new"
+
+    def test_models_that_do_not_chat_are_added_switched_off(
+        self, fake: FakeServer, now: datetime
+    ) -> None:
+        fake.configure(models=["text-embedding-3", "whisper-1", "llama3.2:3b"])
+
+        providers_setup.connect(
+            name="", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
+
+        on = ModelSpec.objects.filter(enabled=True)
+        assert [(model.slug, model.is_default) for model in on] == [("127001-llama3-2-3b", True)]
+        assert ModelSpec.objects.filter(enabled=False).count() == 2
+
+    def test_names_that_give_one_slug_stay_apart(self, fake: FakeServer, now: datetime) -> None:
+        fake.configure(models=["a/b", "a:b", "a.b"])
+
+        for _ in range(2):
+            providers_setup.connect(
+                name="Same", base_url=fake.base_url, api_key="", actor="user:1", now=now
+            )
+
+        assert ModelSpec.objects.values("slug").distinct().count() == 6
+        assert {account.slug for account in ProviderAccount.objects.all()} == {"same", "same-2"}
+
+    @pytest.mark.parametrize(
+        ("change", "code"),
+        [
+            ({"base_url": "http://169.254.169.254/v1"}, "base_url_refused"),
+            ({"base_url": "http://127.0.0.1:1/v1"}, "base_url_refused"),
+            ({"base_url": "ftp://example.com"}, "base_url_refused"),
+            ({"api_key": "two words"}, "invalid_key"),
+            ({"api_key": "line\nbreak"}, "invalid_key"),
+            ({"api_key": "schlüssel"}, "invalid_key"),
+            ({"name": "n" * 201}, "too_long"),
+        ],
+    )
+    def test_what_cannot_be_called_is_refused_and_nothing_stored(
+        self, change: dict[str, str], code: str, fake: FakeServer, now: datetime
+    ) -> None:
+        given = {"name": "N", "base_url": fake.base_url, "api_key": "", **change}
+
+        with pytest.raises(Refusal) as refusal:
+            providers_setup.connect(**given, actor="user:1", now=now)
+
+        assert refusal.value.code == code
+        assert not ProviderAccount.objects.exists()
+        assert not AuditEvent.objects.exists()
+
+    def test_a_server_that_does_not_answer_is_named_without_its_words(
+        self, settings: Settings, now: datetime
+    ) -> None:
+        settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:9"]
+
+        with pytest.raises(providers_setup.ServerRefused) as refusal:
+            providers_setup.connect(
+                name="N", base_url="http://127.0.0.1:9/v1", api_key="", actor="user:1", now=now
+            )
+
+        assert refusal.value.code == "provider_unavailable"
+        assert "127.0.0.1" not in refusal.value.sentence
+        assert not ProviderAccount.objects.exists()
+
+    def test_a_server_without_models_is_refused(self, fake: FakeServer, now: datetime) -> None:
+        fake.configure(models=[])
+
+        with pytest.raises(providers_setup.NoModelsOffered):
+            providers_setup.connect(
+                name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
+            )
+
+    def test_no_transaction_is_open_while_the_server_is_asked(
+        self, fake: FakeServer, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        depth = []
+
+        def offered(**_given: str) -> tuple[str, ...]:
+            depth.append(len(connection.savepoint_ids))
+            return ("m",)
+
+        monkeypatch.setattr(providers_setup, "offered_models", offered)
+        before = len(connection.savepoint_ids)
+
+        providers_setup.connect(
+            name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
+
+        assert depth == [before]
+
+
+class TestKeys:
+    def test_S14_a_key_is_stored_encrypted_and_never_recorded(  # noqa: N802 - named for its row
+        self, now: datetime
+    ) -> None:
+        account = saved(now)
+
+        assert KEY not in str(list(ProviderAccount.objects.values()))
+        assert KEY not in str(list(AuditEvent.objects.values()))
+        assert account.encrypted_key not in str(list(AuditEvent.objects.values()))
+        assert (account.key_last_four, last_event("provider.created")["key"]) == ("cdef", "set")
+
+    @pytest.mark.parametrize(
+        "base_url",
+        [
+            "https://api.example.net/v1",
+            "https://api.example.com:8443/v1",
+            "https://api.example.com.evil.net/v1",
+        ],
+    )
+    def test_S15_a_key_does_not_follow_the_account_to_another_server(  # noqa: N802 - named for its row
+        self, base_url: str, now: datetime
+    ) -> None:
+        account = saved(now)
+
+        providers_setup.save_account(
+            account=account, values={"base_url": base_url}, actor="user:1", now=now
+        )
+
+        account.refresh_from_db()
+        assert (account.encrypted_key, account.key_last_four) == ("", "")
+        assert last_event("provider.changed")["key"] == "cleared"
+
+    @pytest.mark.parametrize(
+        "base_url", ["https://api.example.com/v2", "https://API.example.com:443/v1/"]
+    )
+    def test_a_key_stays_with_the_same_server(self, base_url: str, now: datetime) -> None:
+        account = saved(now)
+
+        providers_setup.save_account(
+            account=account, values={"base_url": base_url}, actor="user:1", now=now
+        )
+
+        assert secrets.decrypt(account.encrypted_key) == KEY
+        assert last_event("provider.changed")["key"] == "kept"
+
+    def test_a_new_key_may_come_with_a_new_server(self, now: datetime) -> None:
+        account = saved(now)
+
+        providers_setup.save_account(
+            account=account,
+            values={"base_url": "https://api.example.net/v1"},
+            api_key="sk-another-0123456789",
+            actor="user:1",
+            now=now,
+        )
+
+        assert secrets.decrypt(account.encrypted_key) == "sk-another-0123456789"
+
+    def test_an_account_that_becomes_the_demo_forgets_its_key(self, now: datetime) -> None:
+        account = saved(now)
+
+        providers_setup.save_account(
+            account=account, values={"kind": "demo"}, actor="user:1", now=now
+        )
+
+        assert (account.base_url, account.encrypted_key) == ("", "")
+
+    def test_a_key_can_be_forgotten(self, now: datetime) -> None:
+        account = saved(now)
+
+        providers_setup.save_account(
+            account=account, values={}, forget_key=True, actor="user:1", now=now
+        )
+
+        assert account.encrypted_key == ""
+
+    def test_an_address_allowed_no_more_can_still_be_replaced(
+        self, settings: Settings, now: datetime
+    ) -> None:
+        settings.ALLOWED_PRIVATE_PROVIDERS = ["localhost:11434"]
+        account = saved(now, base_url="http://localhost:11434/v1")
+        settings.ALLOWED_PRIVATE_PROVIDERS = []
+
+        with pytest.raises(AddressRefused):
+            providers_setup.save_account(account=account, values={}, actor="user:1", now=now)
+        providers_setup.save_account(
+            account=account, values={"base_url": HOSTED}, actor="user:1", now=now
+        )
+
+        assert account.encrypted_key == ""
+
+
+def test_a_change_ends_the_pause_that_a_refused_key_began(now: datetime) -> None:
+    account = saved(now)
+    account.paused_until, account.paused_reason = now, "The key was refused."
+    account.save()
+
+    providers_setup.save_account(account=account, values={}, api_key=KEY, actor="user:1", now=now)
+
+    stored = ProviderAccount.objects.get(pk=account.pk)
+    assert (stored.paused_until, stored.paused_reason) == (None, "")
+
+
+def test_what_changed_is_recorded_with_old_and_new_values(now: datetime) -> None:
+    account = saved(now)
+
+    providers_setup.save_account(
+        account=account, values={"name": "Better", "enabled": False}, actor="user:1", now=now
+    )
+
+    assert last_event("provider.changed") == {
+        "provider": "hosted",
+        "key": "kept",
+        "changes": {
+            "enabled": {"from": True, "to": False},
+            "name": {"from": "Hosted", "to": "Better"},
+        },
+    }
+
+
+def test_a_deleted_account_takes_its_key_along_and_switches_its_models_off(
+    now: datetime,
+) -> None:
+    account = saved(now)
+    ModelSpec.objects.create(slug="m", provider="hosted", name="m", is_default=True)
+
+    providers_setup.delete_account(account=account, actor="user:1", now=now)
+
+    model = ModelSpec.objects.get()
+    assert (model.enabled, model.is_default) == (False, False)
+    assert last_event("provider.deleted") == {"provider": "hosted", "models_switched_off": 1}
+    assert providers_setup.free_slug("Hosted") == "hosted-2"
+
+
+def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
+    ModelSpec.objects.create(slug="a", provider="p", name="a", is_default=True)
+    model = ModelSpec.objects.create(slug="b", provider="p", name="b")
+    model.is_default = True
+
+    providers_setup.save_model(model=model, actor="user:1", now=now)
+
+    assert ModelSpec.objects.get(is_default=True).slug == "b"
+    assert last_event("model.changed") == {
+        "model": "b",
+        "changes": {"is_default": {"from": False, "to": True}},
+    }
+
+
+def test_asking_again_adds_only_what_is_new(fake: FakeServer, now: datetime) -> None:
+    account = providers_setup.connect(
+        name="N", base_url=fake.base_url, api_key=KEY, actor="user:1", now=now
+    )
+    fake.configure(models=["fake-chat", "fake-large"])
+
+    added = providers_setup.refresh_models(account=account, actor="user:1", now=now)
+
+    assert [model.name for model in added] == ["fake-large"]
+    assert ModelSpec.objects.count() == 3
+
+
+def test_servers_of_this_host_are_offered_once(
+    now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("llama3",))
+    empty = FoundServer("vLLM", "http://127.0.0.1:8000/v1", ())
+
+    async def find() -> list[FoundServer]:
+        return [here, empty]
+
+    monkeypatch.setattr(providers_setup, "find_local_servers", find)
+    assert providers_setup.found_servers() == [here]
+
+    ProviderAccount.objects.create(slug="o", name="O", base_url=here.base_url)
+    assert providers_setup.found_servers() == []

@@ -1,0 +1,168 @@
+"""S1: what is somebody else's does not exist: every address of the schema, with every method."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats import keys, library
+from chats.api.schema import Generator
+from chats.models import ApiKey, Chat, Compaction, Turn
+from chats.turns.start import start
+from contextpolicy.models import AuditEvent, EffectivePolicy
+from tests.chats.api.programs import MakeProgram, Program
+
+CANARY = "canary-5f1c"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+BODIES: dict[str, Any] = {
+    "chats_create": {"title": "mine"},
+    "chats_change": {"title": "stolen"},
+    "chats_messages_send": {"text": "hello"},
+    "keys_create": {"name": "k", "scopes": ["chats:read"]},
+}
+
+
+def paths() -> dict[str, Any]:
+    """Every address of the schema with what it answers."""
+    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    found: dict[str, Any] = schema["paths"]
+    return found
+
+
+PATHS = paths()
+ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
+LISTS = sorted(set(PATHS) - set(ABOUT_ONE))
+
+
+@pytest.fixture
+def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> dict[str, str]:
+    """Something of each kind that Alice owns, full of her words."""
+    library.rename_chat(chat=chat, title=CANARY, actor=f"user:{alice.pk}", now=now)
+    turn = start(user=alice, chat=chat, text=CANARY, now=now).turn
+    policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={}, label=CANARY)
+    compaction = Compaction.objects.create(
+        branch=turn.branch,
+        kind="summary",
+        status="published",
+        from_seq=1,
+        to_seq=1,
+        text=CANARY,
+        trigger="test",
+        effective_policy=policy,
+        created_at=now,
+    )
+    key, _ = keys.create_key(owner=alice, name=CANARY, scopes=keys.SCOPES, now=now)
+    return {
+        "chat_id": str(chat.pk),
+        "turn_id": str(turn.pk),
+        "compaction_id": str(compaction.pk),
+        "key_id": str(key.pk),
+    }
+
+
+def answer_of(client: Any, path: str, method: str, ids: dict[str, str]) -> tuple[int, str]:
+    """Status and body, without the request's id."""
+    operation = PATHS[path].get(method.lower(), {}).get("operationId", "")
+    filled = path.format(**ids).removeprefix("/api/v1/")
+    answer = client.call(method, filled, BODIES.get(operation))
+    assert not answer.streaming
+    text = answer.content.decode()
+    return answer.status_code, text.replace(answer["X-Request-ID"], "")
+
+
+def in_session(user: User, client: Program) -> Program:
+    """The same program in a browser session instead of with a key."""
+    client.client.defaults.pop("HTTP_AUTHORIZATION", None)
+    browser = Program("")
+    browser.client.force_login(user)
+    return browser
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("path", ABOUT_ONE)
+@pytest.mark.parametrize("door", ["key", "session"])
+def test_S01_foreign_and_absent_ids_get_the_same_answer(
+    path: str,
+    method: str,
+    door: str,
+    of_alice_ids: dict[str, str],
+    charlie: User,
+    of_charlie: Program,
+) -> None:
+    client = of_charlie if door == "key" else in_session(charlie, of_charlie)
+    foreign = answer_of(client, path, method, of_alice_ids)
+    absent = answer_of(client, path, method, {name: str(uuid.uuid4()) for name in of_alice_ids})
+    assert foreign == absent
+    assert CANARY not in foreign[1]
+    if method.lower() not in PATHS[path]:
+        assert foreign[0] == 405
+    elif path.startswith("/api/v1/keys") and door == "key":
+        assert foreign[0] == 403
+    else:
+        assert foreign[0] == 404
+
+
+@pytest.mark.parametrize("path", [path for path in ABOUT_ONE if path.count("{") > 1])
+def test_S01_ids_are_checked_as_a_chain(
+    path: str,
+    of_alice_ids: dict[str, str],
+    alice: User,
+    charlie: User,
+    program: MakeProgram,
+    now: datetime,
+) -> None:
+    for owner in (alice, charlie):
+        other = library.create_chat(owner=owner, now=now)
+        ids = {**of_alice_ids, "chat_id": str(other.pk)}
+        client = program(owner)
+        for method in PATHS[path]:
+            assert answer_of(client, path, method.upper(), ids)[0] == 404
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_S01_lists_hold_ones_own_only(
+    path: str, of_alice_ids: dict[str, str], charlie: User, of_charlie: Program
+) -> None:
+    browser = in_session(charlie, of_charlie)
+    for query in ("", f"?chat={of_alice_ids['chat_id']}" if "events" in path else ""):
+        answer = browser.call("GET", path.removeprefix("/api/v1/") + query)
+        assert answer.status_code == 200
+        text = answer.content.decode()
+        assert CANARY not in text
+        assert not any(identity in text for identity in of_alice_ids.values())
+
+
+def test_S01_charlie_changed_nothing(
+    of_alice_ids: dict[str, str], charlie: User, of_charlie: Program
+) -> None:
+    events = AuditEvent.objects.count()
+    for path in ABOUT_ONE:
+        for method in METHODS:
+            answer_of(of_charlie, path, method, of_alice_ids)
+    assert AuditEvent.objects.count() == events
+    assert Chat.objects.get(pk=of_alice_ids["chat_id"]).title == CANARY
+    assert Turn.objects.get().stop_requested_at is None
+    assert ApiKey.objects.get(pk=of_alice_ids["key_id"]).revoked_at is None
+
+
+@pytest.mark.parametrize("path", [*sorted(PATHS), "/api/v1/schema", "/api/v1/nowhere"])
+def test_S01_nothing_opens_without_signing_in(path: str, of_alice_ids: dict[str, str]) -> None:
+    for method in METHODS:
+        answer = Program("").call(method, path.format(**of_alice_ids).removeprefix("/api/v1/"))
+        assert answer.status_code == (404 if path.endswith("nowhere") else 401)
+        assert answer.json()["error"]["code"] in {"not_authenticated", "not_found"}
+
+
+def test_S01_unknown_addresses_and_malformed_ids_answer_like_absent_ones(
+    of_charlie: Program,
+) -> None:
+    bodies = set()
+    for path in ("chats/7", "chats/../keys", f"chats/{uuid.uuid4()}", "nowhere/at/all", ""):
+        answer = of_charlie.get(path)
+        assert answer.status_code == 404
+        error = answer.json()["error"]
+        bodies.add(str({**error, "request_id": ""}))
+    assert len(bodies) == 1

@@ -1,0 +1,226 @@
+"""S13: keys are shown once, stored as hashes, scoped, ended at once, and only in their header."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+from datetime import datetime, timedelta
+
+import pytest
+import time_machine
+from django.contrib.auth.models import Permission, User
+from django.core import serializers
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from chats import keys, signin
+from chats.api.schema import Generator
+from chats.models import ApiKey, Chat, LoginFailure
+from contextpolicy.models import AuditEvent
+from tests.chats.api.programs import MakeProgram, Program
+
+NEW = {"name": "CI", "scopes": ["chats:read"], "lifetime_days": 7}
+# Which scope opens which operation; none: any key, session: no key at all.
+MATRIX = {
+    "audit_events_list": "audit:read",
+    "chats_list": "chats:read",
+    "chats_create": "chats:write",
+    "chats_get": "chats:read",
+    "chats_change": "chats:write",
+    "chats_delete": "chats:write",
+    "chats_compactions_list": "chats:read",
+    "chats_compactions_get": "chats:read",
+    "chats_messages_list": "chats:read",
+    "chats_messages_send": "chats:write",
+    "chats_policy_get": "policy:read",
+    "chats_turns_get": "chats:read",
+    "chats_turns_stop": "chats:write",
+    "chats_turns_retry": "chats:write",
+    "chats_turns_continue": "chats:write",
+    "chats_turns_events": "chats:read",
+    "keys_list": "session",
+    "keys_create": "session",
+    "keys_revoke": "session",
+    "models_list": "chats:read",
+}
+
+
+@pytest.fixture
+def browser(alice: User) -> Program:
+    """Alice, just signed in."""
+    program = Program("")
+    program.client.force_login(alice)
+    session = program.client.session
+    signin.begin_session(session=session, now=timezone.now())
+    session.save()
+    return program
+
+
+def test_S13_secret_is_shown_once_and_nowhere_stored(
+    alice: User, browser: Program, demo_model: object
+) -> None:
+    made = browser.post("keys", NEW)
+    secret = made.json()["secret"]
+    assert (made.status_code, secret[:4], len(secret)) == (201, "plm_", 47)
+    assert "secret" not in browser.get("keys").json()["data"][0]
+    rows = [*ApiKey.objects.all(), *AuditEvent.objects.all()]
+    assert secret not in serializers.serialize("json", rows)
+    assert Program(secret).get("models").status_code == 200
+
+
+@pytest.mark.parametrize("scope", keys.SCOPES)
+def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: Chat) -> None:
+    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    client = program(alice, scopes=(scope,))
+    nobody = "00000000-0000-4000-8000-000000000000"
+    ids = dict.fromkeys(("chat_id", "turn_id", "compaction_id", "key_id"), nobody)
+    seen = set()
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            name = operation["operationId"]
+            seen.add(name)
+            answer = client.call(method.upper(), path.format(**ids).removeprefix("/api/v1/"), {})
+            allowed = MATRIX[name] == scope
+            assert (answer.status_code in {401, 403}) != allowed, name
+    assert seen == set(MATRIX)
+
+
+def test_S13_missing_scope_is_named(alice: User, program: MakeProgram, chat: Chat) -> None:
+    client = program(alice, scopes=("chats:read",))
+    answer = client.post("chats", {})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "insufficient_scope")
+    assert "chats:write" in answer.json()["error"]["message"]
+
+
+def test_S13_ended_keys_open_nothing_at_once(
+    alice: User, browser: Program, demo_model: object
+) -> None:
+    made = browser.post("keys", NEW).json()
+    client = Program(made["secret"])
+    assert client.get("models").status_code == 200
+    revoked = browser.call("DELETE", f"keys/{made['id']}")
+    assert revoked.json()["revoked_at"]
+    assert client.get("models").json()["error"]["code"] == "invalid_api_key"
+    assert list(AuditEvent.objects.order_by("pk").values_list("type", flat=True))[:2] == [
+        "api_key.created",
+        "api_key.revoked",
+    ]
+
+
+def test_S13_expired_key_and_key_of_an_inactive_owner_open_nothing(
+    alice: User, program: MakeProgram, demo_model: object
+) -> None:
+    client = program(alice)
+    with time_machine.travel(timezone.now() + timedelta(days=91)):
+        assert client.get("models").status_code == 401
+    assert client.get("models").status_code == 200
+    alice.is_active = False
+    alice.save()
+    assert client.get("models").status_code == 401
+
+
+def test_S13_key_is_worth_what_its_owner_is_worth_now(
+    alice: User, program: MakeProgram, chat: Chat
+) -> None:
+    client = program(alice)
+    right = Permission.objects.get(codename="view_auditevent")
+    alice.user_permissions.add(right)
+    types = {event["type"] for event in client.get("audit/events").json()["data"]}
+    assert "api_key.created" in types
+    alice.user_permissions.remove(right)
+    types = {event["type"] for event in client.get("audit/events").json()["data"]}
+    assert types == {"chat.created"}
+
+
+@pytest.mark.parametrize("name", ["key", "api_key", "access_token", "plm"])
+def test_S13_key_in_an_address_is_refused(
+    name: str, alice: User, demo_model: object, now: datetime
+) -> None:
+    _, secret = keys.create_key(owner=alice, name="x", scopes=keys.SCOPES, now=timezone.now())
+    for client in (Program(""), Program(secret)):
+        answer = client.get("models", **{name: secret})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "key_in_address")
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer ", "Bearer x", "Basic YTpi", "plm_x", "Bearer plm_wrong"]
+)
+def test_S13_session_does_not_help_a_request_with_a_wrong_header(
+    header: str, alice: User, browser: Program
+) -> None:
+    assert browser.get("models").status_code == 200
+    answer = browser.call("GET", "models", HTTP_AUTHORIZATION=header)
+    assert answer.status_code == 401
+    assert answer["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_S12_twelve_wrong_keys_end_in_429(
+    alice: User, program: MakeProgram, demo_model: object
+) -> None:
+    statuses = [Program(f"plm_{n}").get("models").status_code for n in range(12)]
+    assert statuses == [401] * 10 + [429] * 2
+    assert LoginFailure.objects.count() == 10
+    assert program(alice).get("models").status_code == 200
+
+
+def test_keys_need_a_fresh_sign_in(browser: Program) -> None:
+    with time_machine.travel(timezone.now() + timedelta(minutes=16)):
+        answer = browser.post("keys", NEW)
+    assert answer.json()["error"]["code"] == "reauthentication_required"
+    assert not ApiKey.objects.exists()
+
+
+REFUSED = {
+    "no name": ({"name": " "}, 422, "invalid_name"),
+    "a long name": ({"name": "x" * 201}, 422, "invalid_name"),
+    "a NUL in the name": ({"name": "a\x00"}, 422, "invalid_name"),
+    "no scope": ({"scopes": []}, 422, "unknown_scope"),
+    "a scope that is none": ({"scopes": ["chats:read", "admin"]}, 422, "unknown_scope"),
+    "scopes as text": ({"scopes": "chats:read"}, 400, "invalid_value"),
+    "no days": ({"lifetime_days": 0}, 422, "invalid_lifetime"),
+    "a year and a day": ({"lifetime_days": 366}, 422, "invalid_lifetime"),
+    "days as text": ({"lifetime_days": "7"}, 400, "invalid_value"),
+    "days as true": ({"lifetime_days": True}, 400, "invalid_value"),
+    "an owner": ({"owner": 1}, 400, "unknown_field"),
+}
+
+
+@pytest.mark.parametrize(("change", "status", "code"), REFUSED.values(), ids=REFUSED)
+def test_bad_key_is_refused(
+    change: dict[str, object], status: int, code: str, browser: Program
+) -> None:
+    answer = browser.post("keys", {**NEW, **change})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert not ApiKey.objects.exists()
+
+
+def test_twenty_living_keys_are_enough(alice: User, now: datetime) -> None:
+    made = [
+        keys.create_key(owner=alice, name=str(n), scopes=["chats:read"], now=now)[0]
+        for n in range(20)
+    ]
+    with pytest.raises(keys.TooManyKeys):
+        keys.create_key(owner=alice, name="one more", scopes=["chats:read"], now=now)
+    keys.revoke_key(key=made[0], actor="user:1", now=now)
+    keys.create_key(owner=alice, name="one more", scopes=["chats:read"], now=now)
+
+
+def test_last_use_is_noted_once_a_minute(alice: User, now: datetime) -> None:
+    _, secret = keys.create_key(owner=alice, name="x", scopes=["chats:read"], now=now)
+    noted = []
+    for seconds in (0, 30, 59, 61, 100):
+        keys.authenticate(secret=secret, now=now + timedelta(seconds=seconds))
+        last = ApiKey.objects.get().last_used_at
+        assert last
+        noted.append((last - now).total_seconds())
+    assert noted == [0, 0, 0, 61, 61]
+
+
+def test_too_many_requests_are_429_and_say_when(
+    alice: User, program: MakeProgram, demo_model: object, settings: Settings
+) -> None:
+    settings.API_REQUESTS_PER_MINUTE = 3
+    client, other = program(alice), program(alice)
+    answers = [client.get("models") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert [answer["X-RateLimit-Remaining"] for answer in answers[:3]] == ["2", "1", "0"]
+    assert 1 <= int(answers[3]["Retry-After"]) <= 20
+    assert answers[3].json()["error"]["code"] == "rate_limit_exceeded"
+    assert other.get("models").status_code == 200

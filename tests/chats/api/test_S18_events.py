@@ -1,0 +1,271 @@
+"""S18: the event stream for programs: exact, resumable, closed when the right to read ends."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import User
+from pytest_django.fixtures import Settings
+
+from chats import keys
+from chats.live import Frame
+from chats.models import ApiKey, Chat, Message, Turn
+from chats.streams import connection
+from tests.chats.api.programs import MakeProgram, Program
+
+REPLY = "Good morning.\n\nevent: done\ndata: {}\r\n\n:x\u2028\u00e9\U0001f642"
+# What the bus does next: a frame, something that happens meanwhile, or None for silence.
+Step = Frame | Callable[[], object] | None
+
+
+class Bus:
+    """A bus that plays what a test wrote, then stays silent."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.lagged = False
+
+    @asynccontextmanager
+    async def follow(self, turn_id: uuid.UUID) -> AsyncIterator["Bus"]:
+        """The hub's side: one subscription."""
+        yield self
+
+    async def next(self, *, seconds: float) -> Frame | None:
+        """The subscription's side: the next frame."""
+        while self.steps:
+            step = self.steps.pop(0)
+            if step is None or isinstance(step, Frame):
+                return step
+            await sync_to_async(step)()
+        return None
+
+
+@pytest.fixture
+def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
+    """The bus behind every stream of the test."""
+    bus = Bus()
+    streams = connection.Streams()
+    monkeypatch.setattr(streams, "hub", lambda: bus)
+    monkeypatch.setattr(connection, "STREAMS", streams)
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.01)
+    return bus
+
+
+@pytest.fixture
+def running(turn: Turn, now: datetime) -> Turn:
+    """Alice's turn in its first step; a worker holds it."""
+    Turn.objects.filter(pk=turn.pk).update(
+        status="running", attempt=1, step=1, lease_token="t", lease_until=now
+    )
+    turn.refresh_from_db()
+    return turn
+
+
+def finish(turn: Turn, now: datetime, text: str = REPLY) -> None:
+    """What the end of a turn writes."""
+    reply = Message.objects.create(
+        branch_id=turn.branch_id,
+        accepted=99,
+        seq=99,
+        role="assistant",
+        parts=[{"type": "text", "text": text}],
+        finish="stop",
+        created_at=now,
+    )
+    Turn.objects.filter(pk=turn.pk).update(
+        status="completed", reply=reply, partial_text="", lease_token="", lease_until=None
+    )
+
+
+def path(turn: Turn) -> str:
+    """The address of its events."""
+    return f"/api/v1/chats/{turn.branch.chat_id}/turns/{turn.pk}/events"
+
+
+def read(client: Program, turn: Turn, *, last: str = "") -> list[tuple[str, dict[str, Any], str]]:
+    """Every event until the stream ends: (event, data, id)."""
+    headers = {"Last-Event-ID": last} if last else {}
+    answer: Any = client.client.get(path(turn), headers=headers)
+    assert answer.status_code == 200
+    assert answer["Content-Type"].startswith("text/event-stream")
+    assert (answer["Cache-Control"], answer["X-Accel-Buffering"]) == ("no-store", "no")
+
+    async def collect() -> str:
+        return b"".join([chunk async for chunk in answer.streaming_content]).decode()
+
+    return list(parsed(async_to_sync(collect)()))
+
+
+def parsed(text: str) -> Iterable[tuple[str, dict[str, Any], str]]:
+    """Server-sent events by the letter of the standard, comments left out."""
+    for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
+        fields: dict[str, list[str]] = {}
+        for line in block.split("\n"):
+            name, _, value = line.partition(":")
+            fields.setdefault(name, []).append(value.removeprefix(" "))
+        if "event" in fields:
+            (event,), (data,) = fields["event"], fields["data"]
+            yield event, json.loads(data), fields.get("id", [""])[0]
+
+
+def text_of(events: list[tuple[str, dict[str, Any], str]], before: str = "") -> str:
+    """What a client holds that obeys the events; every offset must fit."""
+    text = before
+    for event, data, event_id in events:
+        if event == "snapshot":
+            text = data["text"]
+        elif event == "delta":
+            assert data["offset"] == len(text)
+            text += data["text"]
+        if event in {"snapshot", "delta", "done"}:
+            assert event_id == f"{data['attempt']}.{data['step']}.{len(text)}"
+    return text
+
+
+def frames(text: str, size: int = 5) -> list[Step]:
+    """The text as the worker's frames."""
+    return [
+        Frame(kind="text", attempt=1, step=1, offset=at, text=text[at : at + size])
+        for at in range(0, len(text), size)
+    ]
+
+
+def test_S18_text_arrives_whole_and_cannot_make_events(
+    of_alice: Program, running: Turn, bus: Bus, now: datetime
+) -> None:
+    bus.steps = [*frames(REPLY), lambda: finish(running, now), Frame("end", 1, 1)]
+    events = read(of_alice, running)
+    assert text_of(events) == REPLY
+    assert [event for event, _, _ in events].count("done") == 1
+    assert events[-1][0] == "done"
+    assert events[-1][1]["status"] == "completed"
+    assert {data["turn"] for _, data, _ in events} == {str(running.pk)}
+
+
+def test_S18_frames_that_the_bus_lost_come_from_the_stored_reply(
+    of_alice: Program, running: Turn, bus: Bus, now: datetime
+) -> None:
+    bus.steps = [*frames(REPLY)[:2], lambda: finish(running, now), Frame("end", 1, 1)]
+    assert text_of(read(of_alice, running)) == REPLY
+
+
+@pytest.mark.parametrize("seen", range(0, len(REPLY), 7))
+def test_F07_stream_resumes_without_a_lost_or_doubled_character(
+    seen: int, of_alice: Program, running: Turn, bus: Bus, now: datetime
+) -> None:
+    Turn.objects.filter(pk=running.pk).update(partial_text=REPLY[:20])
+    bus.steps = [*frames(REPLY), lambda: finish(running, now), Frame("end", 1, 1)]
+    events = read(of_alice, running, last=f"1.1.{seen}")
+    assert text_of(events, before=REPLY[:seen]) == REPLY
+    if seen <= 20:
+        assert "snapshot" not in [event for event, _, _ in events]
+
+
+@pytest.mark.parametrize("last", ["", "0.0.0", "1.1.4", "9.9.9", "x", "1.1.99999999999999999"])
+def test_finished_turn_gives_its_text_and_ends(
+    last: str, of_alice: Program, running: Turn, bus: Bus, now: datetime
+) -> None:
+    finish(running, now)
+    events = read(of_alice, running, last=last)
+    assert text_of(events, before=REPLY[:4] if last == "1.1.4" else "") == REPLY
+    assert events[-1][0] == "done"
+
+
+def test_turn_that_ended_without_a_text_ends_the_stream(
+    of_alice: Program, running: Turn, bus: Bus
+) -> None:
+    Turn.objects.filter(pk=running.pk).update(
+        status="failed", error_code="provider_auth", lease_token="", lease_until=None
+    )
+    events = read(of_alice, running)
+    assert text_of(events) == ""
+    assert events[-1][1]["status"] == "failed"
+
+
+def test_new_attempt_replaces_the_text(
+    of_alice: Program, running: Turn, bus: Bus, now: datetime
+) -> None:
+    def again() -> None:
+        Turn.objects.filter(pk=running.pk).update(attempt=2)
+
+    second: list[Step] = [Frame("text", 2, 1, 0, "New")]
+    bus.steps = [*frames("Old text"), again, *second, lambda: finish(running, now, "New"), None]
+    events = read(of_alice, running)
+    assert text_of(events) == "New"
+    assert "reshaped" in [event for event, _, _ in events]
+
+
+def test_state_is_told(of_alice: Program, running: Turn, bus: Bus, now: datetime) -> None:
+    sentence = "Waiting for the provider until 10:41:30."
+    waits = Frame("state", 1, 1, 0, sentence)
+    bus.steps = [waits, lambda: finish(running, now), Frame("end", 1, 1)]
+    states = [data["text"] for event, data, _ in read(of_alice, running) if event == "state"]
+    assert states == [sentence]
+
+
+def test_S18_revoked_key_closes_the_stream(
+    of_alice: Program, running: Turn, bus: Bus, settings: Settings, now: datetime
+) -> None:
+    settings.STREAM_RECHECK_SECONDS = 0.001
+    bus.steps = [lambda: ApiKey.objects.update(revoked_at=now), *frames(REPLY)]
+    events = read(of_alice, running)
+    assert text_of(events) == ""
+    assert "done" not in [event for event, _, _ in events]
+
+
+def test_S18_logout_closes_the_stream(
+    alice: User, running: Turn, bus: Bus, settings: Settings
+) -> None:
+    settings.STREAM_RECHECK_SECONDS = 0.001
+    browser = Program("")
+    browser.client.force_login(alice)
+    bus.steps = [lambda: browser.client.session.flush(), *frames(REPLY)]
+    assert text_of(read(browser, running)) == ""
+
+
+def test_S18_deleted_chat_closes_the_stream(
+    of_alice: Program, running: Turn, bus: Bus, settings: Settings
+) -> None:
+    settings.STREAM_RECHECK_SECONDS = 0.001
+    bus.steps = [lambda: Chat.objects.all().delete(), *frames(REPLY)]
+    assert REPLY not in text_of(read(of_alice, running))
+
+
+def test_session_of_the_owner_may_follow(
+    alice: User, running: Turn, bus: Bus, now: datetime
+) -> None:
+    browser = Program("")
+    browser.client.force_login(alice)
+    bus.steps = [*frames("Hi"), lambda: finish(running, now, "Hi"), Frame("end", 1, 1)]
+    assert text_of(read(browser, running)) == "Hi"
+
+
+def test_S18_stream_is_refused_before_it_begins(
+    alice: User, charlie: User, program: MakeProgram, running: Turn, bus: Bus, settings: Settings
+) -> None:
+    def refused(client: Program, **options: Any) -> tuple[int, str]:
+        answer = client.client.get(path(running), **options)
+        return answer.status_code, answer.json()["error"]["code"]
+
+    session = Program("")
+    session.client.force_login(alice)
+    writer = program(alice, scopes=("chats:write",))
+    assert refused(program(charlie)) == (404, "not_found")
+    assert refused(Program("")) == (401, "not_authenticated")
+    assert refused(writer) == (403, "insufficient_scope")
+    assert refused(session, headers={"Authorization": "Bearer plm_x"}) == (401, "invalid_api_key")
+    assert refused(session, query_params={"key": "plm_x"}) == (400, "key_in_address")
+    settings.STREAMS_PER_USER = 0
+    assert refused(session) == (429, "too_many_streams")
+    assert session.client.post(path(running)).status_code == 405
+
+
+def test_key_without_any_scope_of_the_list_does_not_exist(alice: User, now: datetime) -> None:
+    with pytest.raises(keys.UnknownScope):
+        keys.create_key(owner=alice, name="x", scopes=["chats:everything"], now=now)

@@ -1,0 +1,145 @@
+"""Chats over the API: made, listed, changed, deleted."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.fixtures import Settings
+
+from chats import library
+from chats.models import Chat, Message, Turn
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.chats.api.programs import MakeProgram, Program
+
+
+def code(answer: Any) -> tuple[int, str]:
+    """Status and error code."""
+    return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_empty_chat_is_made_listed_and_read(of_alice: Program) -> None:
+    made = of_alice.post("chats", {"title": "  Plans  ", "model": "demo"})
+    assert made.status_code == 201
+    chat = made.json()
+    assert (chat["title"], chat["model"], chat["message_count"]) == ("  Plans  ", "demo", 0)
+    assert (chat["message"], chat["turn"]) == (None, None)
+    listed = of_alice.get("chats").json()
+    assert [row["id"] for row in listed["data"]] == [chat["id"]]
+    assert listed["next_cursor"] is None
+    assert of_alice.get(f"chats/{chat['id']}").json() == listed["data"][0]
+
+
+def test_chat_with_a_text_begins_a_turn(of_alice: Program) -> None:
+    made = of_alice.post("chats", {"text": "What is a palimpsest?\nTell me."})
+    assert made.status_code == 202
+    chat = made.json()
+    assert chat["title"] == "What is a palimpsest?"
+    assert chat["message"]["text"] == "What is a palimpsest?\nTell me."
+    assert chat["turn"]["status"] == "queued"
+
+
+def test_title_beside_a_text_is_kept(of_alice: Program) -> None:
+    assert of_alice.post("chats", {"text": "Hello", "title": "T"}).json()["title"] == "T"
+
+
+@pytest.mark.parametrize("body", [{"title": "Plans"}, {"text": "Hello", "title": "Plans"}])
+def test_same_key_makes_one_chat(body: dict[str, str], of_alice: Program) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "k1"}
+    answers = [of_alice.post("chats", body, **key) for _ in range(3)]
+    assert len({answer.json()["id"] for answer in answers}) == 1
+    assert Chat.objects.count() == 1
+    other = of_alice.post("chats", {**body, "model": "demo"}, **key)
+    assert code(other) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"title": "x" * 201}, (422, "too_long")),
+        ({"title": "a\x00b"}, (422, "invalid_character")),
+        ({"title": 7}, (400, "invalid_value")),
+        ({"model": "gpt-99"}, (422, "unknown_model")),
+        ({"text": "hello", "model": "gpt-99"}, (422, "unknown_model")),
+        ({"text": " "}, (422, "message_empty")),
+        ({"text": None}, (400, "invalid_value")),
+        ({"text": "hello", "title": "x" * 201}, (422, "too_long")),
+    ],
+)
+def test_bad_chat_is_refused_and_nothing_is_made(
+    body: dict[str, Any], expected: tuple[int, str], of_alice: Program
+) -> None:
+    assert code(of_alice.post("chats", body)) == expected
+    assert not Chat.objects.exists()
+    assert not Message.objects.exists()
+
+
+def test_title_and_model_change_together_or_not_at_all(
+    of_alice: Program, chat: Chat, demo_model: ModelSpec
+) -> None:
+    path = f"chats/{chat.pk}"
+    changed = of_alice.call("PATCH", path, {"title": "New", "model": "demo"}).json()
+    assert (changed["title"], changed["model"]) == ("New", "demo")
+    refused = of_alice.call("PATCH", path, {"title": "Newer", "model": "gpt-99"})
+    assert code(refused) == (422, "unknown_model")
+    chat.refresh_from_db()
+    assert chat.title == "New"
+    assert AuditEvent.objects.filter(type="chat.model_changed").count() == 1
+
+
+def test_deleted_chat_is_gone_and_its_events_stay(of_alice: Program, chat: Chat) -> None:
+    answer = of_alice.call("DELETE", f"chats/{chat.pk}")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert of_alice.get(f"chats/{chat.pk}").status_code == 404
+    assert AuditEvent.objects.filter(chat_id=chat.pk, type="chat.deleted").exists()
+
+
+def test_pages_hold_every_chat_once(of_alice: Program, alice: User, now: datetime) -> None:
+    # Equal times on purpose: the id decides.
+    made = {
+        str(library.create_chat(owner=alice, now=now + timedelta(seconds=n // 3)).pk)
+        for n in range(10)
+    }
+    seen: list[str] = []
+    cursor: str | None = ""
+    for _ in range(4):
+        page = of_alice.get("chats", limit=3, cursor=cursor).json()
+        seen += [row["id"] for row in page["data"]]
+        cursor = page["next_cursor"]
+    assert cursor is None
+    assert len(seen) == 10
+    assert set(seen) == made
+
+
+def test_cursor_of_another_list_or_person_or_maker_is_refused(
+    of_alice: Program, alice: User, chat: Chat, now: datetime
+) -> None:
+    library.create_chat(owner=alice, now=now)
+    cursor = of_alice.get("chats", limit=1).json()["next_cursor"]
+    bad = [cursor[:-1], cursor + "x", "x", "[]", cursor.replace(":", "."), "\x00"]
+    for text in bad:
+        assert code(of_alice.get("chats", cursor=text)) == (400, "invalid_cursor")
+    assert code(of_alice.get("audit/events", cursor=cursor)) == (400, "invalid_cursor")
+    assert code(of_alice.get("chats", page=2)) == (400, "unknown_field")
+
+
+def test_too_many_chats_are_refused(of_alice: Program, settings: Settings) -> None:
+    settings.CHATS_PER_USER = 1
+    assert of_alice.post("chats", {}).status_code == 201
+    assert code(of_alice.post("chats", {})) == (409, "too_many_chats")
+
+
+def test_models_say_what_can_be_chosen(of_alice: Program) -> None:
+    (model,) = of_alice.get("models").json()["data"]
+    assert (model["id"], model["allowed"], model["default"]) == ("demo", True, True)
+    assert model["is_demo"] is True
+    assert model["why_not"] == ""
+
+
+def test_without_a_model_a_message_is_refused(
+    program: MakeProgram, alice: User, now: datetime
+) -> None:
+    chat = library.create_chat(owner=alice, now=now)
+    answer = program(alice).post(f"chats/{chat.pk}/messages", {"text": "Hello"})
+    assert code(answer) == (409, "no_model")
+    assert not Turn.objects.exists()

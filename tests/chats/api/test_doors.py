@@ -1,0 +1,242 @@
+"""The API's doors: fields that cannot be set, requests without a token, hostile input, the docs."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import logging
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import RequestDataTooBig
+from django.forms.models import model_to_dict
+from django.http import Http404
+from rest_framework import exceptions
+
+from chats import access
+from chats.api import rates
+from chats.api.errors import refusal_of
+from chats.api.schema import Generator
+from chats.models import Branch, Chat, Message, Turn
+from tests.chats.api.programs import Program
+
+OFFERED = {"title", "model", "text"}
+# Every column there is, its raw ids, and some names that programs are known to fall for.
+READ_ONLY = sorted(
+    {
+        name
+        for row in (Chat, Branch, Message, Turn, User)
+        for field in row._meta.get_fields()
+        for name in (field.name, f"{field.name}_id")
+    }
+    - OFFERED
+    | {"pk", "policy", "tokens", "_state", "__class__", "role"}
+)
+HOSTILE = [
+    "' OR '1'='1",
+    '"; DROP TABLE chats_chat; --',
+    "1 UNION SELECT password FROM auth_user",
+    "NEAR(a b)",
+    "*",
+    "%",
+    "\\",
+    "$(id)",
+    "{{7*7}}",
+    "../../etc/passwd",
+    "x\r\nSet-Cookie: a=b",
+    "\x00",
+    "🙂" * 50,
+]
+
+
+def test_S03_fields_that_are_not_offered_cannot_be_set(
+    of_alice: Program, chat: Chat, bob: User
+) -> None:
+    before = model_to_dict(chat)
+    wanted = (
+        ("PATCH", f"chats/{chat.pk}", {"title": "New"}),
+        ("POST", "chats", {"title": "New"}),
+        ("POST", f"chats/{chat.pk}/messages", {"text": "Hello"}),
+    )
+    for field in READ_ONLY:
+        rates.REQUESTS.clear()
+        for method, path, body in wanted:
+            answer = of_alice.call(method, path, {**body, field: bob.pk})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (400, "unknown_field"), field
+            assert error["param"] == field
+    chat.refresh_from_db()
+    assert model_to_dict(chat) == before
+    assert Chat.objects.count() == 1
+    assert not Message.objects.exists()
+
+
+def test_S03_schema_offers_nothing_else() -> None:
+    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    offered = {
+        name: sorted(schema["components"]["schemas"][name]["properties"])
+        for name in ("NewChat", "PatchedChatChange", "NewMessage", "NewKey")
+    }
+    assert offered == {
+        "NewChat": ["model", "text", "title"],
+        "PatchedChatChange": ["model", "title"],
+        "NewMessage": ["text"],
+        "NewKey": ["lifetime_days", "name", "scopes"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "chats"),
+        ("PATCH", "chats/{chat}"),
+        ("DELETE", "chats/{chat}"),
+        ("POST", "chats/{chat}/messages"),
+        ("POST", "chats/{chat}/turns/{turn}/stop"),
+        ("POST", "chats/{chat}/turns/{turn}/retry"),
+        ("POST", "chats/{chat}/turns/{turn}/continue"),
+        ("POST", "keys"),
+        ("DELETE", "keys/00000000-0000-4000-8000-000000000000"),
+    ],
+)
+def test_S09_session_needs_its_token_and_a_key_does_not(
+    method: str, path: str, alice: User, of_alice: Program, turn: Turn
+) -> None:
+    address = path.format(chat=turn.branch.chat_id, turn=turn.pk)
+    session = Program("", enforce_csrf_checks=True)
+    session.client.force_login(alice)
+    refused = session.call(method, address, {})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "csrf_failed")
+    session.client.get("/login/")
+    token = session.client.cookies["csrftoken"].value
+    allowed = session.call(method, address, {}, HTTP_X_CSRFTOKEN=token)
+    assert allowed.status_code != 403 or allowed.json()["error"]["code"] != "csrf_failed"
+    of_alice.client.handler.enforce_csrf_checks = True
+    with_key = of_alice.call(method, address, {})
+    assert with_key.status_code != 403 or with_key.json()["error"]["code"] == "session_required"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_S23_hostile_input_is_only_text(text: str, of_alice: Program, chat: Chat) -> None:
+    for name in ("cursor", "limit", "type", "chat", "since", "order", "q"):
+        assert of_alice.get("audit/events", **{name: text}).status_code == 400
+    for path in ("chats", f"chats/{chat.pk}/messages", f"chats/{chat.pk}/compactions"):
+        assert of_alice.get(path, cursor=text).status_code == 400
+    sent = of_alice.post(
+        f"chats/{chat.pk}/messages",
+        {"text": text},
+        HTTP_IDEMPOTENCY_KEY=text.replace("\r\n", " ").encode().decode("latin-1"),
+    )
+    assert sent.status_code in {202, 400, 422}
+    assert "Set-Cookie" not in sent
+    assert of_alice.get("chats").status_code == 200
+
+
+def test_S24_logs_hold_neither_keys_nor_texts(
+    of_alice: Program, chat: Chat, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = str(of_alice.client.defaults["HTTP_AUTHORIZATION"]).split()[1]
+    with caplog.at_level(logging.DEBUG):
+        of_alice.post(f"chats/{chat.pk}/messages", {"text": "canary-77"})
+        of_alice.post(f"chats/{chat.pk}/messages", b"canary-77")
+        of_alice.get("nowhere", canary="canary-77")
+        Program("plm_canary-77").get("chats")
+    ours = [record for record in caplog.records if not record.name.startswith("django.db")]
+    text = "\n".join(record.getMessage() for record in ours)
+    assert secret not in text
+    assert "canary-77" not in text
+
+
+def test_S10_answers_carry_the_security_headers(of_alice: Program, chat: Chat) -> None:
+    for answer in (of_alice.get("chats"), of_alice.get("nowhere"), Program("").get("chats")):
+        assert answer["Cache-Control"] == "no-store"
+        assert "default-src 'none'" in answer["Content-Security-Policy"]
+        assert answer["X-Content-Type-Options"] == "nosniff"
+
+
+def test_options_tells_nothing(of_alice: Program, chat: Chat) -> None:
+    answer = of_alice.call("OPTIONS", "chats")
+    assert answer.status_code == 405
+    assert set(answer.json()) == {"error"}
+
+
+def test_head_is_a_get_without_its_body(of_alice: Program, chat: Chat) -> None:
+    answer = of_alice.call("HEAD", "chats")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer["Allow"] == "GET, HEAD, POST"
+
+
+def test_what_is_not_json_is_not_offered(of_alice: Program) -> None:
+    answer = of_alice.call("GET", "chats", HTTP_ACCEPT="text/html")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (406, "not_acceptable")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (Http404(), "not_found"),
+        (exceptions.PermissionDenied(), "permission_denied"),
+        (exceptions.PermissionDenied("CSRF Failed: no cookie"), "csrf_failed"),
+        (exceptions.NotAuthenticated(), "not_authenticated"),
+        (RequestDataTooBig(), "unsupported_media_type"),
+    ],
+)
+def test_errors_of_the_framework_get_a_stable_code(error: Exception, code: str) -> None:
+    refusal = refusal_of(error, method="POST")
+    assert refusal is not None
+    assert refusal.code == code
+
+
+def test_error_that_nobody_foresaw_is_left_to_the_server(
+    of_alice: Program, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(access, "chat_for", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        of_alice.get(f"chats/{chat.pk}")
+
+
+def test_schema_has_no_warnings_and_names_the_stream(
+    of_alice: Program, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = of_alice.get("schema").json()
+    assert "Warning" not in capsys.readouterr().err
+    stream = "/api/v1/chats/{chat_id}/turns/{turn_id}/events"
+    assert "text/event-stream" in schema["paths"][stream]["get"]["responses"]["200"]["content"]
+    assert schema["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            assert "401" in operation["responses"]
+            assert operation["description"]
+
+
+def test_S10_docs_have_no_inline_code_and_need_a_session(alice: User, of_alice: Program) -> None:
+    assert of_alice.get("docs").status_code == 302
+    browser = Program("")
+    browser.client.force_login(alice)
+    page = browser.get("docs").content.decode()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|\sstyle=|javascript:", page)
+    assert not re.search(r"(?:src|href)=\"(?:https?:)?//", page)
+    for address in re.findall(r'(?:src|href|data-schema)="([^"]+)"', page):
+        assert address.startswith(("/static/", "/api/v1/"))
+    script = browser.get("docs.js")
+    assert script["Content-Type"].startswith("text/javascript")
+
+
+def test_bucket_refills_evenly_and_forgets_the_oldest(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.API_REQUESTS_PER_MINUTE = 60
+    buckets = rates.Buckets("API_REQUESTS_PER_MINUTE")
+    for _ in range(60):
+        buckets.take("a", now=100.0)
+    with pytest.raises(rates.RateLimited) as refused:
+        buckets.take("a", now=100.5)
+    assert refused.value.retry_after == 1
+    assert buckets.take("a", now=101.0).remaining == 0
+    assert buckets.take("a", now=1000.0).remaining == 59
+    monkeypatch.setattr(rates, "CLIENTS", 2)
+    for client in "bcd":
+        buckets.take(client, now=1000.0)
+    assert list(buckets.levels) == ["c", "d"]

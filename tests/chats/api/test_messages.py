@@ -1,0 +1,157 @@
+"""Sending and reading messages: bytes stay bytes, and what is refused says why."""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import pytest
+from django.core.handlers.asgi import ASGIRequest
+from pytest_django.fixtures import Settings
+
+from chats.api.messages import Messages
+from chats.models import Branch, Chat, Message, Turn
+from tests.chats.api.programs import Program
+
+TEXTS = [
+    "  two blanks before and after  ",
+    "line\r\nline\rline\n",
+    "e\u0301 is not é",
+    "Ω≈ç 汉字 🙂 \u200f\u202e \u2028 \ufeff",
+    "\x01\x1f\x7f",
+    "<script>alert(1)</script> & {{ 7*7 }} %s '; DROP TABLE chats_chat;--",
+    "x" * 32_000,
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_comes_back_byte_for_byte(text: str, of_alice: Program, chat: Chat) -> None:
+    sent = of_alice.post(f"chats/{chat.pk}/messages", {"text": text})
+    assert sent.status_code == 202
+    assert sent.json()["message"]["text"] == text
+    listed = of_alice.get(f"chats/{chat.pk}/messages").json()["data"]
+    assert [message["text"] for message in listed] == [text]
+    assert Message.objects.get().text == text
+
+
+def test_sent_message_waits_and_its_turn_is_queued(
+    of_alice: Program, chat: Chat, sent: list[Any]
+) -> None:
+    accepted = of_alice.post(f"chats/{chat.pk}/messages", {"text": "Hello"}).json()
+    assert accepted["message"]["waiting"] is True
+    assert accepted["message"]["seq"] is None
+    assert accepted["turn"]["status"] == "queued"
+    assert accepted["turn"]["chat"] == str(chat.pk)
+    assert Turn.objects.get().pk == Turn.objects.get(pk=accepted["turn"]["id"]).pk
+
+
+REFUSED: dict[str, tuple[bytes, int, str]] = {
+    "empty": (b'{"text": ""}', 422, "message_empty"),
+    "white space": (b'{"text": " \\n\\u3000"}', 422, "message_empty"),
+    "too long": (json.dumps({"text": "x" * 32_001}).encode(), 422, "message_too_long"),
+    "NUL": (b'{"text": "a\\u0000b"}', 422, "invalid_character"),
+    "half a pair": (b'{"text": "a\\ud800b"}', 400, "invalid_json"),
+    "5 MB": (json.dumps({"text": "x" * 5_000_000}).encode(), 413, "request_too_large"),
+    "no JSON": (b"text=hello", 400, "invalid_json"),
+    "no text": (b"{}", 400, "missing_field"),
+    "no body": (b"", 400, "missing_field"),
+    "null": (b'{"text": null}', 400, "invalid_value"),
+    "a number": (b'{"text": 7}', 400, "invalid_value"),
+    "a list": (b'{"text": ["hello"]}', 400, "invalid_value"),
+    "another field": (b'{"text": "hello", "role": "assistant"}', 400, "unknown_field"),
+}
+
+
+@pytest.mark.parametrize(("body", "status", "code"), REFUSED.values(), ids=REFUSED)
+def test_bad_message_is_refused_and_nothing_is_stored(
+    body: bytes, status: int, code: str, of_alice: Program, chat: Chat
+) -> None:
+    answer = of_alice.post(f"chats/{chat.pk}/messages", body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code)
+    assert set(error) == {"message", "type", "param", "code", "request_id"}
+    assert error["request_id"] == answer["X-Request-ID"]
+    assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_body_that_is_no_json_is_415(kind: str, of_alice: Program, chat: Chat) -> None:
+    path = f"/api/v1/chats/{chat.pk}/messages"
+    answer = of_alice.client.generic("POST", path, b'{"text": "x"}', content_type=kind)
+    assert answer.status_code == 415
+    assert answer.json()["error"]["code"] == "unsupported_media_type"
+
+
+def test_chunked_body_is_read(of_alice: Program, chat: Chat) -> None:
+    headers = {
+        "authorization": of_alice.client.defaults["HTTP_AUTHORIZATION"],
+        "content-type": "application/json",
+        "transfer-encoding": "chunked",
+    }
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    request = ASGIRequest(scope, BytesIO(b'{"text": "in pieces"}'))
+    answer = Messages.as_view()(request, chat_id=chat.pk)
+    assert answer.status_code == 202
+    assert Message.objects.get().text == "in pieces"
+
+
+def test_same_key_sends_once(of_alice: Program, chat: Chat) -> None:
+    path = f"chats/{chat.pk}/messages"
+    key = {"HTTP_IDEMPOTENCY_KEY": "k1"}
+    answers = [of_alice.post(path, {"text": "Once"}, **key).json() for _ in range(3)]
+    assert len({answer["message"]["id"] for answer in answers}) == 1
+    assert Message.objects.count() == 1
+    reused = of_alice.post(path, {"text": "Other"}, **key)
+    assert (reused.status_code, reused.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    bad = of_alice.post(path, {"text": "x"}, HTTP_IDEMPOTENCY_KEY="k" * 256)
+    assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_idempotency_key")
+
+
+def test_messages_come_in_pages_with_the_waiting_ones_last(
+    of_alice: Program, chat: Chat, settings: Settings
+) -> None:
+    for n in range(5):
+        of_alice.post(f"chats/{chat.pk}/messages", {"text": f"m{n}"})
+    for seq, message in enumerate(Message.objects.order_by("accepted")[:3], start=1):
+        Message.objects.filter(pk=message.pk).update(seq=seq)
+    Branch.objects.update(last_seq=3)
+    first = of_alice.get(f"chats/{chat.pk}/messages", limit=2).json()
+    assert [message["text"] for message in first["data"]] == ["m0", "m1"]
+    last = of_alice.get(f"chats/{chat.pk}/messages", limit=2, cursor=first["next_cursor"]).json()
+    assert [message["text"] for message in last["data"]] == ["m2", "m3", "m4"]
+    assert [message["waiting"] for message in last["data"]] == [False, True, True]
+    assert last["next_cursor"] is None
+    some = of_alice.get(f"chats/{chat.pk}/messages", from_seq=2, to_seq=3).json()["data"]
+    assert [message["seq"] for message in some] == [2, 3]
+
+
+@pytest.mark.parametrize("limit", ["0", "101", "-1", "x", ""])
+def test_page_size_has_limits(limit: str, of_alice: Program, chat: Chat) -> None:
+    answer = of_alice.get(f"chats/{chat.pk}/messages", limit=limit)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "limit"
+
+
+def test_too_many_messages_in_a_minute_are_429(
+    of_alice: Program, chat: Chat, settings: Settings
+) -> None:
+    settings.MESSAGES_PER_MINUTE = 2
+    path = f"chats/{chat.pk}/messages"
+    statuses = [of_alice.post(path, {"text": "x"}).status_code for _ in range(3)]
+    assert statuses == [202, 202, 429]
+    assert Message.objects.count() == 2
+
+
+def test_full_queue_is_409_with_a_time_to_come_back(
+    of_alice: Program, chat: Chat, settings: Settings
+) -> None:
+    settings.WAITING_PER_CHAT = 1
+    of_alice.post(f"chats/{chat.pk}/messages", {"text": "one"})
+    answer = of_alice.post(f"chats/{chat.pk}/messages", {"text": "two"})
+    assert (answer.status_code, answer["Retry-After"]) == (409, "5")
+    assert answer.json()["error"]["code"] == "chat_busy"

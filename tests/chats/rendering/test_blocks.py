@@ -1,0 +1,90 @@
+"""Which part of a growing text is closed: rendered piece by piece it looks as rendered at once."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chats.rendering.blocks import closed_blocks
+from chats.rendering.markdown import render_markdown
+
+PARAGRAPH = "Some words.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"),
+    [
+        ("", ""),
+        ("one", ""),
+        ("one\n", ""),
+        ("one\n\n", ""),
+        ("one\n\nt", "one\n\n"),
+        ("- a\n\nt", "- a\n\n"),
+        ("- a\n\n-", ""),
+        ("1. a\n\n2", ""),
+        ("1. a\n\n23", ""),
+        ("1. a\n\n2.", ""),
+        ("1. a\n\n2x", "1. a\n\n"),
+        ("one\n\n  ", ""),
+        ("one\n\ntwo\n", "one\n\n"),
+        ("one\ntwo\n\nthree\n", "one\ntwo\n\n"),
+        ("- a\n\n- b\n", ""),
+        ("1. a\n\n2. b\n\nend\n", "1. a\n\n2. b\n\n"),
+        ("- a\n\n  more of a\n", ""),
+        ("- a\n\nend\n", "- a\n\n"),
+        ("```\na\n\nb\n", ""),
+        ("```\na\n\nb\n```\n", "```\na\n\nb\n```\n"),
+        ("~~~\n```\n\n~~~\n", "~~~\n```\n\n~~~\n"),
+        ("````\n```\n\nx\n", ""),
+        ("one\n\n```\na\n\nb", "one\n\n"),
+        ("one\n```\na\n\nb", "one\n"),
+        ("| a |\n|---|\n| b |\n", ""),
+    ],
+)
+def test_only_what_cannot_change_is_closed(text: str, closed: str) -> None:
+    assert text[: closed_blocks(text)] == closed
+
+
+LINES = st.sampled_from(
+    [
+        "a b",
+        "**c**",
+        "",
+        "",
+        "- x",
+        "  y",
+        "1. z",
+        "> q",
+        "```",
+        "~~~py",
+        "# h",
+        "| a |",
+        "|---|",
+        "---",
+    ]
+)
+
+
+@given(st.lists(LINES, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines)))
+def test_the_closed_part_and_the_rest_look_as_the_whole(text: str) -> None:
+    closed = closed_blocks(text)
+
+    whole = render_markdown(text)
+    parts = render_markdown(text[:closed]) + render_markdown(text[closed:])
+    assert words_and_blocks(parts) == words_and_blocks(whole)
+
+
+def words_and_blocks(html: str) -> str:
+    """The HTML without what a page does not show."""
+    return re.sub(r"\s+", " ", html).strip()
+
+
+@given(st.lists(LINES, max_size=14).map(lambda lines: "".join(f"{line}\n" for line in lines)))
+def test_what_is_closed_stays_closed_letter_by_letter(text: str) -> None:
+    before = 0
+    for end in range(len(text)):
+        after = closed_blocks(text[:end])
+        assert after >= before
+        assert text[:after] == text[: closed_blocks(text)][:after]
+        before = after

@@ -1,0 +1,31 @@
+"""What the tests of signing in share."""
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.fixtures import Settings
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def doors(settings: Settings) -> None:
+    """A page that says who is signed in, and a hash that costs nothing."""
+    settings.ROOT_URLCONF = "tests.chats.signin.urls"
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    limits = "chats.web.signin_views.SessionLimitsMiddleware"
+    if limits not in settings.MIDDLEWARE:
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, limits]
+
+
+@pytest.fixture
+def password() -> str:
+    """Alice's password."""
+    return PASSWORD
+
+
+@pytest.fixture
+def alice(alice: User) -> User:
+    """Alice with a password."""
+    alice.set_password(PASSWORD)
+    alice.save()
+    return alice

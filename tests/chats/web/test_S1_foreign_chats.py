@@ -1,0 +1,108 @@
+"""Whatever Charlie asks about Alice's chat, the answer is the one for what does not exist."""
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from django.urls import get_resolver, reverse
+
+from chats.models import Chat, Compaction, Message, Turn
+from chats.web import urls
+from tests.chats.web.conftest import HTMX
+
+CANARY = "canary-in-alice-s-chat"
+# The event stream has tests of its own: it is asynchronous.
+NAMES = sorted(
+    str(pattern.name)
+    for pattern in urls.urlpatterns
+    if "chat_id" in str(pattern.pattern) and pattern.name != "turn-stream"
+)
+
+
+@pytest.fixture
+def ids(
+    chat: Chat, talk: Callable[..., Turn], summary: Callable[..., Compaction]
+) -> dict[str, uuid.UUID]:
+    """Everything in Alice's chat that an address can name."""
+    turn = talk(CANARY)
+    row = summary(2)
+    message = Message.objects.filter(branch__chat=chat)[0]
+    return {
+        "chat_id": chat.pk,
+        "turn_id": turn.pk,
+        "message_id": message.pk,
+        "compaction_id": row.pk,
+    }
+
+
+def address(name: str, ids: dict[str, uuid.UUID]) -> str:
+    """The address of a name with the ids it takes."""
+    pattern = next(p for p in urls.urlpatterns if p.name == name)
+    wanted = {key: value for key, value in ids.items() if f":{key}>" in str(pattern.pattern)}
+    return reverse(f"chats:{name}", kwargs=wanted)
+
+
+def test_the_list_of_addresses_is_complete() -> None:
+    assert len(NAMES) == 13
+    assert get_resolver().namespace_dict["chats"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
+@pytest.mark.parametrize("headers", [{}, HTMX], ids=["page", "htmx"])
+def test_charlie_learns_nothing(
+    charlies_page: Client,
+    ids: dict[str, uuid.UUID],
+    name: str,
+    method: str,
+    headers: dict[str, str],
+) -> None:
+    foreign = getattr(charlies_page, method)(address(name, ids), headers=headers)
+    nobodys = {key: uuid.uuid4() for key in ids}
+    absent = getattr(charlies_page, method)(address(name, nobodys), headers=headers)
+
+    assert foreign.status_code in {404, 405}
+    assert foreign.status_code == absent.status_code
+    assert CANARY not in foreign.content.decode()
+    assert without_request_id(foreign) == without_request_id(absent)
+    assert Chat.objects.filter(pk=ids["chat_id"]).exists()
+
+
+def without_request_id(response: object) -> str:
+    """The body as it is for every request."""
+    request_id = response.headers["X-Request-ID"]  # type: ignore[attr-defined]  # a test response
+    body: str = response.content.decode()  # type: ignore[attr-defined]  # the same
+    head, _, rest = body.partition("<main")
+    return rest.replace(request_id, "") if rest else head
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith(("turn", "message-k", "rec"))])
+def test_an_id_of_another_chat_is_absent_even_in_one_s_own(
+    charlies_page: Client, ids: dict[str, uuid.UUID], charlie: object, demo_model: object, name: str
+) -> None:
+    charlies_page.post("/chats/new", {"text": "mine"})
+    own = Chat.objects.exclude(pk=ids["chat_id"]).get()
+    mixed = {**ids, "chat_id": own.pk}
+
+    for method in ("get", "post"):
+        response = getattr(charlies_page, method)(address(name, mixed))
+        assert response.status_code in {404, 405}
+
+
+def test_charlies_list_has_only_his_own_chats(
+    charlies_page: Client, ids: dict[str, uuid.UUID], demo_model: object
+) -> None:
+    html = charlies_page.get("/chats/new").content.decode()
+
+    assert CANARY not in html
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stranger_is_asked_to_sign_in(
+    client: Client, ids: dict[str, uuid.UUID], name: str
+) -> None:
+    for method in ("get", "post"):
+        response = getattr(client, method)(address(name, ids))
+        assert response.status_code in {302, 405}
+        assert CANARY not in response.content.decode()

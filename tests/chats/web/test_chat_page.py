@@ -1,0 +1,311 @@
+"""Reading a chat."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.html import escape
+
+from chats import library
+from chats.models import Chat, Compaction, Message, Turn
+from chats.turns.start import start
+from chats.web.rows import PAGE
+from contextpolicy.models import ModelSpec
+from tests.chats.web.conftest import HTMX
+
+Talk = Callable[..., Turn]
+
+
+def url(chat: Chat, rest: str = "") -> str:
+    """An address below the chat."""
+    return f"/chats/{chat.pk}/{rest}"
+
+
+@pytest.mark.requirement("S5")
+def test_a_chat_shows_what_was_said(page: Client, chat: Chat, talk: Talk) -> None:
+    talk("What is **bold**?", "It is `code`.")
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "What is <strong>bold</strong>?" in html
+    assert "It is <code>code</code>." in html
+    assert 'data-sent="full"' in html
+
+
+def test_a_hostile_title_is_text_everywhere(
+    page: Client, alice: User, chat: Chat, now: datetime
+) -> None:
+    title = "<script>alert(1)</script>"
+    library.rename_chat(chat=chat, title=title, actor="user:1", now=now)
+
+    html = page.get(url(chat)).content.decode()
+
+    assert title not in html
+    assert html.count(escape(title)) >= 3
+
+
+def test_opening_a_chat_marks_it_read(page: Client, chat: Chat, talk: Talk) -> None:
+    talk("hello")
+    chat.refresh_from_db()
+    assert chat.unread
+
+    page.get(url(chat))
+
+    chat.refresh_from_db()
+    assert not chat.unread
+
+
+def test_home_is_the_newest_chat(page: Client, alice: User, chat: Chat, now: datetime) -> None:
+    assert page.get("/").headers["Location"] == url(chat)
+
+
+def test_home_without_a_chat_is_the_page_for_a_new_one(page: Client) -> None:
+    assert page.get("/").headers["Location"] == "/chats/new"
+
+
+def test_a_stranger_is_sent_to_the_sign_in_page_and_back(client: Client, chat: Chat) -> None:
+    response = client.get(url(chat))
+
+    assert response.headers["Location"] == f"/login/?next={url(chat)}"
+
+
+def test_a_partial_for_a_stranger_orders_the_page_to_the_sign_in_page(
+    client: Client, chat: Chat
+) -> None:
+    headers = {**HTMX, "HX-Current-URL": f"http://testserver{url(chat)}"}
+    response = client.get(url(chat, "tail"), headers=headers)
+
+    assert response.headers["HX-Redirect"] == f"/login/?next={url(chat)}"
+    assert response.content == b""
+
+
+def test_times_are_in_the_zone_that_the_browser_told(page: Client, chat: Chat, alice: User) -> None:
+    noon = datetime.fromisoformat("2026-11-20T12:00:00+00:00")
+    start(user=alice, chat=chat, text="hello", now=noon)
+
+    assert ">12:00</time>" in page.get(url(chat)).content.decode()
+    page.cookies["zone"] = "Asia/Kolkata"
+    assert ">17:30</time>" in page.get(url(chat)).content.decode()
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Land", "../../etc/passwd", "", "x" * 300, "\x7f"])
+def test_a_zone_that_is_none_is_utc(page: Client, chat: Chat, say: Talk, zone: str) -> None:
+    say("hello")
+    page.cookies["zone"] = zone
+
+    assert ">12:00</time>" in page.get(url(chat)).content.decode()
+
+
+def test_a_long_chat_shows_its_newest_page_and_a_link_to_the_one_before(
+    page: Client, chat: Chat, now: datetime
+) -> None:
+    fill(chat, count=2 * PAGE + 10, now=now)
+
+    newest = page.get(url(chat)).content.decode()
+    assert newest.count("<article") == PAGE
+    assert f'href="{url(chat)}?before={PAGE + 11}"' in newest
+
+    middle = page.get(url(chat) + f"?before={PAGE + 11}").content.decode()
+    assert middle.count("<article") == PAGE
+    assert "To the newest messages" in middle
+    assert 'id="tail"' not in middle
+
+    first = page.get(url(chat) + "?before=11").content.decode()
+    assert first.count("<article") == 10
+    assert "Show earlier" not in first
+
+
+def test_earlier_messages_alone_are_one_part(page: Client, chat: Chat, now: datetime) -> None:
+    fill(chat, count=PAGE + 5, now=now)
+
+    html = page.get(url(chat) + "?before=6", headers=HTMX).content.decode()
+
+    assert html.lstrip().startswith('<div class="entries" id="entries-6"')
+    assert html.count("<article") == 5
+
+
+@pytest.mark.parametrize("before", ["x", "-1", "9" * 30, "²", ""])
+def test_a_position_that_is_none_is_the_newest_page(
+    page: Client, chat: Chat, talk: Talk, before: str
+) -> None:
+    talk("hello")
+
+    assert "hello" in page.get(url(chat), {"before": before}).content.decode()
+
+
+def test_a_page_costs_as_many_queries_for_many_messages_as_for_few(
+    page: Client, chat: Chat, talk: Talk, now: datetime, django_assert_max_num_queries: Any
+) -> None:
+    talk("hello")
+    fill(chat, count=5 * PAGE, now=now)
+    page.get(url(chat))
+
+    with django_assert_max_num_queries(36):
+        page.get(url(chat))
+
+
+def test_the_list_groups_chats_and_marks_the_current_one(
+    page: Client, alice: User, chat: Chat, now: datetime
+) -> None:
+    other = library.create_chat(owner=alice, now=now, title="Other")
+    Chat.objects.filter(pk=other.pk).update(pinned=True, unread=True)
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "Pinned</h2>" in html
+    assert "unread reply" in html
+    assert html.count('aria-current="page"') == 1
+
+
+def test_the_page_says_which_policy_decides(page: Client, chat: Chat) -> None:
+    assert "Policy <bdi>" in page.get(url(chat)).content.decode()
+
+
+def test_a_chat_without_a_model_stays_readable(
+    page: Client, chat: Chat, talk: Talk, demo_model: ModelSpec
+) -> None:
+    talk("hello")
+    demo_model.delete()
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "hello" in html
+    assert "No model is set up yet" in html
+
+
+def fill(chat: Chat, *, count: int, now: datetime) -> None:
+    """Messages in a row, as if they had been taken up long ago."""
+    branch = chat.active_branch
+    assert branch is not None
+    branch.refresh_from_db()
+    chat.refresh_from_db()
+    first = branch.last_seq + 1
+    Message.objects.bulk_create(
+        Message(
+            branch=branch,
+            seq=seq,
+            accepted=chat.accepted_count + seq + 1000,
+            role="user" if seq % 2 else "assistant",
+            parts=[{"type": "text", "text": f"message {seq}"}],
+            token_count=3,
+            created_at=now,
+        )
+        for seq in range(first, first + count)
+    )
+    branch.last_seq += count
+    branch.save()
+
+
+def test_a_summary_in_force_stands_for_its_messages(
+    page: Client, chat: Chat, talk: Talk, summary: Callable[..., Compaction]
+) -> None:
+    talk("the first question")
+    talk("the second question")
+    row = summary(2)
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "the first question" not in page_text(html)
+    assert "2 messages summarised" in html
+    assert "12.4k → 604 tokens" in html
+    assert "<strong>ticket 48213</strong>" in html
+    assert f"/compactions/{row.pk}/originals" in html
+    assert "the second question" in html
+
+
+def page_text(html: str) -> str:
+    """The page without the chat list, whose titles are first messages."""
+    return html.split('<main class="chat"')[1].split('<section class="thread"')[1]
+
+
+def test_a_pinned_message_under_a_summary_stays_in_sight(
+    page: Client, chat: Chat, talk: Talk, summary: Callable[..., Compaction], now: datetime
+) -> None:
+    talk("the house rules")
+    talk("the second question")
+    Message.objects.filter(seq=1).update(pinned_at=now)
+    summary(2, exceptions=[1], source_count=1)
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "Pinned: always sent" in html
+    assert "the house rules" in page_text(html)
+
+
+def test_what_a_window_leaves_out_is_dotted(
+    page: Client, chat: Chat, talk: Talk, summary: Callable[..., Compaction]
+) -> None:
+    talk("the first question")
+    talk("the second question")
+    summary(2, kind="window", text="")
+
+    html = page.get(url(chat)).content.decode()
+
+    assert html.count('data-sent="none"') == 2
+    assert "not sent: older than the window" in html
+    assert "2 messages left out" in html
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("prepared", "Summary ready for"),
+        ("undone", "Compaction undone"),
+        ("rejected", "The summary lost 6 of 19 numbers"),
+        ("failed", "Compaction not applied"),
+    ],
+)
+def test_a_compaction_that_is_not_in_force_is_told(
+    page: Client,
+    chat: Chat,
+    talk: Talk,
+    summary: Callable[..., Compaction],
+    status: str,
+    words: str,
+) -> None:
+    talk("the first question")
+    summary(2, status=status, reason="The summary lost 6 of 19 numbers", published_at=None)
+
+    html = page.get(url(chat)).content.decode()
+
+    assert words in html
+    assert html.count('data-sent="full"') == 2
+
+
+def test_an_excluded_message_says_that_it_is_not_sent(page: Client, chat: Chat, talk: Talk) -> None:
+    talk("hello")
+    Message.objects.filter(seq=1).update(excluded=True)
+
+    assert "not sent: excluded" in page.get(url(chat)).content.decode()
+
+
+def test_a_tool_call_shows_its_arguments_and_result_as_text(
+    page: Client, chat: Chat, talk: Talk
+) -> None:
+    talk("hello")
+    call = {"type": "tool_call", "call_id": "1", "name": "look_up", "arguments": '{"q": "<b>"}'}
+    result = {"type": "tool_result", "call_id": "1", "name": "look_up", "content": "<i>found</i>"}
+    Message.objects.filter(seq=2).update(parts=[call, result])
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "look_up({&quot;q&quot;: &quot;&lt;b&gt;&quot;})" in html
+    assert "&lt;i&gt;found&lt;/i&gt;" in html
+
+
+def test_reasoning_is_folded(page: Client, chat: Chat, talk: Talk) -> None:
+    talk("hello")
+    parts = [{"type": "reasoning", "text": "Let me think"}, {"type": "text", "text": "Yes"}]
+    Message.objects.filter(seq=2).update(parts=parts)
+
+    assert "Reasoning</summary>" in page.get(url(chat)).content.decode()
+
+
+def test_an_erased_message_says_so(page: Client, chat: Chat, talk: Talk, now: datetime) -> None:
+    talk("hello")
+    Message.objects.filter(seq=1).update(erased_at=now, parts=[])
+
+    assert "was erased on 20 November 2026" in page.get(url(chat)).content.decode()

@@ -1,0 +1,81 @@
+"""Rename, choose a model, delete."""
+
+from collections.abc import Callable
+
+from django.test import Client
+
+from chats.models import Chat, ProviderAccount, Turn
+from contextpolicy.models import ModelSpec
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+
+
+def test_a_chat_gets_another_title(page: Client, chat: Chat) -> None:
+    page.post(url(chat, "rename"), {"title": "Another one"})
+
+    chat.refresh_from_db()
+    assert chat.title == "Another one"
+
+
+def test_a_title_that_is_too_long_is_refused_with_its_sentence(page: Client, chat: Chat) -> None:
+    response = page.post(url(chat, "rename"), {"title": "x" * 201})
+
+    assert response.status_code == 422
+    assert "A title has at most 200 characters; this one has 201." in response.content.decode()
+
+
+def second_model() -> ModelSpec:
+    """Another model at another provider."""
+    ProviderAccount.objects.create(slug="other", name="Other server", base_url="https://o.example")
+    return ModelSpec.objects.create(
+        slug="other-model", provider="other", name="big-model", context_window=32_000
+    )
+
+
+def test_another_model_can_be_chosen_without_leaving_the_page(page: Client, chat: Chat) -> None:
+    model = second_model()
+    response = page.post(url(chat, "model"), {"model": model.slug}, headers=HTMX)
+
+    chat.refresh_from_db()
+    html = response.content.decode()
+    assert chat.model == model
+    assert html.lstrip().startswith('<details class="menu menu--start menu--up" id="model-picker"')
+    assert "window 32,000 tokens" in html
+    assert 'id="context-meter" hx-swap-oob' in html
+
+
+def test_another_model_can_be_chosen_by_a_plain_form(page: Client, chat: Chat) -> None:
+    model = second_model()
+    response = page.post(url(chat, "model"), {"model": model.slug})
+
+    assert response.headers["Location"] == url(chat) + "#composer"
+
+
+def test_an_unknown_model_is_refused(page: Client, chat: Chat) -> None:
+    response = page.post(url(chat, "model"), {"model": "<none>"})
+
+    assert response.status_code == 422
+    assert "There is no model called “&lt;none&gt;” here" in response.content.decode()
+
+
+def test_deleting_asks_first(page: Client, chat: Chat) -> None:
+    html = page.get(url(chat, "delete")).content.decode()
+
+    assert "Delete this chat?" in html
+    assert Chat.objects.filter(pk=chat.pk).exists()
+
+
+def test_a_deleted_chat_is_gone(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
+    talk("hello")
+
+    assert page.post(url(chat, "delete")).headers["Location"] == "/"
+
+    assert not Chat.objects.exists()
+    assert page.get(url(chat)).status_code == 404
+
+
+def test_the_meter_alone_is_one_part(page: Client, chat: Chat) -> None:
+    html = page.get(url(chat, "meter")).content.decode()
+
+    assert html.lstrip().startswith('<details class="meter" id="context-meter"')
+    assert "Reply reserve" in html

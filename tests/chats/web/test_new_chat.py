@@ -1,0 +1,82 @@
+"""The first message makes the chat."""
+
+import pytest
+from django.test import Client
+
+from chats.models import Chat, Message
+from contextpolicy.models import ModelSpec
+
+
+def test_the_first_message_makes_the_chat_and_opens_it(page: Client, demo_model: ModelSpec) -> None:
+    response = page.post("/chats/new", {"text": "hello\r\nthere", "key": "k", "model": "demo"})
+
+    chat = Chat.objects.get()
+    assert response.headers["Location"] == f"/chats/{chat.pk}/"
+    assert chat.title == "hello"
+    assert chat.model == demo_model
+    assert Message.objects.get().text == "hello\nthere"
+
+
+def test_sending_the_first_message_twice_makes_one_chat(
+    page: Client, demo_model: ModelSpec
+) -> None:
+    first = page.post("/chats/new", {"text": "hello", "key": "k"})
+    second = page.post("/chats/new", {"text": "hello", "key": "k"})
+
+    assert first.headers["Location"] == second.headers["Location"]
+    assert Chat.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "status", "words"),
+    [
+        ({"text": " "}, 422, "The message is empty"),
+        ({"text": "hello", "model": "none-such"}, 422, "There is no model called"),
+    ],
+)
+def test_a_refused_first_message_stays_in_its_box_and_makes_nothing(
+    page: Client, demo_model: ModelSpec, data: dict[str, str], status: int, words: str
+) -> None:
+    response = page.post("/chats/new", data)
+
+    assert response.status_code == status
+    assert words in response.content.decode()
+    assert f"\n{data['text']}</textarea>" in response.content.decode()
+    assert not Chat.objects.exists()
+
+
+def test_the_same_key_with_another_first_message_says_what_happened(
+    page: Client, demo_model: ModelSpec
+) -> None:
+    page.post("/chats/new", {"text": "hello", "key": "k"})
+    response = page.post("/chats/new", {"text": "other", "key": "k"})
+
+    assert response.status_code == 409
+    assert "already sent" in response.content.decode()
+
+
+def test_with_only_the_demo_model_the_page_offers_to_connect_another(
+    page: Client, demo_model: ModelSpec
+) -> None:
+    html = page.get("/chats/new").content.decode()
+
+    assert "The demo model answers here" in html
+    assert 'href="/setup/"' in html
+
+
+def test_without_any_model_the_page_says_so(page: Client) -> None:
+    html = page.get("/chats/new").content.decode()
+
+    assert "No model is connected" in html
+
+
+def test_a_person_is_greeted_by_name_as_text(page: Client, demo_model: ModelSpec) -> None:
+    from_name = "<b>Alice</b>"
+    user = page.get("/chats/new").context["user"]
+    user.first_name = from_name
+    user.save()
+
+    html = page.get("/chats/new").content.decode()
+
+    assert "&lt;b&gt;Alice&lt;/b&gt;" in html
+    assert from_name not in html

@@ -1,0 +1,103 @@
+"""Connecting a model server from the first-run page."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from chats import providers_setup
+from chats.models import ProviderAccount
+from chats.providers.discovery import FoundServer
+from chats.refusals import Refusal
+
+
+@pytest.fixture(autouse=True)
+def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens on this host."""
+    monkeypatch.setattr(providers_setup, "found_servers", list)
+
+
+@pytest.fixture
+def operator(alice: User) -> User:
+    """Alice may connect servers."""
+    alice.user_permissions.add(Permission.objects.get(codename="change_provideraccount"))
+    return alice
+
+
+def test_who_may_not_connect_is_told_who_may(page: Client) -> None:
+    html = page.get("/setup/").content.decode()
+
+    assert "Only operators connect model servers" in html
+    assert 'name="api_key"' not in html
+
+
+def test_who_may_not_connect_is_refused(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers_setup, "connect", lambda **_: pytest.fail("connected"))
+
+    response = page.post("/setup/", {"base_url": "https://api.example.com/v1"})
+
+    assert response.status_code == 403
+    assert "Ask an operator" in response.content.decode()
+
+
+def test_an_operator_connects_a_server(
+    page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(providers_setup, "connect", lambda **call: calls.append(call))
+
+    form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
+    response = page.post("/setup/", form)
+
+    assert response.headers["Location"] == "/setup/"
+    assert form.items() <= calls[0].items()
+    assert calls[0]["actor"] == f"user:{operator.pk}"
+
+
+def test_a_refused_server_keeps_what_was_typed_but_never_the_key(
+    page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise Refusal
+
+    monkeypatch.setattr(providers_setup, "connect", refuse)
+
+    form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
+    response = page.post("/setup/", form)
+
+    html = response.content.decode()
+    assert response.status_code == 400
+    assert "This cannot be done." in html
+    assert 'value="https://api.example.com/v1"' in html
+    assert "sk-secret" not in html
+
+
+def test_a_server_on_this_host_is_offered_with_its_models(
+    page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("qwen3", "llama"))
+    monkeypatch.setattr(providers_setup, "found_servers", lambda: [server])
+
+    html = page.get("/setup/").content.decode()
+
+    assert "Found on this computer" in html
+    assert "qwen3, llama" in html
+
+
+def test_a_connected_server_shows_the_end_of_its_key_only(page: Client) -> None:
+    ProviderAccount.objects.create(
+        slug="m", name="Mine", base_url="https://m.example/v1", key_last_four="4f2a"
+    )
+
+    html = page.get("/setup/").content.decode()
+
+    assert "•••• 4f2a" in html
+
+
+def test_the_settings_page_names_the_person_and_the_keys(page: Client, alice: User) -> None:
+    html = page.get("/settings/").content.decode()
+
+    assert alice.username in html
+    assert "Sign out" in html
+    assert "Shift Enter" in html

@@ -1,0 +1,187 @@
+"""Stop, try again, continue, keep: each shows the thread's end as it is now."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+from chats.models import Chat, Message, Turn
+from chats.providers.base import Finished, ProviderError, TextDelta
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+from tests.chats.web.test_send import running
+
+Say = Callable[[str], Turn]
+Talk = Callable[..., Turn]
+Work = Callable[..., Any]
+
+PROVIDER_GONE = ProviderError("provider_timeout", sentence="The provider stopped answering.")
+
+
+def test_a_queued_reply_is_stopped_at_once(page: Client, chat: Chat, say: Say) -> None:
+    turn = say("hello")
+
+    html = page.post(url(chat, f"turns/{turn.pk}/stop"), headers=HTMX).content.decode()
+
+    turn.refresh_from_db()
+    assert turn.status == Turn.Status.STOPPED
+    assert "Stopped before an answer" in html
+    assert "Try again" in html
+    assert "data-live" not in html
+
+
+def test_stopping_what_is_over_shows_it(page: Client, chat: Chat, talk: Talk) -> None:
+    turn = talk("hello", "all of it")
+
+    response = page.post(url(chat, f"turns/{turn.pk}/stop"), headers=HTMX)
+
+    assert response.status_code == 200
+    assert "all of it" in response.content.decode()
+
+
+def test_without_htmx_an_action_leads_back_to_the_end(page: Client, chat: Chat, say: Say) -> None:
+    turn = say("hello")
+
+    response = page.post(url(chat, f"turns/{turn.pk}/stop"))
+
+    assert response.headers["Location"] == url(chat) + "#tail"
+
+
+def test_a_failed_reply_names_its_cause_and_offers_another_try(
+    page: Client, chat: Chat, say: Say, work: Work
+) -> None:
+    turn = say("hello")
+    work(turn, [TextDelta("Half an"), PROVIDER_GONE])
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "No complete reply" in html
+    assert "The provider stopped answering." in html
+    assert "incomplete</span>" in html
+    assert f"/turns/{turn.pk}/retry" in html
+
+
+def test_trying_again_is_a_new_turn_for_the_same_message(
+    page: Client, chat: Chat, say: Say, work: Work
+) -> None:
+    turn = say("hello")
+    work(turn, [TextDelta("Half an"), PROVIDER_GONE])
+
+    html = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
+
+    assert "data-live" in html
+    assert "No complete reply" not in html
+    assert Turn.objects.latest("accepted").trigger_id == turn.trigger_id
+
+
+def test_an_earlier_failure_offers_nothing_once_the_chat_went_on(
+    page: Client, chat: Chat, say: Say, work: Work, talk: Talk
+) -> None:
+    turn = say("hello")
+    work(turn, [TextDelta("Half an"), PROVIDER_GONE])
+    talk("again please")
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "No complete reply" in html
+    assert "/retry" not in html
+
+
+def test_a_refused_action_is_a_page_whose_notice_a_partial_takes(
+    page: Client, chat: Chat, talk: Talk
+) -> None:
+    turn = talk("one")
+    talk("two")
+
+    response = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX)
+
+    html = response.content.decode()
+    assert response.status_code == 409
+    assert "The chat has gone on since" in html
+    assert '<section class="notice ' in html
+    assert '"select": ".notice"' in page.get(url(chat)).content.decode()
+
+
+def test_a_cut_reply_can_be_continued(page: Client, chat: Chat, talk: Talk) -> None:
+    turn = talk("hello", "As far as it w", finish="length")
+    assert "cut at the limit" in page.get(url(chat)).content.decode()
+
+    html = page.post(url(chat, f"turns/{turn.pk}/continue"), headers=HTMX).content.decode()
+
+    assert "data-live" in html
+    assert Turn.objects.latest("accepted").continues_id == turn.pk
+
+
+def test_a_continued_reply_stands_behind_the_cut_one(
+    page: Client, chat: Chat, talk: Talk, work: Work
+) -> None:
+    turn = talk("hello", "As far as it w", finish="length")
+    page.post(url(chat, f"turns/{turn.pk}/continue"))
+    work(Turn.objects.latest("accepted"), [TextDelta("ent."), Finished("stop")])
+
+    html = page.get(url(chat)).content.decode()
+
+    assert html.index("As far as it w") < html.index("ent.</p>")
+    assert "<span>continued</span>" in html
+    assert "/continue" not in html
+
+
+def test_a_complete_reply_offers_no_continuation(page: Client, chat: Chat, talk: Talk) -> None:
+    talk("hello")
+
+    assert "/continue" not in page.get(url(chat)).content.decode()
+
+
+def test_an_incomplete_reply_can_be_kept(page: Client, chat: Chat, say: Say, work: Work) -> None:
+    turn = say("hello")
+    work(turn, [TextDelta("Half an"), PROVIDER_GONE])
+    reply = Message.objects.get(role="assistant")
+    assert 'data-sent="none"' in page.get(url(chat)).content.decode()
+
+    html = page.post(url(chat, f"messages/{reply.pk}/keep"), headers=HTMX).content.decode()
+
+    reply.refresh_from_db()
+    assert reply.kept
+    assert "incomplete, kept" in html
+    assert 'data-sent="none"' not in html
+
+
+def test_a_queued_reply_says_that_it_waits_for_a_worker(page: Client, chat: Chat, say: Say) -> None:
+    say("hello")
+
+    html = page.get(url(chat)).content.decode()
+
+    assert html.index("hello</p>") < html.index("data-live")
+    assert "Waiting for a free worker" in html
+    assert "waiting</span>" not in html
+
+
+def test_a_reply_says_until_when_its_provider_wants_a_pause(
+    page: Client, chat: Chat, say: Say
+) -> None:
+    turn = say("hello")
+    later = timezone.now() + timedelta(minutes=5)
+    running(turn)
+    Turn.objects.filter(pk=turn.pk).update(waiting_until=later)
+
+    assert (
+        f"Waiting for the provider until {later:%H:%M:%S}." in page.get(url(chat)).content.decode()
+    )
+    Turn.objects.filter(pk=turn.pk).update(waiting_until=later - timedelta(minutes=6))
+    assert "Waiting for the provider" not in page.get(url(chat)).content.decode()
+
+
+def test_a_page_opened_during_a_reply_shows_the_text_so_far(
+    page: Client, chat: Chat, say: Say
+) -> None:
+    turn = say("hello")
+    running(turn)
+    Turn.objects.filter(pk=turn.pk).update(partial_text="A **done** part.\n\nAn <open> one")
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "A <strong>done</strong> part." in html
+    assert "An &lt;open&gt; one</span>" in html
+    assert 'aria-busy="true"' in html

@@ -1,0 +1,63 @@
+"""What the tests of policies share."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from django.contrib.auth.models import Group
+from pytest_django import Settings
+
+from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+
+NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+
+class Lay(Protocol):
+    """Writes a policy and where it applies, past every check."""
+
+    def __call__(
+        self,
+        slug: str,
+        values: Mapping[str, Any],
+        *,
+        locks: tuple[str, ...] = (),
+        version: int = 1,
+        **target: Any,
+    ) -> ContextPolicy: ...
+
+
+@pytest.fixture(autouse=True)
+def static_root(settings: Settings, tmp_path: Path) -> None:
+    """An existing folder, without which the static files' middleware warns."""
+    settings.STATIC_ROOT = tmp_path
+
+
+@pytest.fixture
+def support(db: None) -> Group:
+    """A group of people that is no role."""
+    return Group.objects.create(name="Support staff")
+
+
+@pytest.fixture
+def lay(db: None) -> Lay:
+    """Rows straight into the tables: the tests of resolution start from what is stored."""
+
+    def write(
+        slug: str,
+        values: Mapping[str, Any],
+        *,
+        locks: tuple[str, ...] = (),
+        version: int = 1,
+        **target: Any,
+    ) -> ContextPolicy:
+        policy = ContextPolicy.objects.create(slug=slug, name=slug.title())
+        policy.current = PolicyVersion.objects.create(
+            policy=policy, number=version, values=dict(values), locks=list(locks), created_at=NOW
+        )
+        policy.save()
+        PolicyAssignment.objects.create(policy=policy, **target)
+        return policy
+
+    return write

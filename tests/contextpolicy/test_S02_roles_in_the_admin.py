@@ -1,0 +1,255 @@
+"""S2: which role may open which page of the administration. The table below is the promise."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import uuid
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from django.urls import reverse
+from django.urls.resolvers import URLPattern, URLResolver
+
+from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn
+from contextpolicy import roles
+from contextpolicy.admin.site import site
+from contextpolicy.ledger import record
+from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
+from contextpolicy.publish import assign, create_policy
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.contextpolicy.admin_urls")]
+
+CANARY = "canary-9f41-what-a-person-wrote"
+
+P, O, A, W, S = roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNER, "superuser"  # noqa: E741 - a table's heads
+ROLES = (P, O, A, W, S)
+
+# For each model: who may list and open it, who may add, change and delete.
+TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
+    "contextpolicy_contextpolicy": ({P, A, S}, {P, S}, {P, S}, set()),
+    "contextpolicy_policyassignment": ({P, A, S}, {P, S}, set(), {P, S}),
+    "contextpolicy_effectivepolicy": ({P, A, S}, set(), set(), set()),
+    "contextpolicy_auditevent": ({A, S}, set(), set(), set()),
+    "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
+    "chats_provideraccount": ({O, S}, {O, S}, {O, S}, {O, S}),
+    "chats_turn": ({O, A, S}, set(), set(), set()),
+    "chats_receipt": ({A, S}, set(), set(), set()),
+    "chats_compaction": ({A, S}, set(), set(), set()),
+    "auth_user": ({W, S}, {W, S}, {W, S}, set()),
+    "auth_group": ({W, S}, {W, S}, {W, S}, {W, S}),
+}
+OTHER = {
+    "admin:contextpolicy_ledger_verify": {A, S},
+    "admin:auth_user_password_change": {W, S},
+}
+
+
+@pytest.fixture
+def rows(now: datetime) -> dict[str, object]:
+    """One row of each model, full of what a person wrote wherever a row can hold it."""
+    alice = User.objects.create(username="alice")
+    policy = create_policy(slug="p", name="P", values={}, actor="system", now=now)
+    effective = EffectivePolicy.objects.create(digest="d", values={}, sources={})
+    chat = Chat.objects.create(owner=alice, title=CANARY, created_at=now, updated_at=now)
+    branch = Branch.objects.create(chat=chat, created_at=now)
+    message = Message.objects.create(
+        branch=branch,
+        seq=1,
+        accepted=1,
+        role="user",
+        parts=[{"type": "text", "text": CANARY}],
+        created_at=now,
+    )
+    turn = Turn.objects.create(
+        branch=branch,
+        accepted=2,
+        trigger=message,
+        queued_at=now,
+        partial_text=CANARY,
+        partial_reasoning=CANARY,
+    )
+    receipt = Receipt.objects.create(
+        turn=turn,
+        attempt=1,
+        step=1,
+        effective_policy=effective,
+        model_name="m",
+        segments=[["question", str(message.pk), 1, 9, None, ""]],
+        left_out=[],
+        budget={},
+        prompt_tokens=9,
+        prompt_sha256="0" * 64,
+        last_seq=1,
+        created_at=now,
+    )
+    compaction = Compaction.objects.create(
+        branch=branch,
+        kind="summary",
+        status="published",
+        from_seq=1,
+        to_seq=1,
+        text=CANARY,
+        sections=[CANARY],
+        retention={"lost": [CANARY]},
+        trigger="manual",
+        effective_policy=effective,
+        created_at=now,
+    )
+    return {
+        "contextpolicy_contextpolicy": policy,
+        "contextpolicy_policyassignment": assign(
+            policy=policy, level="instance", actor="system", now=now
+        ),
+        "contextpolicy_effectivepolicy": effective,
+        "contextpolicy_auditevent": record("chat.created", actor="user:1", now=now),
+        "contextpolicy_modelspec": ModelSpec.objects.create(slug="m", provider="x", name="m"),
+        "chats_provideraccount": ProviderAccount.objects.create(slug="x", name="X", kind="demo"),
+        "chats_turn": turn,
+        "chats_receipt": receipt,
+        "chats_compaction": compaction,
+        "auth_user": alice,
+        "auth_group": Group.objects.create(name="Plain"),
+    }
+
+
+def browser(role: str) -> Client:
+    """A browser of somebody who holds this role."""
+    if role == S:
+        return signed_in(User.objects.create_superuser("root"))
+    return signed_in(person("somebody", role))
+
+
+def opens(client: Client, name: str, *arguments: object) -> bool:
+    """Whether the page can be read; anything but 200 and 403 is a fault."""
+    status = client.get(reverse(name, args=arguments)).status_code
+    assert status in {200, 403}, f"{name}: {status}"
+    return status == 200
+
+
+def accepts(client: Client, name: str, *arguments: object) -> bool:
+    """Whether a change is let in: an empty form is refused with its errors, not with 403."""
+    status = client.post(reverse(name, args=arguments), {}).status_code
+    assert status in {200, 302, 403}, f"{name}: {status}"
+    return status != 403
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("model", TABLE)
+def test_S02_each_role_opens_what_the_table_says(
+    role: str, model: str, rows: dict[str, object]
+) -> None:
+    client = browser(role)
+    key = getattr(rows[model], "pk")  # noqa: B009 - models of several kinds
+    read, add, change, delete = (role in allowed for allowed in TABLE[model])
+
+    assert opens(client, f"admin:{model}_changelist") == read
+    assert opens(client, f"admin:{model}_change", key) == read
+    assert opens(client, f"admin:{model}_add") == add
+    assert opens(client, f"admin:{model}_delete", key) == delete
+    assert accepts(client, f"admin:{model}_add") == add
+    assert accepts(client, f"admin:{model}_change", key) == change
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_S02_the_pages_beside_the_models_follow_the_table(
+    role: str, rows: dict[str, object]
+) -> None:
+    client = browser(role)
+    key = getattr(rows["auth_user"], "pk")  # noqa: B009 - the same
+
+    assert opens(client, "admin:contextpolicy_ledger_verify") == (
+        role in OTHER["admin:contextpolicy_ledger_verify"]
+    )
+    assert opens(client, "admin:auth_user_password_change", key) == (
+        role in OTHER["admin:auth_user_password_change"]
+    )
+
+
+def test_S02_the_table_names_every_page_of_the_admin() -> None:
+    ordinary = {"index", "login", "logout", "password_change", "password_change_done", "jsi18n"}
+    ordinary |= {"autocomplete", "app_list", "view_on_site"}
+    kinds = ("changelist", "add", "history", "delete", "change")
+    told = {f"{model}_{kind}" for model in TABLE for kind in kinds}
+    told |= {name.removeprefix("admin:") for name in OTHER}
+
+    def names(found: list[URLPattern | URLResolver]) -> set[str]:
+        here = {entry.name for entry in found if isinstance(entry, URLPattern) and entry.name}
+        inner = [names(entry.url_patterns) for entry in found if isinstance(entry, URLResolver)]
+        return here.union(*inner)
+
+    assert names(site.get_urls()) - ordinary == told
+    assert {f"{m._meta.app_label}_{m._meta.model_name}" for m in site._registry} == set(TABLE)
+
+
+@pytest.mark.parametrize("who", ["nobody", "user", "staff without a role"])
+def test_S02_without_a_role_nothing_opens(who: str, rows: dict[str, object]) -> None:
+    client = Client()
+    if who == "user":
+        client = signed_in(person("charlie", roles.USER))
+    if who == "staff without a role":
+        client = signed_in(User.objects.create(username="charlie", is_staff=True))
+
+    for model in TABLE:
+        answer = client.get(reverse(f"admin:{model}_changelist"), follow=True)
+        if who == "nobody":
+            assert answer.redirect_chain[-1][0].startswith("/login/?next=/admin/")
+        else:
+            assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_S02_no_page_shows_what_a_person_wrote(role: str, rows: dict[str, object]) -> None:
+    client = browser(role)
+    pages = [reverse("admin:index")]
+    for model, row in rows.items():
+        pages.append(reverse(f"admin:{model}_changelist"))
+        pages.append(reverse(f"admin:{model}_change", args=[getattr(row, "pk")]))  # noqa: B009 - the same
+        pages.append(reverse(f"admin:{model}_history", args=[getattr(row, "pk")]))  # noqa: B009 - the same
+
+    seen = [page for page in pages if CANARY in client.get(page).content.decode()]
+
+    assert seen == []
+
+
+@pytest.mark.parametrize("action", ["add", "change", "delete"])
+def test_S02_not_even_a_superuser_changes_the_ledger(action: str, rows: dict[str, object]) -> None:
+    client = browser(S)
+    event = AuditEvent.objects.earliest("id")
+    arguments = [] if action == "add" else [event.pk]
+    before = list(AuditEvent.objects.values())
+
+    answer = client.post(
+        reverse(f"admin:contextpolicy_auditevent_{action}", args=arguments),
+        {"actor": "user:9", "post": "yes"},
+    )
+    in_bulk = client.post(
+        reverse("admin:contextpolicy_auditevent_changelist"),
+        {"action": "delete_selected", "_selected_action": [event.pk], "post": "yes"},
+    )
+
+    assert answer.status_code == 403
+    assert in_bulk.status_code in {200, 302, 403}
+    assert list(AuditEvent.objects.values()) == before
+
+
+def test_S02_a_policy_cannot_be_deleted_by_anyone(rows: dict[str, object]) -> None:
+    client = browser(S)
+    policy = ContextPolicy.objects.get()
+
+    answer = client.post(
+        reverse("admin:contextpolicy_contextpolicy_changelist"),
+        {"action": "delete_selected", "_selected_action": [policy.pk], "post": "yes"},
+    )
+
+    assert answer.status_code in {200, 302}
+    assert ContextPolicy.objects.filter(pk=policy.pk).exists()
+
+
+def test_S02_ids_that_do_not_exist_tell_nothing(rows: dict[str, object]) -> None:
+    client = browser(A)
+
+    answer = client.get(reverse("admin:chats_turn_change", args=[uuid.uuid4()]), follow=True)
+
+    assert answer.status_code == 200
+    assert CANARY not in answer.content.decode()

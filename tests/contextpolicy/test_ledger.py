@@ -1,0 +1,140 @@
+"""The one writer of audit events: chained, gap-free, and part of the change it reports."""
+
+import json
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from django.db import transaction
+from django.db.transaction import TransactionManagementError
+
+from contextpolicy.ledger import (
+    EVENT_TYPES,
+    GENESIS,
+    UnknownEventType,
+    as_stored,
+    event_hash,
+    record,
+    verify,
+)
+from contextpolicy.models import AuditEvent, LedgerHead
+from contextpolicy.models.audit import AppendOnly
+
+CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
+
+pytestmark = pytest.mark.django_db
+
+
+def test_each_event_continues_the_one_before_it_in_its_scope(now: datetime) -> None:
+    first = record("chat.created", actor="user:1", now=now, chat_id=CHAT)
+    other = record("policy.created", actor="user:2", now=now)
+    second = record("turn.started", actor="user:1", now=now, chat_id=CHAT, data={"n": 1})
+
+    assert (first.scope, first.seq, first.previous_hash) == (f"chat:{CHAT}", 1, GENESIS)
+    assert (second.scope, second.seq, second.previous_hash) == (first.scope, 2, first.hash)
+    assert (other.scope, other.seq) == ("instance", 1)
+    head = LedgerHead.objects.get(pk=first.scope)
+    assert (head.count, head.last_hash) == (2, second.hash)
+    assert list(verify()) == []
+
+
+def test_the_vocabulary_is_closed(now: datetime) -> None:
+    with pytest.raises(UnknownEventType, match=r"^chat\.exploded$"):
+        record("chat.exploded", actor="system", now=now)
+
+    assert all(event == event.lower() and "." in event for event in EVENT_TYPES)
+
+
+def test_an_event_falls_with_the_change_it_reports(now: datetime) -> None:
+    def change_that_fails() -> None:
+        with transaction.atomic():
+            record("policy.created", actor="user:1", now=now)
+            raise RuntimeError("the change failed")
+
+    with pytest.raises(RuntimeError):
+        change_that_fails()
+
+    assert not AuditEvent.objects.exists()
+    assert not LedgerHead.objects.exists()
+
+
+def test_an_event_outside_a_transaction_is_refused(
+    now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction.get_connection(), "in_atomic_block", False)
+
+    with pytest.raises(TransactionManagementError):
+        record("policy.created", actor="user:1", now=now)
+
+
+def test_a_time_of_another_zone_is_hashed_as_the_same_instant(now: datetime) -> None:
+    there = now.astimezone(timezone(timedelta(hours=5, minutes=45)))
+
+    record("policy.created", actor="user:1", now=there)
+
+    assert AuditEvent.objects.get().at == now
+    assert list(verify()) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"share": 0.7, "whole": 2.0, "huge": 1e22, "huger": 1.1e30, "tiny": 1.5e-7, "zero": -0.0},
+        {"nested": {"b": [1, None, True], "a": ("x", "ä", "\U0001f600")}},
+        {10: "ten", 2: "two"},
+    ],
+    ids=["numbers", "nesting", "number keys"],
+)
+def test_what_a_database_gives_back_has_the_hash_that_was_stored(
+    data: dict[str, object], now: datetime
+) -> None:
+    event = record("policy.created", actor="user:1", now=now, data=data)
+
+    reread = AuditEvent.objects.get(pk=event.pk)
+
+    assert event_hash(reread) == event.hash
+    assert list(verify()) == []
+
+
+def test_numbers_are_stored_as_a_database_that_keeps_them_by_value_would() -> None:
+    stored = as_stored({"huge": 1e22, "whole": 3.0, "share": 0.45})
+
+    assert json.dumps(stored) == '{"huge": 10000000000000000000000, "whole": 3, "share": 0.45}'
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=["nan", "inf"])
+def test_numbers_that_are_no_json_are_refused(number: float, now: datetime) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        record("policy.created", actor="user:1", now=now, data={"n": number})
+
+
+def test_the_orm_refuses_changes_and_deletions(now: datetime) -> None:
+    event = record("policy.created", actor="user:1", now=now)
+
+    for attempt in (
+        event.save,
+        event.delete,
+        AuditEvent.objects.all().delete,
+        lambda: AuditEvent.objects.update(actor="user:9"),
+        lambda: AuditEvent.objects.bulk_update([event], ["actor"]),
+        lambda: AuditEvent.objects.bulk_create([event]),
+    ):
+        with pytest.raises(AppendOnly):
+            attempt()
+
+
+def test_one_scope_can_be_verified_alone(now: datetime) -> None:
+    record("chat.created", actor="user:1", now=now, chat_id=CHAT)
+    record("policy.created", actor="user:1", now=now)
+
+    assert list(verify(scope="instance")) == []
+    assert list(verify(scope=f"chat:{CHAT}")) == []
+
+
+def test_recording_takes_a_bounded_number_of_queries(
+    now: datetime, django_assert_num_queries: object
+) -> None:
+    record("policy.created", actor="user:1", now=now)
+
+    with django_assert_num_queries(3):  # type: ignore[operator]  # pytest-django gives no type
+        record("policy.created", actor="user:1", now=now)

@@ -1,0 +1,386 @@
+"""A policy administrator edits policies in the admin and never leaves a broken one behind."""
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from contextpolicy.models import (
+    AuditEvent,
+    ContextPolicy,
+    ModelSpec,
+    PolicyAssignment,
+    PolicyVersion,
+)
+from contextpolicy.presets import seed_policies
+from contextpolicy.publish import assign, create_policy, new_version
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.contextpolicy.pages import Page, opened, submitted
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.contextpolicy.admin_urls")]
+
+ADD = "/admin/contextpolicy/contextpolicy/add/"
+CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    """Ines administers policies."""
+    return person("ines", POLICY_ADMIN)
+
+
+@pytest.fixture
+def browser(admin: User) -> Client:
+    """Her browser."""
+    return signed_in(admin)
+
+
+@pytest.fixture
+def policy(now: datetime) -> ContextPolicy:
+    """A policy that uses each kind of field."""
+    ModelSpec.objects.create(slug="light", provider="demo", name="light")
+    return create_policy(
+        slug="support",
+        name="Support",
+        values={
+            "strategy": "dynamic_summary",
+            "token_budget": 24_000,
+            "prepare_at": 0.7,
+            "turn_threshold": None,
+            "summarization_model": "",
+            "allowed_models": ["light"],
+            "archive": False,
+            "cut_style": "head_tail",
+            "system_text": "\n  Be brief.\nAlways.\n",
+        },
+        locks=["token_budget", "allowed_models"],
+        actor="system",
+        now=now,
+    )
+
+
+def page_of(policy: ContextPolicy) -> str:
+    """The policy's page."""
+    return reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
+
+
+def current(policy: ContextPolicy) -> PolicyVersion:
+    """The version in force now."""
+    version = ContextPolicy.objects.select_related("current").get(pk=policy.pk).current
+    assert version is not None
+    return version
+
+
+def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: User) -> None:
+    answer = submitted(
+        browser, ADD, name="Night shift", slug="night", token_budget="12000", note="Trial"
+    )
+
+    assert answer.status_code == 302
+    policy = ContextPolicy.objects.get(slug="night")
+    assert current(policy).values == {"token_budget": 12_000}
+    assert (current(policy).note, current(policy).created_by_id) == ("Trial", admin.pk)
+    event = AuditEvent.objects.get(type="policy.version_created")
+    assert event.actor == f"user:{admin.pk}"
+
+
+def test_saving_an_untouched_form_changes_nothing(browser: Client, policy: ContextPolicy) -> None:
+    events = AuditEvent.objects.count()
+
+    answer = submitted(browser, page_of(policy))
+
+    assert answer.status_code == 302
+    assert current(policy).number == 1
+    assert AuditEvent.objects.count() == events
+
+
+def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: ContextPolicy) -> None:
+    before = current(policy)
+
+    submitted(browser, page_of(policy), fold_turns="3")
+
+    after = current(policy)
+    assert after.number == 2
+    assert after.values == {**before.values, "fold_turns": 3}
+    assert after.locks == before.locks
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "stored"),
+    [
+        ("token_budget", "18000", 18_000),
+        ("compact_to", "42.5", 0.425),
+        ("turn_threshold", "12", 12),
+        ("compact_at_tokens", "0", None),
+        ("window_size", "0", None),
+        ("keep_last_messages", "0", 0),
+        ("summarization_model", "light", "light"),
+        ("archive", "yes", True),
+        ("hide_system_text", "no", False),
+        ("cut_style", "head", "head"),
+        ("system_text", "请用纯文本回答。", "请用纯文本回答。"),
+        ("strategy", "sliding_window", "sliding_window"),
+        ("strategy_config", '{"a": [1]}', {"a": [1]}),
+    ],
+)
+def test_a_field_is_stored_as_the_engine_takes_it(
+    field: str, typed: str, stored: object, browser: Client, policy: ContextPolicy
+) -> None:
+    answer = submitted(browser, page_of(policy), **{field: typed})
+
+    assert answer.status_code == 302
+    assert current(policy).values[field] == stored
+
+
+def test_an_emptied_field_says_nothing_any_more(browser: Client, policy: ContextPolicy) -> None:
+    submitted(browser, page_of(policy), token_budget="", lock_token_budget=None, strategy="")
+
+    values = current(policy).values
+    assert "token_budget" not in values
+    assert "strategy" not in values
+    assert current(policy).locks == ["allowed_models"]
+
+
+def test_a_lock_stands_beside_its_field(browser: Client, policy: ContextPolicy) -> None:
+    submitted(browser, page_of(policy), lock_archive="on", lock_token_budget=None)
+
+    assert current(policy).locks == ["allowed_models", "archive"]
+
+
+@pytest.mark.requirement("S0.7")
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"reserve_tokens": "30000"}, "reserve_tokens", "takes the whole token_budget"),
+        ({"compact_to": "80"}, "compact_to", "out of order"),
+        ({"summary_max_tokens": "9500"}, "summary_max_tokens", "Lower summary_max_tokens"),
+        ({"lock_fold_turns": "on"}, "fold_turns", "locked but has no value"),
+        ({"strategy": "", "strategy_config": '{"a": 1}'}, "strategy_config", "its strategy"),
+        ({"token_budget": "-1"}, "token_budget", "greater than or equal to 1"),
+        ({"system_text": "x" * 20_001}, "system_text", "at most 20000 characters"),
+        ({"strategy": "magic"}, "strategy", "magic is not one of the available choices"),
+        ({"allowed_models": ["ghost"]}, "allowed_models", "ghost is not one of the available"),
+    ],
+)
+def test_what_cannot_work_is_said_at_its_field_and_not_saved(
+    changes: dict[str, Any], field: str, words: str, browser: Client, policy: ContextPolicy
+) -> None:
+    answer = submitted(browser, page_of(policy), **changes)
+
+    assert answer.status_code == 200
+    errors = answer.context["adminform"].form.errors
+    assert words in " ".join(errors[field])
+    assert words in Page(answer.content.decode()).words
+    assert current(policy).number == 1
+
+
+def test_nobody_writes_over_a_version_they_have_not_seen(
+    browser: Client, policy: ContextPolicy, now: datetime
+) -> None:
+    stale = opened(browser, page_of(policy)).fields
+    new_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
+
+    answer = browser.post(page_of(policy), {**stale, "fold_turns": "3"})
+
+    assert "Version 2 was saved while you were editing" in Page(answer.content.decode()).words
+    assert current(policy).number == 2
+
+
+def test_a_name_changes_without_a_new_version(browser: Client, policy: ContextPolicy) -> None:
+    submitted(browser, page_of(policy), name="Help desk")
+
+    policy.refresh_from_db()
+    assert policy.name == "Help desk"
+    assert current(policy).number == 1
+    assert AuditEvent.objects.filter(type="policy.changed").count() == 1
+
+
+def test_a_policy_that_applies_is_not_retired(
+    browser: Client, policy: ContextPolicy, now: datetime
+) -> None:
+    assign(policy=policy, level="instance", actor="system", now=now)
+
+    answer = submitted(browser, page_of(policy), retired="on", fold_turns="4")
+
+    assert answer.status_code == 302
+    assert "still applies somewhere" in opened(browser, page_of(policy)).words
+    policy.refresh_from_db()
+    assert not policy.retired
+    assert current(policy).number == 1
+
+
+def test_the_page_says_what_the_policy_does_where_and_since_when(
+    browser: Client, policy: ContextPolicy, now: datetime, support: Group
+) -> None:
+    assign(policy=policy, level="group", group=support, actor="system", now=now)
+    submitted(browser, page_of(policy), token_budget="20000", note="Cheaper")
+
+    words = opened(browser, page_of(policy)).words
+
+    assert "Sends at most 16,000 tokens and keeps 4,000 free for the reply." in words
+    assert "the built-in extractor prepares a summary" in words
+    assert "A group : Support staff" in words
+    assert "token_budget 24000, locked 20000, locked" in words
+    assert "Cheaper" in words
+    assert "ines" in words
+
+
+def test_empty_fields_show_what_holds_instead(browser: Client, policy: ContextPolicy) -> None:
+    html = browser.get(page_of(policy)).content.decode()
+
+    assert 'placeholder="not set: 4000"' in html
+    assert 'placeholder="not set: 45"' in html
+    assert 'placeholder="not set: none"' in html
+
+
+def test_what_works_but_surprises_is_said_after_saving(
+    browser: Client, policy: ContextPolicy
+) -> None:
+    submitted(browser, page_of(policy), system_text="Use the key sk-abcdefghij0123456789.")
+
+    assert "seems to hold a key" in opened(browser, page_of(policy)).words
+
+
+def test_a_new_strategy_needs_no_change_of_the_form(browser: Client) -> None:
+    page = browser.get(ADD).content.decode()
+
+    for name in ("simple", "sliding_window", "dynamic_summary"):
+        assert f'value="{name}"' in page
+
+
+def test_who_only_looks_sees_the_values_and_no_form(policy: ContextPolicy, now: datetime) -> None:
+    auditor = signed_in(person("priya", AUDITOR))
+
+    page = opened(auditor, page_of(policy))
+
+    assert "token_budget 24000 locked" in page.words
+    assert "Be brief." in page.words
+    assert "token_budget" not in page.fields
+    assert auditor.post(page_of(policy), {"name": "x"}).status_code == 403
+
+
+def test_what_people_type_is_shown_as_text(browser: Client, policy: ContextPolicy) -> None:
+    evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+    submitted(browser, page_of(policy), name=evil, system_text=evil, note=evil, description=evil)
+
+    for url in (page_of(policy), reverse("admin:contextpolicy_contextpolicy_changelist")):
+        html = browser.get(url).content.decode()
+        assert "<img src=x" not in html
+        assert "<script>alert" not in html
+        assert Page(html).inline == []
+
+
+class TestAssignments:
+    ADD = "/admin/contextpolicy/policyassignment/add/"
+
+    @pytest.mark.parametrize("level", ["instance", "group", "user", "chat"])
+    def test_a_policy_is_assigned_to_each_level(
+        self, level: str, browser: Client, policy: ContextPolicy, support: Group, alice: User
+    ) -> None:
+        target = {
+            "instance": {},
+            "group": {"members_of": str(support.pk)},
+            "user": {"person": "alice"},
+            "chat": {"chat": str(CHAT)},
+        }[level]
+
+        answer = submitted(browser, self.ADD, policy=str(policy.pk), place=level, **target)
+
+        assert answer.status_code == 302
+        row = PolicyAssignment.objects.get()
+        assert (row.policy, row.level) == (policy, level)
+        assert AuditEvent.objects.filter(type="policy.assigned").count() == 1
+
+    def test_the_link_on_the_policy_page_chooses_the_policy(
+        self, browser: Client, policy: ContextPolicy
+    ) -> None:
+        page = opened(browser, page_of(policy))
+        link = next(url for url in page.urls if "policyassignment/add/?" in url)
+
+        assert opened(browser, link).fields["policy"] == [str(policy.pk)]
+
+    @pytest.mark.parametrize(
+        ("level", "given", "field"),
+        [
+            ("user", {}, "person"),
+            ("user", {"person": "nobody-of-that-name"}, "person"),
+            ("group", {}, "members_of"),
+            ("chat", {"chat": "not-an-id"}, "chat"),
+            ("instance", {"chat": str(CHAT)}, "chat"),
+            ("", {}, "place"),
+        ],
+    )
+    def test_the_target_has_to_be_the_one_of_the_level(
+        self,
+        level: str,
+        given: dict[str, str],
+        field: str,
+        browser: Client,
+        policy: ContextPolicy,
+    ) -> None:
+        answer = submitted(browser, self.ADD, policy=str(policy.pk), place=level, **given)
+
+        assert answer.status_code == 200
+        assert field in answer.context["adminform"].form.errors
+        assert not PolicyAssignment.objects.exists()
+
+    def test_it_takes_the_place_of_the_one_before(
+        self, browser: Client, policy: ContextPolicy, now: datetime
+    ) -> None:
+        seed_policies(now=now)
+
+        answer = submitted(browser, self.ADD, policy=str(policy.pk), place="instance")
+
+        assert answer.status_code == 302
+        assert PolicyAssignment.objects.get(level="instance").policy == policy
+
+    def test_a_retired_policy_is_not_offered(self, browser: Client, policy: ContextPolicy) -> None:
+        ContextPolicy.objects.update(retired=True)
+
+        answer = submitted(browser, self.ADD, policy=str(policy.pk), place="instance")
+
+        assert "policy" in answer.context["adminform"].form.errors
+
+    def test_it_is_taken_back_with_a_record(
+        self, browser: Client, policy: ContextPolicy, now: datetime
+    ) -> None:
+        row = assign(policy=policy, level="instance", actor="system", now=now)
+        url = reverse("admin:contextpolicy_policyassignment_delete", args=[row.pk])
+
+        answer = browser.post(url, {"post": "yes"})
+
+        assert answer.status_code == 302
+        assert not PolicyAssignment.objects.exists()
+        assert AuditEvent.objects.filter(type="policy.unassigned").count() == 1
+
+
+@pytest.mark.parametrize("page", ["contextpolicy", "policyassignment"])
+def test_a_list_takes_as_many_queries_for_many_rows_as_for_few(
+    page: str, browser: Client, now: datetime
+) -> None:
+    url = reverse(f"admin:contextpolicy_{page}_changelist")
+
+    def grow(number: int) -> None:
+        policy = create_policy(
+            slug=f"p{number}", name=f"P{number}", values={}, actor="system", now=now
+        )
+        assign(policy=policy, level="chat", chat_id=uuid.uuid4(), actor="system", now=now)
+
+    grow(0)
+    browser.get(url)
+    with CaptureQueriesContext(connection) as few:
+        browser.get(url)
+    for number in range(1, 20):
+        grow(number)
+    with CaptureQueriesContext(connection) as many:
+        browser.get(url)
+
+    assert len(many) == len(few)

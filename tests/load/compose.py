@@ -1,0 +1,123 @@
+"""What composing one prompt costs at 1,000 and at 100,000 messages of history.
+
+`python -m tests.load.compose`: prints seconds (median), queries, and the ratio. Both chats live in
+one database and are measured in turn, so that the ratio holds on a noisy machine.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from typing import Any
+
+SIZES = (1_000, 100_000)
+ROUNDS = 40
+CHUNK = 5_000
+
+
+def fill(size: int) -> Any:
+    """A chat of that many messages with a turn that waits to be composed."""
+    from django.contrib.auth.models import User
+    from django.utils import timezone
+
+    from chats import library
+    from chats.models import Branch, Chat, Message, Turn
+    from chats.turns.start import start
+
+    now = timezone.now()
+    owner, _ = User.objects.get_or_create(username=f"bench-{size}")
+    chat = library.create_chat(owner=owner, now=now)
+    branch = chat.active_branch
+    rows = (
+        Message(
+            branch=branch,
+            seq=seq,
+            accepted=seq,
+            role="user" if seq % 2 else "assistant",
+            parts=[{"type": "text", "text": f"Message {seq}: " + "some words about it " * 12}],
+            token_count=60,
+            counter_version="o200k-1",
+            finish="" if seq % 2 else "stop",
+            created_at=now,
+        )
+        for seq in range(1, size + 1)
+    )
+    Message.objects.bulk_create(rows, batch_size=CHUNK)
+    Chat.objects.filter(pk=chat.pk).update(accepted_count=size)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=size)
+    chat.refresh_from_db()
+    turn = start(user=owner, chat=chat, text="What now?", now=now).turn
+    Message.objects.filter(pk=turn.trigger_id).update(seq=size + 1, turn=turn)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=size + 1)
+    return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
+
+
+def settle(turn: Any) -> None:
+    """Let the window move once, as it would have long before."""
+    from chats import context
+    from chats.compaction import window
+    from chats.counting import O200kCounter
+
+    for _ in range(3):
+        prompt = context.compose(turn=turn, counter=O200kCounter())
+        if isinstance(prompt, context.Prompt):
+            return
+        window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
+
+
+def measure(turns: dict[int, Any]) -> dict[int, tuple[float, int]]:
+    """Median seconds and queries per size, measured in turn."""
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    from chats import context
+    from chats.counting import O200kCounter
+
+    counter = O200kCounter()
+    seconds: dict[int, list[float]] = {size: [] for size in turns}
+    queries = {}
+    for _ in range(ROUNDS):
+        for size, turn in turns.items():
+            begun = time.perf_counter()
+            context.compose(turn=turn, counter=counter)
+            seconds[size].append(time.perf_counter() - begun)
+    for size, turn in turns.items():
+        with CaptureQueriesContext(connection) as captured:
+            context.compose(turn=turn, counter=counter)
+        queries[size] = len(captured)
+    return {size: (statistics.median(seconds[size]), queries[size]) for size in turns}
+
+
+def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PALIMPSEST_DATA"] = folder
+        os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+        from django.utils import timezone
+
+        from chats import queue
+        from contextpolicy.presets import leave_demo, seed_policies
+        from project.seed import seed_demo_model
+
+        call_command("migrate", verbosity=0)
+        seed_policies(now=timezone.now())
+        leave_demo(actor="system", now=timezone.now())
+        seed_demo_model()
+        queue.publish = queue.keep_here
+        turns = {size: fill(size) for size in SIZES}
+        for turn in turns.values():
+            settle(turn)
+        found = measure(turns)
+    for size, (seconds, queries) in found.items():
+        sys.stdout.write(f"{size:>8} messages: {seconds * 1000:6.2f} ms, {queries} queries\n")
+    small, large = (found[size] for size in SIZES)
+    sys.stdout.write(f"ratio {large[0] / small[0]:.2f}, queries {large[1]} against {small[1]}\n")
+
+
+if __name__ == "__main__":
+    main()
