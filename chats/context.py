@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from django.conf import settings
-from django.db.models import Sum
+from django.db.models import BooleanField, ExpressionWrapper, Q, Sum
+from django.db.models.functions import Now
 
 from chats import history, secrets
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn
@@ -139,11 +140,24 @@ def effective_policy(
         raise PolicyRefused(reason=str(error)) from error
 
 
-def account_for(model: ModelSpec) -> Account:
-    """The provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
-    row = ProviderAccount.objects.filter(slug=model.provider).first()
+def available_account(model: ModelSpec) -> ProviderAccount:
+    """The provider account of a model, if calls may be made. Raises `ModelUnavailable`.
+
+    Whether its breaker is open is told by the database's clock, which all processes share.
+    """
+    is_paused = ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
+    rows = ProviderAccount.objects.annotate(is_paused=is_paused)
+    row = rows.filter(slug=model.provider).first()
     if row is None or not row.enabled or not model.enabled:
         raise ModelUnavailable(model=str(model), reason="it is switched off")
+    if row.is_paused:
+        raise ModelUnavailable(model=str(model), reason=row.paused_reason)
+    return row
+
+
+def account_for(model: ModelSpec) -> Account:
+    """The provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
+    row = available_account(model)
     return Account(
         slug=row.slug,
         kind=cast(Any, row.kind),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
@@ -109,6 +109,8 @@ def start_in_new_chat(
     body = hashlib.sha256(f"{model_slug}\n".encode() + text.encode("utf-8", "surrogatepass"))
     keyed = Keyed(user=user, route="chats", key=idempotency_key, body=body.hexdigest())
     with transaction.atomic():
+        # Without a chat to lock, the person's row puts two requests with one key in order.
+        User.objects.select_for_update().get(pk=user.pk)
         known = keyed.find(now=now)
         if known:
             return recall(known)

@@ -184,6 +184,8 @@ def save_model(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
         after = {name: getattr(model, name) for name in MODEL_FIELDS}
         data = {"model": model.slug, "changes": changes(_plain(before), _plain(after))}
         record("model.changed", actor=actor, now=now, data=data)
+        if model.is_default and _has_real_default():
+            leave_demo(actor=actor, now=now)
     return model
 
 
@@ -202,8 +204,6 @@ def add_models(
         model.is_default = model.enabled and lacks_default
         lacks_default = lacks_default and not model.is_default
         added.append(save_model(model=model, actor=actor, now=now))
-    if any(model.is_default for model in added):
-        leave_demo(actor=actor, now=now)
     return added
 
 

@@ -24,6 +24,18 @@ class Refusal(Exception):
         self.sentence = self.sentence.format(**details)
         super().__init__(self.sentence)
 
+    def body(self, *, request_id: str) -> dict[str, Any]:
+        """The refusal in the one JSON shape of every error."""
+        return {
+            "error": {
+                "message": self.sentence,
+                "type": "server_error" if self.status >= 500 else "invalid_request_error",
+                "param": self.param,
+                "code": self.code,
+                "request_id": request_id,
+            }
+        }
+
 
 class NotFound(Refusal):
     """The thing does not exist, or not for this person: the two are never told apart."""

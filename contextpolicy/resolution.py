@@ -122,11 +122,14 @@ def merge(
 def made_to_work(
     values: PolicyValues, *, model_window: int | None
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
-    """The values as they are, or with a lower keep-last, then a lower low mark, if that helps.
+    """The values as they are, or scaled to a small model, with a lower keep-last or low mark.
 
-    Raises PolicyImpossible with the sentences of what remains.
+    A model may be far smaller than the budget that a policy was written for, so its reserve and
+    its summary shrink with the window first. Raises PolicyImpossible with the sentences of what
+    remains.
     """
-    fitted = _with_lower_keep_last(values, model_window)
+    fitted = _scaled_to(values, model_window)
+    fitted = _with_lower_keep_last(fitted, model_window)
     if problems(fitted, model_window=model_window):
         fitted = _with_lower_low_mark(fitted, model_window)
     remaining = problems(fitted, model_window=model_window)
@@ -181,6 +184,23 @@ def _until_lock(field: str, layers: Collection[Layer]) -> tuple[list[Layer], boo
         if any(field in layer.locks for layer in here):
             return heard, True
     return heard, False
+
+
+def _scaled_to(values: PolicyValues, model_window: int | None) -> PolicyValues:
+    """The reserve and the summary in proportion to a window that is smaller than the budget."""
+    if model_window is None or model_window >= values.token_budget:
+        return values
+    if not problems(values, model_window=model_window):
+        return values
+
+    def scaled(tokens: int) -> int:
+        return max(1, tokens * model_window // values.token_budget)
+
+    return replace(
+        values,
+        reserve_tokens=scaled(values.reserve_tokens),
+        summary_max_tokens=scaled(values.summary_max_tokens),
+    )
 
 
 def _with_lower_keep_last(values: PolicyValues, model_window: int | None) -> PolicyValues:

@@ -68,6 +68,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "chats.web.signin_views.SessionLimitsMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -143,6 +144,8 @@ PROVIDER_TIMEOUTS = {
 }
 PROVIDER_CALLS = env.positive_int("PROVIDER_CALLS", 3)
 PROVIDER_BACKOFF_MAX = env.seconds("PROVIDER_BACKOFF_MAX", 30.0)
+# How long a provider that refused its key is left alone, unless an operator acts.
+BREAKER_SECONDS = env.seconds("BREAKER_SECONDS", 900.0)
 # A summariser gets this long in all; nobody waits for it.
 SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
 MAX_STEPS = env.positive_int("MAX_STEPS", 25)

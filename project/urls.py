@@ -5,6 +5,8 @@ from django.urls import include, path
 from contextpolicy.admin.site import site
 from project.probes import healthz, readyz
 
+handler500 = "chats.web.errors.server_error"
+
 urlpatterns = [
     path("healthz", healthz),
     path("readyz", readyz),

@@ -13,8 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chats import keys
-from chats.api import rates
+from chats import keys, rates
 from chats.models import ApiKey
 from chats.refusals import NotFound, Refusal
 

@@ -102,26 +102,13 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
     if refusal is None:
         return None
     response = Response(
-        body(refusal, request_id=getattr(request, "request_id", "")), status=refusal.status
+        refusal.body(request_id=getattr(request, "request_id", "")), status=refusal.status
     )
     if refusal.status == 401:
         response["WWW-Authenticate"] = 'Bearer realm="Palimpsest"'
     if refusal.retry_after is not None:
         response["Retry-After"] = str(refusal.retry_after)
     return response
-
-
-def body(refusal: Refusal, *, request_id: str) -> dict[str, Any]:
-    """The refusal as programs read it."""
-    return {
-        "error": {
-            "message": refusal.sentence,
-            "type": "server_error" if refusal.status >= 500 else "invalid_request_error",
-            "param": refusal.param,
-            "code": refusal.code,
-            "request_id": request_id,
-        }
-    }
 
 
 def refusal_of(error: Exception, *, method: str) -> Refusal | None:

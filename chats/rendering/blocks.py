@@ -5,7 +5,8 @@ import re
 FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`\n]*\n)|~{3,})[^\n]*\n", re.MULTILINE)
 BLANK = re.compile(r"\n[ \t]*\n+(?=[^\s])")
 MAY_BE_ITEM = re.compile(r"(?:[-+*]|\d{1,9}(?:[.)]|$))(?:[ \t]|\n|$)")
-LIST_ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)")
+# A list may begin within a block: it needs no blank line after a paragraph.
+LIST_ITEM = re.compile(r"^ {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)", re.MULTILINE)
 
 
 def closed_blocks(text: str) -> int:
@@ -45,6 +46,6 @@ def last_border(text: str, *, block: int, start: int, stop: int) -> int:
     """Where the last block before `stop` begins; `block` is where the one at `start` began."""
     for match in BLANK.finditer(text, max(start - 1, 0), stop):
         begin = match.end()
-        if not (MAY_BE_ITEM.match(text, begin) and LIST_ITEM.match(text, block)):
+        if not (MAY_BE_ITEM.match(text, begin) and LIST_ITEM.search(text, block, begin)):
             block = begin
     return block

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
+from django.db import DatabaseError
 
 from chats import context
 from chats.compaction import window
@@ -372,12 +373,18 @@ class Run:
                 await self.guarded(save_partial, text=str(call.text), reasoning=str(call.reasoning))
 
     async def guarded(self, function: Callable[..., bool], **arguments: Any) -> None:
-        """A write beside the stream: it may learn that the turn was stopped or lost."""
+        """A write beside the stream: it may learn that the turn was stopped or lost.
+
+        A database that stays away is tried again at the next beat: giving up here would leave
+        the turn running without a lease.
+        """
         try:
             if await self.worker.db(function, lease=self.lease, **arguments):
                 self.interrupt(STOP)
         except LeaseLost:
             self.interrupt(LOST)
+        except DatabaseError as error:
+            logger.warning("turn %s: no beat: %s", self.lease.turn_id, type(error).__name__)
 
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
         """One frame on the live bus."""

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -16,8 +17,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
 from chats import context, messages, queue
+from chats.failpoints import hit
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
-from chats.refusals import Refusal
+from chats.refusals import NotFound, Refusal
 from contextpolicy import ledger
 
 KEY_LIFETIME = timedelta(hours=24)
@@ -108,7 +110,8 @@ def start(
     """Accept a user message in a chat of this person's.
 
     Raises the refusals of `chats.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyRuns`,
-    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and what resolving the policy raises.
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, and what resolving the
+    policy raises.
     """
     keyed = Keyed(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=text)
     with transaction.atomic():
@@ -134,6 +137,7 @@ def accept_message(
     branch = open_branch(chat)
     choice = context.choose(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
+    context.available_account(choice.model)
     check_room(user=user, chat=chat)
     message = messages.accept(chat=chat, branch=branch, text=text, now=now)
     turn = Turn.objects.create(
@@ -149,6 +153,7 @@ def accept_message(
     chat.updated_at = now
     chat.save(update_fields=["title", "updated_at"])
     started_event(turn, actor=f"user:{user.pk}", chat=chat, now=now, message=message)
+    transaction.on_commit(partial(hit, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn
 
@@ -229,7 +234,7 @@ def follow_up(
     now: datetime,
     make: Callable[[Turn], dict[str, Any]],
 ) -> Turn:
-    """A new turn in the same branch, caused by an earlier one."""
+    """A new turn in the same branch, caused by an earlier one. Raises `ModelUnavailable` too."""
     with transaction.atomic():
         chat = lock_chat(turn.branch.chat)
         turn = Turn.objects.select_related("reply").get(pk=turn.pk)
@@ -241,6 +246,7 @@ def follow_up(
             raise NotTheLastTurn
         cause = make(turn)
         choice = context.choose(chat=chat)
+        context.available_account(choice.model)
         check_room(user=user, chat=chat)
         new = Turn.objects.create(
             branch_id=turn.branch_id,
@@ -256,9 +262,12 @@ def follow_up(
 
 
 def recall(known: dict[str, str]) -> Accepted:
-    """What the first request with the same key led to."""
-    message = Message.objects.get(pk=uuid.UUID(known["message"]))
-    turn = Turn.objects.select_related("branch__chat").get(pk=uuid.UUID(known["turn"]))
+    """What the first request with the same key led to. Raises `NotFound` when it was deleted."""
+    message = Message.objects.filter(pk=uuid.UUID(known["message"])).first()
+    turns = Turn.objects.select_related("branch__chat").filter(pk=uuid.UUID(known["turn"]))
+    turn = turns.first()
+    if message is None or turn is None:
+        raise NotFound
     return Accepted(message=message, turn=turn, repeated=True)
 
 

@@ -16,6 +16,7 @@ from chats import messages, queue
 from chats.context import Prompt
 from chats.failpoints import hit
 from chats.models import Chat, Message, PromptText, Receipt, Turn
+from chats.turns import breaker
 from chats.turns.lease import RELEASED, Lease, locked_turn, write
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import TokenCounter
@@ -50,7 +51,7 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Take up every waiting message and begin the next step. Raises `LeaseLost`."""
     turn = locked_turn(lease)
     messages.take_up(turn=turn, counter=counter, now=now)
-    own = Message.objects.filter(turn=turn, role=Message.Role.ASSISTANT).count()
+    own = own_steps(turn)
     if turn.attempt > 1 and turn.step == own + 1:
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
             attempt=turn.attempt
@@ -60,10 +61,21 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     return turn
 
 
+def own_steps(turn: Turn) -> int:
+    """How many steps of the turn are stored."""
+    return Message.objects.filter(turn=turn, role=Message.Role.ASSISTANT).count()
+
+
 @transaction.atomic
 def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datetime) -> uuid.UUID:
-    """Write the receipt of a call before it is made, and the event of a compressed context."""
+    """Write the receipt of a call before it is made, and the event of a compressed context.
+
+    After a commit of unknown fate this is asked again: the call may be booked already.
+    """
     write(lease, effective_policy=prompt.effective)
+    booked = Receipt.objects.filter(turn=turn, attempt=lease.attempt, step=turn.step, call=call)
+    if known := booked.values_list("pk", flat=True).first():
+        return known
     digests = [
         PromptText(digest=key, origin=origin, text=text) for key, origin, text in prompt.texts
     ]
@@ -105,10 +117,14 @@ def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
 def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
     """Store a finished step. True when the turn goes on: tools ran, or a message arrived.
 
-    Otherwise the same transaction ends the turn, so that no message can slip in between.
+    Otherwise the same transaction ends the turn, so that no message can slip in between. After a
+    commit of unknown fate this is asked again: a turn that ended is no longer ours, and a step
+    that is stored goes on.
     """
     with transaction.atomic():
         turn = locked_turn(lease)
+        if own_steps(turn) == turn.step:
+            return True
         Chat.objects.select_for_update().get(pk=turn.branch.chat_id)
         goes_on = ending.finish == Message.Finish.TOOL_CALLS or bool(
             messages.waiting(branch_id=turn.branch_id)
@@ -186,6 +202,7 @@ def end(
         turn_id=turn.pk,
         data=ending_data(turn=turn, reply=reply, ending=ending),
     )
+    breaker.trip(turn=turn, code=ending.error_code, now=now)
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
     enqueue_next(branch_id=turn.branch_id)
 

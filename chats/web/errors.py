@@ -1,9 +1,8 @@
 """Refusals in the form of the door they came through: a page, a partial or JSON."""
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.views import defaults
 
 from chats.refusals import Refusal
 
@@ -12,7 +11,9 @@ def refusal_response(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     """The refusal as JSON for programs, else as a page with the same sentence."""
     response: HttpResponse
     if request.path.startswith("/api/"):
-        response = JsonResponse(error_body(request, refusal), status=refusal.status)
+        response = JsonResponse(
+            refusal.body(request_id=getattr(request, "request_id", "")), status=refusal.status
+        )
     else:
         context = {"refusal": refusal, "request_id": getattr(request, "request_id", "")}
         response = render(request, "error.html", context, status=refusal.status)
@@ -21,14 +22,19 @@ def refusal_response(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     return response
 
 
-def error_body(request: HttpRequest, refusal: Refusal) -> dict[str, Any]:
-    """The JSON shape of every error: `{"error": {message, type, param, code, request_id}}`."""
-    return {
-        "error": {
-            "message": refusal.sentence,
-            "type": "server_error" if refusal.status >= 500 else "invalid_request_error",
-            "param": refusal.param,
-            "code": refusal.code,
-            "request_id": getattr(request, "request_id", ""),
-        }
-    }
+class Unforeseen(Refusal):
+    """An error of ours that nobody foresaw; the log has it under the request's id."""
+
+    code = "internal_error"
+    status = 500
+    sentence = (
+        "Something went wrong on this server. Nothing you wrote is lost; try again, and tell an"
+        " operator the request id if it happens again."
+    )
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """The answer to an unforeseen error, in the form of the door."""
+    if request.path.startswith("/api/"):
+        return refusal_response(request, Unforeseen())
+    return defaults.server_error(request)

@@ -1,18 +1,21 @@
 """The page for a chat that does not exist yet; its first message makes it."""
 
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from chats import library
+from chats import context, library
+from chats.models import Chat
 from chats.refusals import Refusal
 from chats.turns.start import IdempotencyKeyReused
 from chats.web.chat_pages import AlreadySent, sent_text
 from chats.web.composer import PolicyInTheWay, composer_for
 from chats.web.doors import PersonRequest, signed_in
 from chats.web.shell import shell_for
+from contextpolicy import resolution
 from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.policy import PolicyValues
 
@@ -65,6 +68,18 @@ def chat_new(request: PersonRequest) -> HttpResponse:
     return redirect(reverse("chats:chat", args=[accepted.turn.branch.chat_id]))
 
 
+def limit_for(user: User) -> int:
+    """How long a first message may be, in code points, under the policies that apply to a person.
+
+    The model's own window decides nothing here, so none is asked for.
+    """
+    try:
+        effective = context.effective_policy(chat=Chat(owner=user), model=None)
+    except BudgetRefusal:
+        return PolicyValues().input_length_limit
+    return resolution.values_of(effective).input_length_limit
+
+
 def welcome(
     request: PersonRequest, *, text: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
@@ -72,12 +87,12 @@ def welcome(
     composer = composer_for(
         user=request.user,
         chat=None,
-        limit=PolicyValues().input_length_limit,
+        limit=limit_for(request.user),
         text=text,
         refusal=refusal,
     )
     models = composer.models
-    context = {
+    values = {
         "shell": shell_for(user=request.user),
         "composer": composer,
         "suggestions": SUGGESTIONS,
@@ -85,4 +100,4 @@ def welcome(
         "no_model": not models,
     }
     status = refusal.status if refusal else 200
-    return render(request, "chats/new.html", context, status=status)
+    return render(request, "chats/new.html", values, status=status)

@@ -128,13 +128,21 @@ def open_fence(text: str) -> str:
     if "```" not in text and "~~~" not in text:
         return fence
     for match in _FENCE.finditer(text):
-        marks, rest = match.groups()
-        if fence:
-            if marks[0] == fence[0] and len(marks) >= len(fence) and not rest.strip():
-                fence = ""
-        elif marks[0] == "~" or "`" not in rest:
-            fence = marks
+        fence = _after(fence, *match.groups())
     return fence
+
+
+def fence_after(fence: str, line: str) -> str:
+    """The code fence open behind `line`, given the one open before it ("" for none)."""
+    match = _FENCE.fullmatch(line)
+    return _after(fence, *match.groups()) if match else fence
+
+
+def _after(fence: str, marks: str, rest: str) -> str:
+    if not fence:
+        return marks if marks[0] == "~" or "`" not in rest else ""
+    closes = marks[0] == fence[0] and len(marks) >= len(fence) and not rest.strip()
+    return "" if closes else fence
 
 
 def _closing(head: str) -> str:

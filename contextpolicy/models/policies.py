@@ -115,5 +115,8 @@ class EffectivePolicy(models.Model):
     # The nearest policy, as people see it beside the title.
     label = models.CharField(max_length=250, blank=True, default="")
 
+    class Meta:
+        verbose_name_plural = "effective policies"
+
     def __str__(self) -> str:
         return self.label or self.digest[:12]

@@ -20,7 +20,7 @@ class FakeServer:
         self.port = port
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fakes.openai_server", *self._arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,

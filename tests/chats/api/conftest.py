@@ -6,8 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import keys
-from chats.api import rates
+from chats import keys, rates
 from chats.models import Chat, Turn
 from chats.turns.start import start
 from tests.chats.api.programs import MakeProgram, Program

@@ -12,8 +12,7 @@ from django.forms.models import model_to_dict
 from django.http import Http404
 from rest_framework import exceptions
 
-from chats import access
-from chats.api import rates
+from chats import access, rates
 from chats.api.errors import refusal_of
 from chats.api.schema import Generator
 from chats.models import Branch, Chat, Message, Turn

@@ -33,9 +33,7 @@ def small_policy(db: None, now: datetime) -> PolicyVersion:
         "keep_last_messages": 2,
         "summary_max_tokens": 400,
     }
-    version = PolicyVersion.objects.create(
-        policy=policy, number=1, values=values, created_at=now
-    )
+    version = PolicyVersion.objects.create(policy=policy, number=1, values=values, created_at=now)
     policy.current = version
     policy.save()
     PolicyAssignment.objects.create(policy=policy, level="instance")

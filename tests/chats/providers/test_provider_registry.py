@@ -68,5 +68,5 @@ def test_registry_does_not_load_the_openai_package() -> None:
         "import sys, chats.providers.registry, chats.providers.discovery;"
         "sys.exit('openai' in sys.modules)"
     )
-    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, timeout=30)  # noqa: S603 - our own interpreter
+    finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, timeout=30)
     assert finished.returncode == 0

@@ -193,8 +193,8 @@ def test_a_retry_answers_the_same_message(
     alice: User, chat: Chat, now: datetime, work: Work
 ) -> None:
     turn = ask(alice, chat, now)
-    work(turn, [ProviderError("provider_auth", status=401)])
-    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "provider_auth")
+    work(turn, [ProviderError("provider_rejected", status=404)])
+    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "provider_rejected")
     again = retry(user=alice, turn=turn, now=now)
     work(again, [TextDelta("Now"), Finished("stop")])
     assert again.status == Turn.Status.COMPLETED

@@ -1,10 +1,13 @@
 """The first message makes the chat."""
 
+from datetime import datetime
+
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Chat, Message
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
 
 
 def test_the_first_message_makes_the_chat_and_opens_it(page: Client, demo_model: ModelSpec) -> None:
@@ -80,3 +83,19 @@ def test_a_person_is_greeted_by_name_as_text(page: Client, demo_model: ModelSpec
 
     assert "&lt;b&gt;Alice&lt;/b&gt;" in html
     assert from_name not in html
+
+
+def test_the_page_names_the_limit_of_the_person_s_policy(
+    page: Client, alice: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    policy = ContextPolicy.objects.create(slug="short", name="Short")
+    policy.current = PolicyVersion.objects.create(
+        policy=policy, number=1, values={"input_length_limit": 3000}, created_at=now
+    )
+    policy.save()
+    PolicyAssignment.objects.create(policy=policy, level="user", user=alice)
+
+    html = page.get("/chats/new").content.decode()
+
+    assert 'data-limit="3000"' in html
+    assert "/ 3,000" in html

@@ -1,0 +1,73 @@
+"""Chats written as text: titles, one entry a line, and nothing that can pass for either.
+
+Text is built from values and never read back. A line inside an entry that begins like a title or
+like another entry is set in by one space, so a message cannot add sections or put words into
+somebody's mouth.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+EntryRole = Literal["user", "assistant", "system"]
+
+# Fixed words of the format; they are never translated.
+PREFIXES: Mapping[EntryRole, str] = {
+    "user": "User:",
+    "assistant": "Assistant:",
+    "system": "System:",
+}
+PREFERENCES = "User Preferences:"
+SUMMARY_TITLE = "Conversation (summary):"
+PINNED_TITLE = "Conversation (pinned):"
+STATE_TITLE = "Conversation state:"
+RECENT_TITLE = "Conversation (recent):"
+REFERENCES_TITLE = "Relevant reference (semantic):"
+DATE = "Date:"
+SECTION_JOINT = "\n\n"
+
+# Whatever a model may take for the end of a line.
+_LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
+
+
+def imitations(words: Iterable[str]) -> re.Pattern[str]:
+    """A pattern for the places where a line begins with one of `words`, in any case."""
+    listed = "|".join(re.escape(word) for word in words)
+    return re.compile(f"(?:(?<=[{_LINE_ENDS}])|\\A)(?=(?:{listed}))", re.IGNORECASE)
+
+
+def set_in(text: str, pattern: re.Pattern[str]) -> str:
+    """Put a space before each line that the pattern finds; other text is unchanged."""
+    return pattern.sub(" ", text)
+
+
+class Writer:
+    """Writes entries and sections; `question_prefix` counts among the words not to be imitated."""
+
+    def __init__(self, *, question_prefix: str = "") -> None:
+        words = [
+            *PREFIXES.values(),
+            PREFERENCES,
+            SUMMARY_TITLE,
+            PINNED_TITLE,
+            STATE_TITLE,
+            RECENT_TITLE,
+            REFERENCES_TITLE,
+            DATE,
+        ]
+        own = question_prefix.strip()
+        self._pattern = imitations([*words, own] if own else words)
+
+    def entry(self, role: EntryRole, text: str) -> str:
+        """One message: its role and its text."""
+        # The first line stands behind the role and imitates nothing.
+        guarded = set_in(f"\0{text}", self._pattern)[1:]
+        return f"{PREFIXES[role]} {guarded}"
+
+    def inline(self, title: str, text: str) -> str:
+        """A section of one text behind its title."""
+        return f"{title} {set_in(chr(0) + text, self._pattern)[1:]}"
+
+    def section(self, title: str, text: str) -> str:
+        """A section of one text under its title."""
+        return f"{title}\n{set_in(text, self._pattern)}"

@@ -1,0 +1,267 @@
+// The niceties of the pages. Everything works without this file: links and forms do the work, and
+// htmx swaps the same parts in place. Nothing here reads or writes HTML.
+
+const root = document.documentElement;
+const find = (selector, from = document) => from.querySelector(selector);
+const thread = find("#thread");
+const box = () => find("#composer-text");
+const isTouch = matchMedia("(pointer: coarse)").matches;
+root.classList.add("has-scripts");
+
+// The server writes times in the reader's zone once it knows it.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const secure = location.protocol === "https:" ? "; secure" : "";
+if (zone) document.cookie = `zone=${zone}; path=/; max-age=31536000; samesite=lax${secure}`;
+
+// --- Message box ---
+
+function measure() {
+  const area = box();
+  if (!area) return;
+  const length = [...area.value].length;
+  const count = find("#composer-count");
+  find("[data-count]", count).textContent = length.toLocaleString("en");
+  count.classList.toggle("is-over", length > Number(area.dataset.limit));
+  if (!CSS.supports("field-sizing", "content")) {
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight}px`;
+  }
+}
+
+document.addEventListener("input", (event) => {
+  if (event.target === box()) measure();
+});
+
+function sendByEnter(event) {
+  const plain = !(event.shiftKey || event.ctrlKey || event.altKey || event.metaKey);
+  if (event.key !== "Enter" || !plain || event.isComposing || isTouch) return;
+  event.preventDefault();
+  if (box().value.trim() && !box().readOnly) box().form.requestSubmit();
+}
+
+// While a message is on its way its box stands still, so that nothing typed meanwhile is lost
+// when the empty box arrives.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.target.id === "composer") {
+    box().readOnly = true;
+    follow = true;
+  }
+});
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.target.id === "composer" && box()) box().readOnly = false;
+});
+
+// A form that loads a page is sent once; going back makes it usable again.
+document.addEventListener("submit", (event) => {
+  if (event.defaultPrevented || event.target.hasAttribute("hx-post")) return;
+  if (event.target.dataset.sent) event.preventDefault();
+  event.target.dataset.sent = "yes";
+});
+addEventListener("pageshow", () => {
+  for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-suggestion]");
+  if (!button) return;
+  box().value = button.dataset.suggestion;
+  box().focus();
+  measure();
+});
+
+// --- Scrolling: follow the reply only while the reader is at the end ---
+
+let follow = true;
+const isAtEnd = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight < 48;
+
+function toEnd() {
+  thread.scrollTop = thread.scrollHeight;
+  find("#newtext").hidden = true;
+}
+
+if (thread && find("#tail")) {
+  const place = location.hash && location.hash !== "#tail" && find(location.hash);
+  follow = !place;
+  if (follow) toEnd();
+  thread.addEventListener("scroll", () => {
+    follow = isAtEnd();
+    if (follow) find("#newtext").hidden = true;
+  });
+  new MutationObserver((changes) => {
+    const tail = find("#tail");
+    if (follow) toEnd();
+    else if (changes.some((change) => tail.contains(change.target))) {
+      find("#newtext").hidden = isAtEnd();
+    }
+  }).observe(find(".thread__inner"), { childList: true, subtree: true, characterData: true });
+  new ResizeObserver(() => follow && toEnd()).observe(thread);
+  find("#newtext").addEventListener("click", () => {
+    follow = true;
+    toEnd();
+    box()?.focus();
+  });
+}
+
+// Earlier messages come in above: the line that was read stays where it was.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (!event.target.id.startsWith("earlier-")) return;
+  const below = thread.scrollHeight - thread.scrollTop;
+  requestAnimationFrame(() => (thread.scrollTop = thread.scrollHeight - below));
+});
+
+// --- After swaps: focus, what was open, what a screen reader is told ---
+
+const words = {
+  queued: "Reply started.",
+  running: "Reply started.",
+  completed: "Reply finished.",
+  stopped: "Reply stopped.",
+  failed: "The reply failed.",
+};
+const state = () => ({ ...find("#tail")?.dataset });
+let before = state();
+const wasOpen = new Set();
+let hadFocus = false;
+
+function say(sentence) {
+  const status = find("#status");
+  if (status && sentence) status.textContent = sentence;
+}
+
+document.addEventListener("htmx:beforeSwap", () => {
+  hadFocus = Boolean(document.activeElement.closest("#tail, #composer"));
+});
+
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if (event.detail.target.open) wasOpen.add(event.detail.target.id);
+});
+
+document.addEventListener("htmx:afterSettle", () => {
+  for (const id of wasOpen) find(`#${id}`)?.setAttribute("open", "");
+  wasOpen.clear();
+  const now = state();
+  if (now.turn !== before.turn || words[now.status] !== words[before.status]) {
+    say(words[now.status]);
+  }
+  before = now;
+  measure();
+  if (hadFocus && document.activeElement === document.body) {
+    (isTouch ? find("#tail .msg.is-last") : box())?.focus({ preventScroll: true });
+  }
+});
+
+// --- When the server cannot be reached ---
+
+document.addEventListener("htmx:sendError", () => {
+  find("#notices").replaceChildren(find("#not-sent").content.cloneNode(true));
+});
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!event.target.hasAttribute("data-again")) find("#notices")?.replaceChildren();
+});
+// The end of a reply is asked for until it is there.
+for (const kind of ["htmx:sendError", "htmx:responseError"]) {
+  document.addEventListener(kind, (event) => {
+    const asker = event.target;
+    if (asker.hasAttribute?.("data-again")) setTimeout(() => window.htmx.trigger(asker, "again"), 3000);
+  });
+}
+
+// --- Copying ---
+
+async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  // Without TLS there is no clipboard to write to; the old command copies a selection.
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "sr-only";
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest(".code__copy, [data-copy]");
+  if (!button) return;
+  const source = button.dataset.copy
+    ? find(".msg__body", document.getElementById(button.dataset.copy)).innerText
+    : find("code", button.closest("figure")).textContent;
+  await copy(source);
+  say("Copied.");
+  if (button.dataset.copy) return;
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), 1500);
+});
+
+// --- Keyboard and popovers ---
+
+const openOnes = () => document.querySelectorAll("details.menu[open], details.meter[open]");
+const usesShortcuts = () => localStorage.getItem("shortcuts") !== "off";
+
+document.addEventListener("click", (event) => {
+  for (const open of openOnes()) if (!open.contains(event.target)) open.open = false;
+});
+
+function escape() {
+  if (find("#keys:popover-open")) return;
+  const open = [...openOnes()];
+  for (const each of open) {
+    each.open = false;
+    find("summary", each).focus();
+  }
+  if (!open.length && usesShortcuts()) find("#stop:not(:disabled)")?.click();
+}
+
+function stepMessages(step) {
+  const all = [...document.querySelectorAll("article.msg")];
+  const here = all.indexOf(document.activeElement.closest("article.msg"));
+  const start = here < 0 ? all.length - (step > 0 ? 1 : 0) : here;
+  all[Math.max(0, Math.min(all.length - 1, start + step))]?.focus();
+}
+
+function openOriginals() {
+  const seams = [...document.querySelectorAll("[data-seam]")];
+  const above = seams.filter((seam) => seam.getBoundingClientRect().top < innerHeight / 2);
+  const seam = above.at(-1) ?? seams[0];
+  if (!seam) return;
+  for (const part of [seam, find(".reveal", seam)]) if (part) part.open = true;
+  find("summary", seam).focus();
+}
+
+function toggleMeter() {
+  const meter = find("#context-meter");
+  if (!meter) return;
+  meter.open = !meter.open;
+  find("summary", meter).focus();
+}
+
+const withAlt = {
+  KeyN: () => find("#new-chat")?.click(),
+  KeyC: toggleMeter,
+  KeyO: openOriginals,
+  ArrowUp: () => stepMessages(-1),
+  ArrowDown: () => stepMessages(1),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.target === box()) sendByEnter(event);
+  if (event.key === "Escape") escape();
+  if (!usesShortcuts()) return;
+  const only = event.altKey && !(event.ctrlKey || event.metaKey || event.shiftKey);
+  if (only && withAlt[event.code]) {
+    event.preventDefault();
+    withAlt[event.code]();
+  }
+  const writing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key === "?" && !writing) find("#keys")?.showPopover();
+});
+
+const choice = find("#shortcuts");
+if (choice) {
+  choice.checked = usesShortcuts();
+  choice.addEventListener("change", () => {
+    localStorage.setItem("shortcuts", choice.checked ? "on" : "off");
+  });
+}
+
+measure();

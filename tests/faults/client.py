@@ -1,0 +1,124 @@
+"""A program that uses the REST API of a tree over its socket, and reads event streams by hand."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from tests.faults.harness import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One server-sent event."""
+
+    name: str
+    id: str
+    data: dict[str, Any]
+
+
+class Client:
+    """Requests with one person's API key."""
+
+    def __init__(self, tree: Tree, *, person: str = "alice") -> None:
+        self.tree = tree
+        self.http = httpx2.Client(
+            transport=httpx2.HTTPTransport(uds=tree.socket),
+            base_url="http://localhost/api/v1",
+            headers={"Authorization": f"Bearer {tree.keys[person]}"},
+            timeout=30,
+        )
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.http.close()
+
+    def new_chat(self) -> str:
+        """A new chat's id."""
+        answer = self.http.post("/chats", json={})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def post(self, chat: str, text: str, *, key: str = "") -> httpx2.Response:
+        """Send a message; what is accepted is remembered for the promises."""
+        headers = {"Idempotency-Key": key} if key else {}
+        answer = self.http.post(f"/chats/{chat}/messages", json={"text": text}, headers=headers)
+        if answer.status_code == 202:
+            self.tree.accepted.append(answer.json()["message"]["id"])
+        return answer
+
+    def send(self, chat: str, text: str, *, key: str = "") -> str:
+        """Send a message that must be accepted; its turn's id."""
+        answer = self.post(chat, text, key=key)
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["turn"]["id"])
+
+    def messages(self, chat: str) -> list[dict[str, Any]]:
+        """The first hundred messages of a chat."""
+        answer = self.http.get(f"/chats/{chat}/messages", params={"limit": 100})
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["data"]
+        return found
+
+    def stop(self, chat: str, turn: str) -> httpx2.Response:
+        """Press Stop."""
+        return self.http.post(f"/chats/{chat}/turns/{turn}/stop")
+
+    @contextmanager
+    def events(self, chat: str, turn: str, *, after: str = "") -> Iterator[Iterator[Event]]:
+        """A turn's event stream from the place `after` on; leaving drops the connection."""
+        headers = {"Last-Event-ID": after} if after else {}
+        path = f"/chats/{chat}/turns/{turn}/events"
+        with self.http.stream("GET", path, headers=headers) as answer:
+            assert answer.status_code == 200, answer.read()
+            yield parsed(answer.iter_lines())
+
+
+def parsed(lines: Iterator[str]) -> Iterator[Event]:
+    """The events in the lines of a stream; comments are left out."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line.startswith(":"):
+            continue
+        if not line:
+            if "event" in fields:
+                data = json.loads(fields.get("data", "{}"))
+                yield Event(name=fields["event"], id=fields.get("id", ""), data=data)
+            fields = {}
+            continue
+        name, _, value = line.partition(": ")
+        fields[name] = value
+
+
+class Screen:
+    """What a client shows: it believes snapshots, deltas at their place, and nothing else."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.place = ""
+        self.status = ""
+        self.restarted = 0
+
+    def show(self, event: Event) -> None:
+        """One event. Fails on a hole or a repetition."""
+        if event.id:
+            self.place = event.id
+        match event.name:
+            case "snapshot":
+                self.text = event.data["text"]
+            case "delta":
+                assert event.data["offset"] == len(self.text), "a hole or a repetition"
+                self.text += event.data["text"]
+            case "reshaped":
+                self.text = ""
+                self.restarted += 1
+            case "done":
+                self.status = event.data["status"]
+
+    def show_all(self, events: Iterator[Event]) -> None:
+        """Everything until the stream ends."""
+        for event in events:
+            self.show(event)

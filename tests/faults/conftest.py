@@ -1,0 +1,88 @@
+"""The trees of the fault tests: one per database, repaired before each test, proven after it."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.fake_server import FakeServer
+from tests.faults.harness import Tree, new_folder
+from tests.faults.promises import assert_promises
+from tests.faults.stores import Cluster, Database, Postgres, SQLite
+
+HERE = Path(__file__).parent
+DATABASES = [
+    pytest.param("sqlite", marks=pytest.mark.services),
+    pytest.param("postgres", marks=pytest.mark.services),
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here starts processes, one after the other."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.processes)
+            item.add_marker(pytest.mark.xdist_group("faults"))
+
+
+@pytest.fixture(autouse=True)
+def sent() -> None:
+    """Here the broker is real: nothing is caught on its way to it."""
+
+
+@pytest.fixture(scope="session")
+def fake() -> Iterator[FakeServer]:
+    """The model server of all trees."""
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The PostgreSQL server of the trees."""
+    folder = new_folder()
+    server = Cluster(folder)
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session", params=DATABASES)
+def planted(request: pytest.FixtureRequest, fake: FakeServer) -> Iterator[Tree]:
+    """A tree on one of the databases, prepared and running."""
+    folder = new_folder()
+    database: Database
+    if request.param == "sqlite":
+        database = SQLite(folder)
+    else:
+        database = Postgres(request.getfixturevalue("cluster"), "tree")
+    tree = Tree(folder=folder, database=database, fake=fake)
+    try:
+        tree.broker.start()
+        tree.prepare()
+        yield tree
+    finally:
+        tree.close()
+        shutil.rmtree(folder)
+    assert not [program.name for program in tree.programs if program.left_behind()]
+
+
+@pytest.fixture
+def tree(planted: Tree) -> Iterator[Tree]:
+    """The tree in its usual state; after the test every promise must have been kept."""
+    planted.settle()
+    planted.fake.forget_requests()
+    yield planted
+    planted.settle()
+    assert_promises(planted)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """With a failure comes what the tree's processes said."""
+    outcome = yield
+    report = outcome.get_result()
+    tree = getattr(item, "funcargs", {}).get("tree")
+    if report.failed and isinstance(tree, Tree):
+        report.sections.append(("processes", tree.said()))

@@ -1,0 +1,124 @@
+"""`python -m tests.faults.desk`: the product's own functions, called for a test by JSON lines.
+
+A process of the tree like any other: it accepts messages without a web process in between, and
+does what an operator would do. One request a line, one answer a line.
+"""
+
+import json
+import sys
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import django
+
+django.setup()
+
+from django.contrib.auth.models import User  # noqa: E402  # needs the settings
+from django.db import close_old_connections  # noqa: E402  # needs the settings
+from django.utils import timezone  # noqa: E402  # needs the settings
+
+from chats import access, keys, library, providers_setup, queue  # noqa: E402  # needs the settings
+from chats.models import ProviderAccount, Turn  # noqa: E402  # needs the settings
+from chats.refusals import Refusal  # noqa: E402  # needs the settings
+from chats.turns import recover, start, stop  # noqa: E402  # needs the settings
+from contextpolicy import ledger  # noqa: E402  # needs the settings
+from contextpolicy.models import ModelSpec  # noqa: E402  # needs the settings
+
+
+def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
+    """Two people with an API key each, and per address an account with a model of its name.
+
+    The first model is the default.
+    """
+    now = timezone.now()
+    for slug, address in addresses.items():
+        account = ProviderAccount(slug=slug, name=slug, kind="openai")
+        providers_setup.save_account(
+            account=account, values={"base_url": address}, actor="system", now=now
+        )
+        spec = ModelSpec(slug=slug, provider=slug, name=slug, context_window=128_000)
+        spec.is_default = slug == next(iter(addresses))
+        providers_setup.save_model(model=spec, actor="system", now=now)
+    people = {}
+    for name in ("alice", "charlie"):
+        user = User.objects.create_user(name)
+        _, secret = keys.create_key(
+            owner=user, name="tests", scopes=["chats:read", "chats:write"], now=now
+        )
+        people[name] = secret
+    return people
+
+
+def new_chat(*, model: str = "") -> str:
+    """Alice's new chat."""
+    alice = User.objects.get(username="alice")
+    chat = library.create_chat(owner=alice, now=timezone.now())
+    if model:
+        chat.model = ModelSpec.objects.get(slug=model)
+        chat.save(update_fields=["model"])
+    return str(chat.pk)
+
+
+def post(*, chat: str, text: str, key: str = "") -> dict[str, str]:
+    """Alice says something."""
+    alice = User.objects.get(username="alice")
+    accepted = start.start(
+        user=alice,
+        chat=access.chat_for(user=alice, chat_id=uuid.UUID(chat)),
+        text=text,
+        now=timezone.now(),
+        idempotency_key=key,
+    )
+    return {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
+
+
+def stop_turn(*, turn: str) -> str:
+    """Alice presses Stop."""
+    row = Turn.objects.get(pk=uuid.UUID(turn))
+    return str(stop.stop(user=User.objects.get(username="alice"), turn=row, now=timezone.now()))
+
+
+def deliver(*, turn: str, times: int) -> None:
+    """The task of a turn, delivered again and again."""
+    for _ in range(times):
+        queue.publish(queue.RUN_TURN, {"turn_id": turn})
+
+
+def sweep() -> int:
+    """What the schedule does."""
+    return recover.sweep(now=timezone.now())
+
+
+def save_account(*, slug: str) -> None:
+    """An operator saves an account again, which closes its breaker."""
+    account = ProviderAccount.objects.get(slug=slug)
+    providers_setup.save_account(account=account, values={}, actor="system", now=timezone.now())
+
+
+def verify() -> list[str]:
+    """The first break of every chain of the ledger."""
+    return [f"{found.scope} row {found.seq}: {found.reason}" for found in ledger.verify()]
+
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (prepare, new_chat, post, stop_turn, deliver, sweep, save_account, verify)
+}
+
+
+def answer(line: str) -> dict[str, Any]:
+    """One request: its result, or the code and words of its refusal."""
+    name, arguments = json.loads(line)
+    close_old_connections()
+    try:
+        return {"result": COMMANDS[name](**arguments)}
+    except Refusal as refusal:
+        return {"refusal": refusal.code, "sentence": refusal.sentence}
+    finally:
+        close_old_connections()
+
+
+for request in sys.stdin:
+    sys.stdout.write(json.dumps(answer(request)) + "\n")
+    sys.stdout.flush()

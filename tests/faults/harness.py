@@ -1,0 +1,284 @@
+"""A tree: one instance of the product as its own processes on its own stores, to be broken.
+
+Short timings, raised rates, a programmable model server. A test takes what runs, kills some of
+it, and at last asks `tests.faults.promises` whether every promise was kept.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from project.management.commands.serve import worker_command
+from tests.fakes.fake_server import FakeServer
+from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, run, until
+from tests.faults.stores import Broker, Database, Row, wait_for_rows
+
+# Reads of a turn's row that the tests need again and again.
+TURN = "SELECT * FROM chats_turn WHERE id = %s"
+OVER = TURN + " AND status NOT IN ('queued', 'running')"
+TIMINGS = {
+    "LEASE_SECONDS": "2",
+    "HEARTBEAT_EVERY": "0.5",
+    "SWEEP_EVERY": "0.5",
+    "REQUEUE_AFTER": "0.5",
+    "CHECKPOINT_EVERY": "0.2",
+    "WORKER_DRAIN_SECONDS": "1",
+    "PROVIDER_CONNECT_TIMEOUT": "1",
+    "PROVIDER_FIRST_TOKEN_TIMEOUT": "2",
+    "PROVIDER_GAP_TIMEOUT": "1.5",
+    "PROVIDER_TOTAL_TIMEOUT": "30",
+    "PROVIDER_BACKOFF_MAX": "0.5",
+    "MESSAGES_PER_MINUTE": "100000",
+    "API_REQUESTS_PER_MINUTE": "100000",
+    "RUNS_PER_USER": "1000",
+    "STREAMS_PER_USER": "500",
+    "LOG_LEVEL": "INFO",
+}
+
+
+class Refused(Exception):
+    """The desk answered with a refusal."""
+
+    def __init__(self, answer: Mapping[str, str]) -> None:
+        self.code = answer["refusal"]
+        self.sentence = answer["sentence"]
+        super().__init__(f"{self.code}: {self.sentence}")
+
+
+class Desk:
+    """The process that calls the product's functions for the test (`tests.faults.desk`)."""
+
+    def __init__(self, env: Mapping[str, str], log: Path) -> None:
+        self.log = log.open("ab")
+        self.process = subprocess.Popen(  # our own module
+            python("-m", "tests.faults.desk"),
+            cwd=ROOT,
+            env=dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Call a function of the desk. Raises `Refused`."""
+        given, taken = self.process.stdin, self.process.stdout
+        if given is None or taken is None:
+            raise RuntimeError("the desk has no pipes")
+        given.write(json.dumps([command, arguments]) + "\n")
+        given.flush()
+        line = taken.readline()
+        if not line:
+            raise RuntimeError(f"the desk ended: {Path(self.log.name).read_text(encoding='utf-8')}")
+        answer = json.loads(line)
+        if "refusal" in answer:
+            raise Refused(answer)
+        return answer["result"]
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self.process.wait(10)
+        self.log.close()
+
+
+class Tree:
+    """The processes of one instance, and what was accepted by them."""
+
+    def __init__(self, *, folder: Path, database: Database, fake: FakeServer) -> None:
+        self.folder = folder
+        self.database = database
+        self.fake = fake
+        self.broker = Broker(folder)
+        self.programs: list[Program] = []
+        self.accepted: list[str] = []
+        self.keys: dict[str, str] = {}
+        self.logs = 0
+        # Nothing listens there: where a provider refuses the connection.
+        self.closed_port = free_port()
+        self.socket = str(folder / "web.sock")
+        self.env = self.environment()
+        self._desk: Desk | None = None
+
+    def environment(self) -> dict[str, str]:
+        """What every process of the tree is told, and nothing of the tests' own environment."""
+        env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "DJANGO_SETTINGS_MODULE": "project.settings",
+            "PALIMPSEST_DATA": str(self.folder),
+            "PALIMPSEST_TESTING": "1",
+            "REDIS_URL": self.broker.url,
+            "ALLOWED_PRIVATE_PROVIDERS": ",".join(
+                f"{host}:{port}"
+                for host in ("127.0.0.1", "localhost")
+                for port in (self.fake.port, self.closed_port)
+            ),
+            **TIMINGS,
+        }
+        if self.database.url:
+            env["DATABASE_URL"] = self.database.url
+        return env
+
+    def prepare(self) -> None:
+        """Make the tables as their owner, then people and models as the app."""
+        owner = {"DATABASE_URL": self.database.owner_url} if self.database.owner_url else {}
+        run(python(MANAGE, "migrate", "--verbosity", "0"), env={**self.env, **owner})
+        closed = f"127.0.0.1:{self.closed_port}"
+        addresses = {
+            "fake": self.fake.base_url,
+            "locked": self.fake.base_url,
+            "closed": f"http://{closed}/v1",
+            "not-tls": f"https://{self.fake.host}/v1",
+            "no-host": "https://no-such-host.invalid/v1",
+        }
+        self.keys = self.desk.ask("prepare", addresses=addresses)
+
+    @property
+    def desk(self) -> Desk:
+        """The desk, started at its first use."""
+        if self._desk is None:
+            self._desk = Desk(self.env, self.folder / "desk.log")
+        return self._desk
+
+    def start(self, name: str, command: list[str], **env: str) -> Program:
+        """Start a process of the product."""
+        self.logs += 1
+        log = self.folder / f"{self.logs:03}-{name}.log"
+        program = Program(name, command, env={**self.env, **env}, log=log)
+        self.programs.append(program)
+        return program
+
+    def worker(self, *, wait: bool = True, **env: str) -> Program:
+        """Start a worker as the launcher does; without `wait` it comes up meanwhile."""
+        given = {"PALIMPSEST_WORKER": f"worker-{self.logs}", **env}
+        program = self.start("worker", worker_command(), **given)
+        if wait:
+            self.wait_for_worker(program)
+        return program
+
+    def wait_for_worker(self, program: Program) -> None:
+        """Until a worker takes tasks."""
+        until(lambda: "worker ready" in program.said(), seconds=30, what="a worker")
+
+    def beat(self) -> Program:
+        """Start the schedule, as a process of its own."""
+        schedule = str(self.folder / "schedule")
+        options = ["--scheduler", "celery.beat:Scheduler", "-s", schedule, "--pidfile="]
+        return self.start("beat", python("-m", "celery", "-A", "project", "beat", *options))
+
+    def web(self, *, wait: bool = True, **env: str) -> Program:
+        """Start a web process on the tree's socket."""
+        program = self.start("web", python(MANAGE, "web", "--uds", self.socket), **env)
+        if wait:
+            self.wait_for_web(program)
+        return program
+
+    def wait_for_web(self, program: Program) -> None:
+        """Until a web process answers."""
+        until(lambda: is_listening(self.socket), seconds=30, what=f"web {program.pid}")
+
+    def running(self, name: str) -> list[Program]:
+        """The living processes of a kind."""
+        return [program for program in self.programs if program.name == name and program.is_alive]
+
+    def settle(self, *, workers: int = 2) -> None:
+        """Bring the tree into its usual state: broker, schedule and some plain workers."""
+        if self.broker.program is None or not self.broker.program.is_alive:
+            self.broker.start()
+        if not self.running("beat"):
+            self.beat()
+        missing = workers - len(self.running("worker"))
+        begun = [self.worker(wait=False) for _ in range(missing)]
+        for program in begun:
+            self.wait_for_worker(program)
+
+    def clear(self, name: str) -> None:
+        """Kill every process of a kind."""
+        for program in self.running(name):
+            program.kill()
+
+    def new_chat(self, *, model: str = "") -> str:
+        """A new chat of Alice's."""
+        return str(self.desk.ask("new_chat", model=model))
+
+    def post(self, text: str = "", *, chat: str = "", model: str = "", key: str = "") -> str:
+        """Have a message accepted, in a new chat unless one is named; the turn's id."""
+        answer = self.desk.ask("post", chat=chat or self.new_chat(model=model), text=text, key=key)
+        self.accepted.append(answer["message"])
+        return str(answer["turn"])
+
+    def turn(self, turn_id: str) -> Row:
+        """A turn's row."""
+        return self.database.rows(TURN, [self.key(turn_id)])[0]
+
+    def key(self, row_id: str) -> str:
+        """An id as this database writes it."""
+        return row_id if self.database.kind == "postgres" else row_id.replace("-", "")
+
+    def wait_until_over(self, turn_id: str, *, seconds: float = 20) -> Row:
+        """The turn's row once the turn has ended."""
+        return wait_for_rows(self.database, OVER, self.key(turn_id), seconds=seconds)
+
+    def wait_for_text(self, turn_id: str, *, seconds: float = 15) -> Row:
+        """The turn's row once some of its text was saved."""
+        query = TURN + " AND partial_text <> ''"
+        return wait_for_rows(self.database, query, self.key(turn_id), seconds=seconds)
+
+    def worker_of(self, turn_id: str) -> Program:
+        """The worker that holds a turn now."""
+        name = self.turn(turn_id)["worker"]
+        return next(p for p in self.running("worker") if p.label == name)
+
+    def said(self) -> str:
+        """The last words of the newest processes, and the calls the model server saw last."""
+        newest = [(program.log.name, program.said()[-3000:]) for program in self.programs[-6:]]
+        words = [f"--- {name}\n{text}" for name, text in newest if text.strip()]
+        calls = [f"{call['seq']} {call['outcome']}" for call in self.fake.requests()[-10:]]
+        return "\n".join([*words, "--- calls", *calls])
+
+    def close(self) -> None:
+        """End every process, the broker last, and forget the data."""
+        for program in reversed(self.programs):
+            program.kill()
+        if self._desk is not None:
+            self._desk.close()
+        self.broker.kill()
+        self.database.close()
+
+
+def is_listening(path: str) -> bool:
+    """Whether a web process answers on a socket."""
+    transport = httpx2.HTTPTransport(uds=path)
+    with httpx2.Client(transport=transport, base_url="http://localhost") as client:
+        try:
+            return client.get("/healthz").status_code == 200
+        except httpx2.TransportError:
+            return False
+
+
+def new_folder() -> Path:
+    """A folder with a short path: sockets lie in it."""
+    return Path(tempfile.mkdtemp(prefix="plm-faults-", dir="/tmp"))  # private and unique
+
+
+def copy_of(folder: Path) -> Path:
+    """A second data folder with the same content."""
+    copy = new_folder()
+    shutil.copytree(folder, copy, dirs_exist_ok=True)
+    return copy
+
+
+def pause(seconds: float) -> None:
+    """Let time pass on purpose: what the test waits for is that nothing happens."""
+    time.sleep(seconds)

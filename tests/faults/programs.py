@@ -1,0 +1,137 @@
+"""Real processes of a fault test: started in sessions of their own, ended by their id alone."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from project.supervisor import bind_to_parent
+
+ROOT = Path(__file__).resolve().parents[2]
+MANAGE = str(ROOT / "manage.py")
+Found = TypeVar("Found")
+
+
+def until(look: Callable[[], Found], *, seconds: float = 15.0, what: str = "") -> Found:
+    """The first true answer of `look`, asked every 50 ms. Raises TimeoutError."""
+    give_up = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"{what or 'It'} did not happen within {seconds} seconds.")
+        time.sleep(0.05)
+
+
+def needed(name: str) -> str:
+    """The path of a program; without it the test is skipped, or fails where it must not be."""
+    found = shutil.which(name)
+    if found is None:
+        reason = f"{name} is not installed"
+        if os.environ.get("PALIMPSEST_REQUIRE_SERVICES"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def free_port() -> int:
+    """A port on which nothing listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Program:
+    """One running process, its output in a file."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, env: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        # What a worker calls itself in the rows it holds.
+        self.label = env.get("PALIMPSEST_WORKER", "")
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(  # our own commands, no shell
+                command,
+                cwd=ROOT,
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=bind_to_parent,  # runs two system calls only
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its id, which is also the id of its process group."""
+        return self.process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to this process alone."""
+        if self.is_alive:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it as the kernel's out-of-memory killer would."""
+        self.send(signal.SIGKILL)
+        self.process.wait(10)
+
+    def terminate(self, *, seconds: float = 40.0) -> float:
+        """Ask it to end; returns how long that took. Raises TimeoutExpired."""
+        begun = time.monotonic()
+        self.send(signal.SIGTERM)
+        self.process.wait(seconds)
+        return time.monotonic() - begun
+
+    def left_behind(self) -> bool:
+        """Whether a process of its group is still there after its end."""
+        try:
+            os.killpg(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def resident_bytes(self) -> int:
+        """Its memory (RSS)."""
+        pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+    def said(self) -> str:
+        """Everything it printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+
+def run(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
+    """The output of a program that must succeed within a minute."""
+    done = subprocess.run(  # our own commands, no shell
+        command,
+        cwd=ROOT,
+        env=None if env is None else dict(env),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def python(*arguments: str) -> list[str]:
+    """A command line of this interpreter."""
+    return [sys.executable, *arguments]

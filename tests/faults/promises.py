@@ -1,0 +1,120 @@
+"""The promises to the user, as checks of what the stores hold when everything is over."""
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from tests.faults.harness import Tree
+from tests.faults.programs import until
+from tests.faults.stores import Row, count
+
+TOKEN = re.compile(r" (\d+)@\d+;")
+OVER = {"completed", "stopped", "failed", "absorbed"}
+# What a reply may be that is not whole; the page labels it and offers to go on.
+LABELLED = {"incomplete", "stopped", "limit", "length"}
+
+
+def assert_promises(tree: Tree) -> None:
+    """Every accepted message has one outcome, every reply is whole or labelled, all is booked."""
+    until(lambda: not unfinished(tree), seconds=30, what=f"the end of {unfinished(tree)}")
+    turns = {str(row["id"]): row for row in tree.database.rows("SELECT * FROM chats_turn")}
+    said = tree.database.rows("SELECT * FROM chats_message")
+    assert_each_message_has_one_outcome(tree, turns, said)
+    assert_order_without_gaps(said)
+    assert_replies_are_no_mixture(turns, said)
+    assert count(tree.database, "chats_receipt", "outcome = 'open'") == 0
+    assert tree.desk.ask("verify") == []
+
+
+def unfinished(tree: Tree) -> list[str]:
+    """The turns that are not over."""
+    rows = tree.database.rows(
+        "SELECT id, status FROM chats_turn WHERE status IN ('queued', 'running')"
+    )
+    return [f"{row['id']} ({row['status']})" for row in rows]
+
+
+def assert_each_message_has_one_outcome(
+    tree: Tree, turns: dict[str, Row], said: list[Row]
+) -> None:
+    """Accepted once, stored once, taken up once, and answered or failed once."""
+    stored = Counter(str(row["id"]) for row in said if row["role"] == "user")
+    for message in map(tree.key, tree.accepted):
+        assert stored[message] == 1, f"{message} was accepted and is stored {stored[message]} times"
+    own = {str(turn["trigger_id"]): turn for turn in turns.values()}
+    for row in said:
+        if row["role"] != "user":
+            continue
+        turn = turns[str(row["turn_id"])] if row["turn_id"] else own[str(row["id"])]
+        assert turn["status"] in OVER
+        # A message whose turn was stopped before it began waits for the next one.
+        assert row["seq"] is not None or turn["status"] == "stopped"
+
+
+def assert_order_without_gaps(said: list[Row]) -> None:
+    """The seqs of each branch are 1, 2, 3, …"""
+    branches: dict[str, list[int]] = {}
+    for row in said:
+        if row["seq"] is not None:
+            branches.setdefault(str(row["branch_id"]), []).append(row["seq"])
+    for branch, seqs in branches.items():
+        assert sorted(seqs) == list(range(1, len(seqs) + 1)), f"branch {branch}: {sorted(seqs)}"
+
+
+def assert_replies_are_no_mixture(turns: dict[str, Row], said: list[Row]) -> None:
+    """One text from one attempt per step, and a reply for each completed turn."""
+    steps: Counter[str] = Counter()
+    for row in said:
+        if row["role"] == "assistant":
+            steps[str(row["turn_id"])] += 1
+            assert_whole(row)
+    for turn_id, turn in turns.items():
+        assert steps[turn_id] <= max(turn["step"], 1), f"turn {turn_id} wrote a step twice"
+        assert turn["status"] != "completed" or turn["reply_id"]
+        assert turn["status"] != "failed" or turn["error_code"]
+        assert turn["status"] != "failed" or turn["error_sentence"]
+
+
+def assert_whole(reply: Row) -> None:
+    """Numbered tokens are all there, once each, in order; those of a labelled reply up to a cut."""
+    text = text_of(reply)
+    numbers = [int(number) for number in TOKEN.findall(text)]
+    assert numbers == list(range(len(numbers))), f"reply {reply['id']} is mixed: {text[:500]}"
+    if numbers and reply["finish"] not in LABELLED:
+        assert TOKEN.sub("", text).strip() == ""
+
+
+def text_of(message: Row) -> str:
+    """The visible words of a message's row."""
+    return "".join(part["text"] for part in parts_of(message) if part["type"] == "text")
+
+
+def parts_of(message: Row) -> list[dict[str, Any]]:
+    """The parts of a message's row; one database gives them as text."""
+    parts = message["parts"]
+    found: list[dict[str, Any]] = json.loads(parts) if isinstance(parts, str) else parts
+    return found
+
+
+def reply_of(tree: Tree, turn_id: str) -> Row:
+    """The reply of a turn."""
+    query = "SELECT m.* FROM chats_message m JOIN chats_turn t ON t.reply_id = m.id WHERE t.id = %s"
+    return tree.database.rows(query, [tree.key(turn_id)])[0]
+
+
+def tokens_of(tree: Tree, turn_id: str) -> int:
+    """How many numbered tokens a turn's reply has."""
+    return len(TOKEN.findall(text_of(reply_of(tree, turn_id))))
+
+
+def receipts_of(tree: Tree, turn_id: str) -> list[Row]:
+    """What was booked for a turn, call by call."""
+    query = "SELECT * FROM chats_receipt WHERE turn_id = %s ORDER BY attempt, step, call"
+    return tree.database.rows(query, [tree.key(turn_id)])
+
+
+def events_of(tree: Tree, turn_id: str) -> list[str]:
+    """What the ledger says about a turn, in order."""
+    query = "SELECT type FROM contextpolicy_auditevent WHERE turn_id = %s ORDER BY id"
+    return [row["type"] for row in tree.database.rows(query, [tree.key(turn_id)])]

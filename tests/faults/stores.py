@@ -1,0 +1,197 @@
+"""The stores of a fault test: an own Redis server, an SQLite file or an own PostgreSQL cluster."""
+
+import os
+import pwd
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+from psycopg.rows import dict_row
+from redis import Redis
+
+from project.broker import command as embedded_broker
+from project.broker import wait_until_ready
+from tests.faults.programs import Program, free_port, needed, run, until
+
+Row = dict[str, Any]
+
+
+class Broker:
+    """A server of the Redis kind on a unix socket of the tree's folder, as the launcher runs it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.command = embedded_broker(folder)
+        self.url = f"unix://{folder / 'run' / 'broker.sock'}"
+        self.program: Program | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self.program = Program(
+            "broker", self.command, env=os.environ, log=self.folder / "broker.log"
+        )
+        if not wait_until_ready(self.url, seconds=10):
+            raise RuntimeError(self.program.said())
+
+    def kill(self) -> None:
+        """End it at once; what it had not written to its file is gone."""
+        if self.program is not None:
+            self.program.kill()
+
+    def flush(self) -> None:
+        """Lose everything: tasks, streams, positions."""
+        with Redis.from_url(self.url) as client:
+            client.flushall()
+
+
+class Database(Protocol):
+    """Where a tree keeps its rows, and how a test reads them."""
+
+    kind: str
+    # For the processes of the product, and for migrations.
+    url: str
+    owner_url: str
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        """What a query answers, on a connection of its own; `%s` stands for a value."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the database holds outside the tree's folder."""
+        ...
+
+
+class SQLite:
+    """The file in the data folder."""
+
+    kind = "sqlite"
+    url = ""
+    owner_url = ""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "palimpsest.sqlite3"
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        """Read past the writers, which WAL allows."""
+        connection = sqlite3.connect(self.path, timeout=20)
+        try:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute(query.replace("%s", "?"), values)]
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Cluster:
+    """One PostgreSQL server of our own, with a role that owns tables and one that uses them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.control = needed("pg_ctl")
+        self.as_user = unprivileged()
+        if self.as_user:
+            shutil.chown(folder, self.as_user[2])
+        self.call(needed("initdb"), "--no-sync", "-A", "trust", "-U", "postgres", "-D", self.data)
+        self.start()
+        self.execute("CREATE ROLE owner LOGIN CREATEDB", "CREATE ROLE app LOGIN")
+
+    @property
+    def data(self) -> str:
+        """Where the server keeps its files."""
+        return str(self.folder / "data")
+
+    def call(self, *command: str) -> None:
+        """Run a program as a user that PostgreSQL accepts: it refuses root."""
+        prefix = [self.as_user[0], *self.as_user[1]] if self.as_user else []
+        run([*prefix, *command], env={**os.environ, "HOME": str(self.folder)})
+
+    def start(self) -> None:
+        """Start the server and wait until it takes connections."""
+        # Only processes are killed here, never the machine: what the kernel holds is kept.
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off -c max_connections=200"
+            f" -c unix_socket_directories={self.folder}"
+        )
+        log = str(self.folder / "server.log")
+        self.call(self.control, "-D", self.data, "-w", "-o", options, "-l", log, "start")
+
+    def stop(self, *, mode: str = "immediate") -> None:
+        """Stop the server; `immediate` is a crash as far as its clients can tell."""
+        self.call(self.control, "-D", self.data, "-m", mode, "-w", "stop")
+
+    def url(self, role: str, name: str) -> str:
+        """The address of a database for a role."""
+        return f"postgres://{role}@127.0.0.1:{self.port}/{name}"
+
+    def execute(self, *statements: str, name: str = "postgres", role: str = "postgres") -> None:
+        """Run statements outside a transaction."""
+        with psycopg.connect(self.url(role, name), autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+
+class Postgres:
+    """One database in the cluster."""
+
+    kind = "postgres"
+
+    def __init__(self, cluster: Cluster, name: str, *, template: str = "template1") -> None:
+        self.cluster = cluster
+        self.name = name
+        self.url = cluster.url("app", name)
+        self.owner_url = cluster.url("owner", name)
+        cluster.execute(f"CREATE DATABASE {name} OWNER owner TEMPLATE {template}")
+        if template == "template1":
+            cluster.execute(*GRANTS, name=name, role="owner")
+
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        """Read on a fresh connection: the server may have been restarted since."""
+        connect = psycopg.connect(
+            self.cluster.url("postgres", self.name), row_factory=dict_row, autocommit=True
+        )
+        with connect as connection:
+            return connection.execute(query.encode(), values).fetchall()
+
+    def close(self) -> None:
+        """Remove the database."""
+        self.cluster.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+# The processes may change rows, but neither empty tables nor touch triggers.
+GRANTS = (
+    "ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO app",
+    "ALTER DEFAULT PRIVILEGES GRANT USAGE, SELECT ON SEQUENCES TO app",
+    "GRANT USAGE ON SCHEMA public TO app",
+    "GRANT CREATE ON SCHEMA public TO owner",
+)
+
+
+def unprivileged() -> tuple[str, list[str], str] | None:
+    """How root runs a program as somebody else, and as whom; None when we are not root."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    user = "postgres" if "postgres" in known else "nobody"
+    entry = pwd.getpwnam(user)
+    given = [f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups", "--"]
+    return needed("setpriv"), given, user
+
+
+def count(database: Database, table: str, where: str = "1 = 1", *values: object) -> int:
+    """How many rows of a table fit."""
+    query = f"SELECT count(*) AS n FROM {table} WHERE {where}"  # noqa: S608  # texts of the tests
+    return int(database.rows(query, values)[0]["n"])
+
+
+def wait_for_rows(database: Database, query: str, *values: object, seconds: float = 15) -> Row:
+    """The first row of a query as soon as it has one."""
+    return until(lambda: database.rows(query, values), seconds=seconds, what=query)[0]
+
+
+Environment = Mapping[str, str]

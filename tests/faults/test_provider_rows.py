@@ -1,0 +1,263 @@
+"""Rows F12 to F21: what a model server may do to a reply, five times each and at the same time."""
+
+import itertools
+import time
+from typing import Any
+
+import pytest
+
+from tests.faults.harness import Refused, Tree
+from tests.faults.programs import until
+from tests.faults.promises import receipts_of, reply_of, text_of, tokens_of
+from tests.faults.stores import Row, count
+
+REPEATS = 5
+FRESH = itertools.count()
+
+
+def post_each(tree: Tree, mark: str, *, model: str = "") -> list[str]:
+    """The same message in five new chats; the turns."""
+    return [tree.post(f"{next(FRESH)} [[fake {mark}]]", model=model) for _ in range(REPEATS)]
+
+
+def calls_of(tree: Tree, turn: str) -> int:
+    """How many calls of a turn reached the model server."""
+    asked = tree.database.rows(
+        "SELECT m.parts FROM chats_message m JOIN chats_turn t ON t.trigger_id = m.id"
+        " WHERE t.id = %s",
+        [tree.key(turn)],
+    )
+    question = text_of(asked[0])
+    return sum(last_question(call) == question for call in tree.fake.requests())
+
+
+def last_question(call: dict[str, Any]) -> str:
+    """The newest user message of a recorded call."""
+    said = [m["content"] for m in call["body"]["messages"] if m["role"] == "user"]
+    return str(said[-1])
+
+
+def failed(tree: Tree, turn: str, *, code: str, seconds: float = 25) -> Row:
+    """The turn's row, which must say that it failed so."""
+    row = tree.wait_until_over(turn, seconds=seconds)
+    assert (row["status"], row["error_code"]) == ("failed", code)
+    assert row["error_sentence"]
+    assert str(tree.fake.port) not in row["error_sentence"]
+    return row
+
+
+@pytest.mark.parametrize("fault", ["401", "403"])
+def test_f12_a_refused_key_is_tried_once_and_opens_the_breaker_until_an_operator_acts(
+    tree: Tree, fault: str
+) -> None:
+    opened = count(
+        tree.database, "contextpolicy_auditevent", "type = %s", "provider.breaker_opened"
+    )
+    for repeat in range(REPEATS):
+        turn = tree.post(f"{next(FRESH)} [[fake fault={fault}]]", model="locked")
+        failed(tree, turn, code="provider_auth")
+        assert calls_of(tree, turn) == 1
+        assert (
+            count(tree.database, "contextpolicy_auditevent", "type = %s", "provider.breaker_opened")
+            == opened + repeat + 1
+        )
+        with pytest.raises(Refused, match=r"model_unavailable.*refused the key"):
+            tree.post("While the breaker is open", model="locked")
+        tree.desk.ask("save_account", slug="locked")
+    turn = tree.post("After the operator acted [[fake tokens=3]]", model="locked")
+    assert tree.wait_until_over(turn)["status"] == "completed"
+
+
+@pytest.mark.parametrize("fault", ["context", "context413", "context429", "context200"])
+def test_f13_an_overflow_is_compacted_and_tried_once_more_and_no_oftener(
+    tree: Tree, fault: str
+) -> None:
+    for turn in post_each(tree, f"fault={fault} after=0"):
+        failed(tree, turn, code="context_overflow")
+        assert calls_of(tree, turn) <= 2
+
+
+def test_f13_a_smaller_prompt_that_fits_is_answered(tree: Tree) -> None:
+    chats = [tree.new_chat() for _ in range(REPEATS)]
+    for _ in range(4):
+        turns = [tree.post("word " * 400 + "[[fake tokens=50]]", chat=chat) for chat in chats]
+        for turn in turns:
+            tree.wait_until_over(turn)
+    fitting = "[[fake context_limit=1500 tokens=5]]"
+    for chat in chats:
+        turn = tree.post(f"{next(FRESH)} {fitting}", chat=chat)
+        row = tree.wait_until_over(turn)
+        assert (row["status"], row["error_code"], tokens_of(tree, turn)) == ("completed", "", 5)
+        assert calls_of(tree, turn) == 2
+        outcomes = [(r["outcome"], r["error_code"]) for r in receipts_of(tree, turn)]
+        assert outcomes == [("failed", "context_overflow"), ("ok", "")]
+
+
+def test_f14_a_short_retry_after_is_waited_for_and_shown(tree: Tree) -> None:
+    begun = time.monotonic()
+    turns = post_each(tree, "fault=429 retry_after=1")
+    until(lambda: tree.turn(turns[0])["waiting_until"], what="the wait in the row")
+    for turn in turns:
+        failed(tree, turn, code="provider_rate_limited")
+        assert calls_of(tree, turn) == 3
+    assert time.monotonic() - begun >= 2
+
+
+def test_f14_one_limited_call_is_made_good_by_the_next(tree: Tree) -> None:
+    words = [f"limited{next(FRESH)}x" for _ in range(REPEATS)]
+    tree.fake.configure(faults=[{"fault": "429", "match": word} for word in words])
+    for word in words:
+        turn = tree.post(f"{word} [[fake tokens=4]]")
+        row = tree.wait_until_over(turn)
+        assert (row["status"], tokens_of(tree, turn), calls_of(tree, turn)) == ("completed", 4, 2)
+        assert row["waiting_until"] is None
+
+
+def test_f14_a_long_retry_after_fails_at_once_and_says_how_long(tree: Tree) -> None:
+    for turn in post_each(tree, "fault=429 retry_after=180"):
+        row = failed(tree, turn, code="provider_rate_limited", seconds=5)
+        assert "180 seconds" in row["error_sentence"]
+        assert calls_of(tree, turn) == 1
+
+
+def test_f14_without_a_time_the_wait_grows_and_the_calls_end_at_three(tree: Tree) -> None:
+    for turn in post_each(tree, "fault=429"):
+        failed(tree, turn, code="provider_rate_limited")
+        assert calls_of(tree, turn) == 3
+
+
+@pytest.mark.parametrize("fault", ["500", "502", "503"])
+def test_f15_a_server_error_is_tried_three_times_at_most(tree: Tree, fault: str) -> None:
+    for turn in post_each(tree, f"fault={fault}"):
+        failed(tree, turn, code="provider_unavailable")
+        assert calls_of(tree, turn) == 3
+
+
+@pytest.mark.parametrize("model", ["closed", "no-host", "not-tls"])
+def test_f15_a_server_out_of_reach_is_tried_three_times_at_most(tree: Tree, model: str) -> None:
+    for turn in post_each(tree, "tokens=1", model=model):
+        failed(tree, turn, code="provider_unavailable")
+        assert len(receipts_of(tree, turn)) <= 3
+
+
+def test_f16_no_answer_at_all_times_out(tree: Tree) -> None:
+    for turn in post_each(tree, "fault=hang"):
+        failed(tree, turn, code="provider_timeout")
+        assert calls_of(tree, turn) <= 3
+
+
+def test_f16_a_stall_in_the_middle_keeps_what_came_and_calls_once(tree: Tree) -> None:
+    for turn in post_each(tree, "fault=stall after=6"):
+        failed(tree, turn, code="provider_timeout")
+        assert (calls_of(tree, turn), tokens_of(tree, turn)) == (1, 6)
+        assert reply_of(tree, turn)["finish"] == "incomplete"
+
+
+@pytest.mark.parametrize("fault", ["cut", "nofinish"])
+def test_f17_a_cut_reply_is_kept_as_incomplete_and_not_sent_again(tree: Tree, fault: str) -> None:
+    for turn in post_each(tree, f"fault={fault} after=6 tokens=9"):
+        row = tree.wait_until_over(turn)
+        assert row["status"] == "failed"
+        assert row["error_code"] in {"provider_unavailable", "reply_incomplete"}
+        assert calls_of(tree, turn) == 1
+        assert reply_of(tree, turn)["finish"] == "incomplete"
+        kept = text_of(reply_of(tree, turn))
+        later = tree.post(f"{next(FRESH)} [[fake tokens=2]]", chat=chat_of(tree, turn))
+        assert tree.wait_until_over(later)["status"] == "completed"
+        sent = next(c for c in tree.fake.requests() if c["seq"] == seq_of(tree, later))
+        assert kept not in str(sent["body"]["messages"])
+
+
+def chat_of(tree: Tree, turn: str) -> str:
+    """The chat of a turn."""
+    query = "SELECT b.chat_id AS id FROM chats_branch b JOIN chats_turn t ON t.branch_id = b.id"
+    return str(tree.database.rows(f"{query} WHERE t.id = %s", [tree.key(turn)])[0]["id"])
+
+
+def seq_of(tree: Tree, turn: str) -> int:
+    """The number that the model server gave to the last call of a turn."""
+    asked = tree.database.rows(
+        "SELECT m.parts FROM chats_message m JOIN chats_turn t ON t.trigger_id = m.id"
+        " WHERE t.id = %s",
+        [tree.key(turn)],
+    )
+    question = text_of(asked[0])
+    return max(c["seq"] for c in tree.fake.requests() if last_question(c) == question)
+
+
+@pytest.mark.parametrize("fault", ["error_event", "malformed"])
+def test_f18_a_broken_stream_never_passes_for_complete(tree: Tree, fault: str) -> None:
+    for turn in post_each(tree, f"fault={fault} after=6"):
+        row = tree.wait_until_over(turn)
+        assert row["status"] == "failed"
+        assert row["error_code"].startswith("provider_")
+        assert (calls_of(tree, turn), tokens_of(tree, turn)) == (1, 6)
+        assert reply_of(tree, turn)["finish"] == "incomplete"
+
+
+@pytest.mark.parametrize("form", ["split=7", "fault=crlf", "fault=comments", "fault=bom"])
+def test_f18_the_form_of_a_stream_changes_no_text(tree: Tree, form: str) -> None:
+    words = "Grüße_aus_東京_und_Čachtice_👩‍🚀_fin"
+    for turn in post_each(tree, f"{form} reply={words}"):
+        assert tree.wait_until_over(turn)["status"] == "completed"
+        assert text_of(reply_of(tree, turn)) == words.replace("_", " ")
+        assert calls_of(tree, turn) == 1
+
+
+@pytest.mark.parametrize("mark", ["fault=empty", "fault=whitespace", "fault=reasoning_only"])
+def test_f19_an_answer_without_words_is_tried_once_more_and_then_said(
+    tree: Tree, mark: str
+) -> None:
+    for turn in post_each(tree, f"{mark} reasoning=5"):
+        failed(tree, turn, code="empty_reply")
+        assert calls_of(tree, turn) == 2
+
+
+def test_f19_a_refusal_is_a_reply_and_a_limit_is_shown_as_a_cut(tree: Tree) -> None:
+    refused, limited = post_each(tree, "fault=refusal"), post_each(tree, "fault=length tokens=7")
+    for turn in refused:
+        assert tree.wait_until_over(turn)["status"] == "completed"
+        assert text_of(reply_of(tree, turn)) == "I cannot help with that."
+    for turn in limited:
+        assert tree.wait_until_over(turn)["status"] == "completed"
+        assert reply_of(tree, turn)["finish"] == "length"
+
+
+def test_f20_a_reply_without_the_end_mark_is_complete(tree: Tree) -> None:
+    for turn in post_each(tree, "fault=nodone tokens=9"):
+        assert tree.wait_until_over(turn)["status"] == "completed"
+        assert (reply_of(tree, turn)["finish"], tokens_of(tree, turn)) == ("stop", 9)
+
+
+def test_f21_a_giant_reply_is_cut_at_the_limit_and_costs_no_memory(tree: Tree) -> None:
+    tree.clear("worker")
+    worker = tree.worker()
+    first = tree.post("Warm [[fake tokens=2000]]")
+    tree.wait_until_over(first)
+    before = worker.resident_bytes()
+    for _ in range(REPEATS):
+        word = f"giant{next(FRESH)}x"
+        tree.fake.configure(replies=[{"match": word, "text": ("y" * 9_999 + " ") * 1000}])
+        turn = tree.post(word)
+        row = tree.wait_until_over(turn, seconds=40)
+        assert (row["status"], row["error_code"]) == ("completed", "")
+        assert reply_of(tree, turn)["finish"] == "limit"
+        assert 400_000 <= len(text_of(reply_of(tree, turn))) <= 420_000
+        tree.fake.wait_for_outcome("client_gone", timeout=5)
+    assert worker.resident_bytes() - before < 64 << 20
+
+
+def test_f21_an_endless_line_is_a_broken_stream(tree: Tree) -> None:
+    for turn in post_each(tree, "fault=bigline after=3"):
+        failed(tree, turn, code="provider_protocol")
+        assert (calls_of(tree, turn), tokens_of(tree, turn)) == (1, 3)
+
+
+def test_f21_thousands_of_tool_calls_end_the_turn(tree: Tree) -> None:
+    word = f"tools{next(FRESH)}x"
+    calls = [{"name": "no_such_tool", "arguments": {"n": n}} for n in range(2500)]
+    tree.fake.configure(replies=[{"match": word, "tool_calls": calls}])
+    turn = tree.post(f"{word} [[fake tokens=5]]")
+    row = tree.wait_until_over(turn, seconds=40)
+    assert row["status"] in {"completed", "failed"}
+    assert row["step"] <= 25
