@@ -337,8 +337,22 @@ class TestValuesThatCannotWork:
         assert not EffectivePolicy.objects.exists()
 
     def test_a_model_too_small_for_the_policy_is_refused(self, resolved: Resolve) -> None:
-        with pytest.raises(PolicyImpossible, match="context window of the model"):
-            resolved(model_window=3_000)
+        with pytest.raises(PolicyImpossible, match="It must be at least 1,000"):
+            resolved(model_window=900)
+
+    @pytest.mark.parametrize("window", [2_048, 4_096, 8_192])
+    def test_reserve_and_summary_shrink_with_a_small_model(
+        self, window: int, resolved: Resolve
+    ) -> None:
+        row = resolved(model_window=window)
+        values = values_of(row)
+        assert values.reserve_tokens == 4_000 * window // 16_000
+        assert values.summary_max_tokens == 2_000 * window // 16_000
+        adjusted = {field for field, _, _ in row.adjusted}
+        assert {"reserve_tokens", "summary_max_tokens"} <= adjusted
+
+    def test_a_window_that_fits_changes_nothing(self, resolved: Resolve) -> None:
+        assert resolved(model_window=12_000).adjusted == []
 
 
 def test_equal_policies_share_one_row_and_a_new_version_makes_another(
