@@ -4,13 +4,13 @@ The engine decides; this room fetches the facts it decides on and turns its answ
 and a receipt. It writes nothing.
 """
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from django.conf import settings
-from django.db.models import BooleanField, ExpressionWrapper, Q, Sum
+from django.contrib.auth.models import Group
+from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 
 from chats import history, secrets
@@ -32,7 +32,7 @@ from contextpolicy.engine.assembly import (
 from contextpolicy.engine.assembly import compose as assemble
 from contextpolicy.engine.budget import PolicyImpossible, prepare_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import ApproximateCounter, TokenCounter
+from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 CONTINUE_INSTRUCTION = (
@@ -104,6 +104,7 @@ class Prompt:
     receipt_fields: Mapping[str, Any]
     compressed: Mapping[str, int | None]
     need: CompactionNeed
+    fold_from: int | None
 
 
 def choose(*, chat: Chat) -> Choice:
@@ -125,10 +126,11 @@ def effective_policy(
     """What every assigned policy comes out to. Raises `PolicyRefused` when that cannot work."""
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
+    groups = Group.objects.filter(user=chat.owner_id)
     try:
         return resolution.resolve(
             user_id=chat.owner_id,
-            group_ids=list(chat.owner.groups.values_list("pk", flat=True)),
+            group_ids=list(groups.values_list("pk", flat=True)),
             chat_id=chat.pk,
             model_window=min(known) if known else None,
             defaults={
@@ -314,6 +316,8 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     if not asked:
         return [], own
     question = asked[-1]
+    if question.seq == branch.last_seq:
+        return [question], []
     return [question], list(rows.filter(seq__gt=question.seq))
 
 
@@ -324,6 +328,7 @@ def prompt_of(
     values = choice.values
     origins = {segment.text_ref: segment.origin for segment in assembled.segments}
     active = branch.active_compaction
+    needed = need(given, assembled)
     return Prompt(
         request=ProviderRequest(
             model=choice.model.name,
@@ -352,8 +357,19 @@ def prompt_of(
             "notes": [*assembled.adjusted, *assembled.notes],
         },
         compressed=compressed(assembled, values=values),
-        need=need(given, assembled),
+        need=needed,
+        fold_from=fold_from(needed, values=values, limit=assembled.budget.prompt_limit),
     )
+
+
+def fold_from(needed: CompactionNeed, *, values: PolicyValues, limit: int) -> int | None:
+    """How long the reply may be before folding is due, in tokens; None where nothing folds."""
+    if needed.reason == "strategy":
+        return None
+    threshold = values.turn_threshold
+    if needed.action != "none" or (threshold is not None and needed.turns + 1 > threshold):
+        return 0
+    return max(prepare_mark(values, prompt_limit=limit) - needed.tokens, 0)
 
 
 def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str, int | None]:
@@ -386,114 +402,3 @@ def facts(assembled: AssembledContext, *, given: ComposeInput, choice: Choice) -
         strategy=choice.values.strategy,
         window=choice.values.window_size,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class MeterPart:
-    """One line of the meter: what it is, how many tokens, and why so many."""
-
-    key: str
-    label: str
-    tokens: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """What the next message would send, in our own count (≈)."""
-
-    used: int
-    prompt_limit: int
-    token_budget: int
-    reserve: int
-    parts: tuple[MeterPart, ...]
-    approximate: bool
-    policy_label: str
-    next_compaction: str
-    prepare_mark: int
-    limit: int
-    system_hidden: bool
-
-
-def meter(*, chat: Chat) -> Meter:
-    """The meter of a chat, from stored counts: it needs no tokenizer and few queries.
-
-    Raises the refusals of `choose` and the engine's `BudgetRefusal`.
-    """
-    choice = choose(chat=chat)
-    values = choice.values
-    limit = prompt_limit(values, model_window=choice.model.window)
-    branch = Branch.objects.select_related("active_compaction__base", "parent", "chat").get(
-        pk=cast(uuid.UUID, chat.active_branch_id)
-    )
-    counts = counted(branch, choice=choice)
-    used = sum(counts.values())
-    mark = prepare_mark(values, prompt_limit=limit)
-    return Meter(
-        used=used,
-        prompt_limit=limit,
-        token_budget=limit + values.reserve_tokens,
-        reserve=values.reserve_tokens,
-        parts=meter_parts(counts, branch=branch, values=values, limit=limit, mark=mark),
-        approximate=True,
-        policy_label=choice.effective.label,
-        next_compaction=forecast(branch, values=values, used=used, mark=mark),
-        prepare_mark=mark,
-        limit=values.input_length_limit,
-        system_hidden=values.hide_system_text,
-    )
-
-
-def counted(branch: Branch, *, choice: Choice) -> dict[str, int]:
-    """Tokens of each part of the next prompt, from counts that are stored or estimated."""
-    estimate = ApproximateCounter()
-    summary, window_to = in_force(branch.active_compaction, counter=estimate)
-    covered = max(summary.to_seq if summary else 0, window_to)
-    values = choice.values
-    rows = history.on_path(branch, after=covered, before=branch.last_seq + 1)
-    if values.strategy == "simple" and values.window_size:
-        rows = rows.filter(seq__gt=branch.last_seq - values.window_size)
-    total = rows.filter(excluded=False).aggregate(total=Sum("token_count"))["total"] or 0
-    return {
-        "system": sum(map(estimate.count, (values.system_text, branch.chat.system_text))),
-        "pins": 0,
-        "summary": summary.tokens if summary else 0,
-        "history": total,
-    }
-
-
-def meter_parts(
-    counts: Mapping[str, int], *, branch: Branch, values: PolicyValues, limit: int, mark: int
-) -> tuple[MeterPart, ...]:
-    """The lines of the breakdown, each with its reason."""
-    active = branch.active_compaction
-    stands_for = f"Stands for messages 1 to {active.to_seq}" if active else "No summary yet"
-    share = round(100 * mark / limit) if limit else 0
-    free = max(limit - sum(counts.values()), 0)
-    return (
-        MeterPart("system", "System", counts["system"], "Instructions of the policy and the chat"),
-        MeterPart("pins", "Pins", counts["pins"], "Pinned messages outside the history"),
-        MeterPart("summary", "Summary", counts["summary"], stands_for),
-        MeterPart("history", "History", counts["history"], "Messages sent in full or cut"),
-        MeterPart("free", "Free", free, f"Compaction starts at {mark:,} ({share} % of {limit:,})"),
-        MeterPart(
-            "reserve", "Reply reserve", values.reserve_tokens, "Kept free so the reply is not cut"
-        ),
-    )
-
-
-def forecast(branch: Branch, *, values: PolicyValues, used: int, mark: int) -> str:
-    """When the next compaction comes, in words; empty when the strategy has none."""
-    if values.strategy != "dynamic_summary":
-        return ""
-    if branch.compaction_paused:
-        return "automatic compaction paused"
-    if branch.compactions.filter(status=Compaction.Status.PREPARING).exists():
-        return "compaction running"
-    turns = Turn.objects.filter(branch=branch, status=Turn.Status.COMPLETED).count()
-    if used >= mark:
-        return "compaction after the next reply"
-    if not turns or not used:
-        return ""
-    left = max((mark - used) * turns // used, 1)
-    return f"next compaction in about {left} turn{'s' if left != 1 else ''}"

@@ -104,6 +104,8 @@ class Writer:
         self.client = client
         self.coalesce = coalesce
         self.pending: dict[uuid.UUID, list[Frame]] = {}
+        # One for all: making one copies some hundred entries. It is empty after each sending.
+        self.pipeline = client.pipeline(transaction=False)
         self.wake = asyncio.Event()
         self.is_down = False
         self.task: asyncio.Task[None] | None = None
@@ -130,12 +132,14 @@ class Writer:
         pending, self.pending = self.pending, {}
         if not pending:
             return
-        pipeline = self.client.pipeline(transaction=False)
+        pipeline = self.pipeline
         for turn_id, frames in pending.items():
             key = f"{KEY}{turn_id}"
             for frame in frames:
                 pipeline.xadd(key, cast(Any, frame.fields()), maxlen=LENGTH, approximate=True)
-            pipeline.expire(key, SECONDS_KEPT)
+            if any(frame.kind not in {"text", "reasoning"} for frame in frames):
+                # Each step begins with such a frame, so a key never lives on without an end.
+                pipeline.expire(key, SECONDS_KEPT)
         try:
             await pipeline.execute()
         except (RedisError, OSError) as error:

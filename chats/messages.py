@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, cast
 
 from django.db import transaction
-from django.db.models import F
 
 from chats.models import Branch, Chat, Message, Turn
 from chats.refusals import Refusal
@@ -71,9 +70,11 @@ def check_text(text: str, *, limit: int) -> None:
 
 
 def next_accepted(*, chat: Chat) -> int:
-    """The next number in the chat's order of acceptance; the chat's row must be locked."""
-    Chat.objects.filter(pk=chat.pk).update(accepted_count=F("accepted_count") + 1)
-    chat.refresh_from_db(fields=["accepted_count"])
+    """The next number in the chat's order of acceptance.
+
+    The caller locked the chat's row before it read it, and saves `accepted_count` after this.
+    """
+    chat.accepted_count += 1
     return chat.accepted_count
 
 
@@ -99,7 +100,8 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
 
     Runs in the caller's transaction, which holds the turn's lease. Returns the messages in order.
     """
-    branch = Branch.objects.select_for_update().get(pk=turn.branch_id)
+    # Only the one running turn of a branch moves its end, and the caller holds that turn.
+    branch = turn.branch
     taken = list(waiting(branch_id=branch.pk))
     for message in taken:
         branch.last_seq += 1
@@ -115,6 +117,8 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
 
 def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime) -> None:
     """End the queued turns whose messages this turn took up."""
+    if all(message.pk == turn.trigger_id for message in taken):
+        return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
     for other in others.order_by("accepted"):
         other.status = Turn.Status.ABSORBED
@@ -134,14 +138,17 @@ def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: dat
 def append_step(
     *,
     turn: Turn,
+    chat: Chat,
     parts: Sequence[Mapping[str, Any]],
     finish: str,
     counter: TokenCounter,
     now: datetime,
 ) -> Message:
-    """Store one assistant message at the end of the branch, in the caller's transaction."""
-    chat = Chat.objects.select_for_update().get(branches=turn.branch_id)
-    branch = Branch.objects.select_for_update().get(pk=turn.branch_id)
+    """Store one assistant message at the end of the branch, in the caller's transaction.
+
+    The caller holds the turn, locked the chat, and saves the chat's `accepted_count` after this.
+    """
+    branch = turn.branch
     branch.last_seq += 1
     branch.save(update_fields=["last_seq"])
     message = Message(

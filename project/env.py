@@ -16,6 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 # The longest path that a unix socket address holds on every platform we run on (macOS: 104).
 SOCKET_PATH_LIMIT = 100
+# Seconds: to wait for a connection of the pool, and for the pool to try one.
+POOL_TIMEOUT = 5.0
+POOL_RECONNECT = 2.0
 
 
 def text(name: str, default: str = "") -> str:
@@ -144,7 +147,15 @@ def database(data: Path) -> dict[str, object]:
         "PORT": str(parts.port or ""),
         "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
-            "pool": {"min_size": 1, "max_size": positive_int("DATABASE_POOL_SIZE", 12)},
+            "pool": {
+                "min_size": 1,
+                "max_size": positive_int("DATABASE_POOL_SIZE", 12),
+                # A request learns soon that the database is away. An attempt to connect is given
+                # up soon too, so that the next request makes a fresh one: the pool would pause
+                # longer and longer between its own, and notice a return minutes late.
+                "timeout": POOL_TIMEOUT,
+                "reconnect_timeout": POOL_RECONNECT,
+            },
             "options": "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s"
             " -c statement_timeout=30s",
         },
@@ -156,6 +167,8 @@ def sqlite_database(path: Path) -> dict[str, object]:
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": str(path),
+        # A new connection reads the whole schema again: several milliseconds for each request.
+        "CONN_MAX_AGE": None,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,

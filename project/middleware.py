@@ -1,27 +1,130 @@
 """What every answer carries: a request id, the security headers, and words for refusals.
 
-Each class works around a sync and an async handler alike: one sync-only middleware would push
-every open event stream through a thread.
+`Bounded` judges a request by its size before Django reads it. Each other class works around a sync
+and an async handler alike: one sync-only middleware would push every open event stream through a
+thread.
 """
 
 import re
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.views import defaults
 
+from chats.api.errors import RequestTooLarge
 from chats.refusals import Refusal
 from chats.web.errors import refusal_response
+from project.logs import REQUEST
 
 Handler = Callable[[HttpRequest], Any]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+# Where a request's scope says why it was not read.
+REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 PERMISSIONS = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
+
+
+class AddressTooLong(Refusal):
+    """Path and query together."""
+
+    code = "address_too_long"
+    status = 414
+    sentence = "This address is longer than {limit:,} bytes. Send long values in the body."
+
+
+class HeadersTooLarge(Refusal):
+    """One header, or all of them."""
+
+    code = "headers_too_large"
+    status = 431
+    sentence = "The headers of this request are too large. Delete this site's cookies."
+
+
+class Malformed(Refusal):
+    """Django could make nothing of the request: of its host, its form or its encoding."""
+
+    code = "bad_request"
+    status = 400
+    sentence = "The request could not be read. Check its host, its encoding and its fields."
+
+
+class Bounded:
+    """Judges a request by its size before Django reads it.
+
+    Django stores a body of any length before it looks at it, and limits neither addresses nor
+    headers. What is too large goes on without its body and with the reason in its scope;
+    `ForeseenErrorsMiddleware` answers it in the form of its door.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand the request on, whole or without its body."""
+        if scope["type"] != "http":
+            await self.application(scope, receive, send)
+            return
+        scope[REFUSED] = oversize(scope)
+
+        async def answer(message: Mapping[str, Any]) -> None:
+            if scope[REFUSED] and message["type"] == "http.response.start":
+                # The unread rest of a body would be taken for the next request.
+                headers = [*message["headers"], (b"Connection", b"close")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self.application(scope, Body(scope, receive).read, answer)
+
+
+class Body:
+    """The body of one request, as far as it may be read."""
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.taken = 0
+        self.has_ended = False
+
+    async def read(self) -> Mapping[str, Any]:
+        """The next piece; from the limit on an end, and what comes after it is thrown away."""
+        while True:
+            if self.scope[REFUSED] and not self.has_ended:
+                self.has_ended = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+            message = await self.receive()
+            self.taken += len(message.get("body", b""))
+            if message["type"] != "http.request":
+                return message
+            if self.taken > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+                self.scope[REFUSED] = RequestTooLarge(limit=settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+            elif not self.scope[REFUSED]:
+                return message
+
+
+def oversize(scope: Scope) -> Refusal | None:
+    """Why a request is refused by what can be known of it before its body is read."""
+    address = len(scope["raw_path"]) + len(scope["query_string"])
+    if address > settings.ADDRESS_BYTES:
+        return AddressTooLong(limit=settings.ADDRESS_BYTES)
+    sizes = [len(name) + len(value) for name, value in scope["headers"]]
+    if max(sizes, default=0) > settings.HEADER_BYTES or sum(sizes) > settings.HEADERS_BYTES:
+        return HeadersTooLarge()
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    if any(value.isdigit() and int(value.lstrip(b"0")[:20] or 0) > limit for value in lengths):
+        return RequestTooLarge(limit=limit)
+    return None
 
 
 class Around:
@@ -39,16 +142,13 @@ class Around:
     def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
         if self.is_async:
             return self.around_async(request)
-        self.before(request)
-        response: HttpResponseBase = self.get_response(request)
-        return self.after(request, response)
+        return self.after(request, self.before(request) or self.get_response(request))
 
     async def around_async(self, request: HttpRequest) -> HttpResponseBase:
-        self.before(request)
-        return self.after(request, await self.get_response(request))
+        return self.after(request, self.before(request) or await self.get_response(request))
 
-    def before(self, request: HttpRequest) -> None:
-        """Prepare the request."""
+    def before(self, request: HttpRequest) -> HttpResponseBase | None:
+        """Prepare the request; an answer that is given here goes no further in."""
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Complete the answer."""
@@ -61,7 +161,9 @@ class RequestIdMiddleware(Around):
     def before(self, request: HttpRequest) -> None:
         offered = request.headers.get("X-Request-ID", "")
         keep = settings.TRUSTED_PROXY and REQUEST_ID.fullmatch(offered)
-        cast(Any, request).request_id = offered if keep else uuid.uuid4().hex
+        request_id = offered if keep else uuid.uuid4().hex
+        cast(Any, request).request_id = request_id
+        REQUEST.set(request_id)
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response["X-Request-ID"] = cast(Any, request).request_id
@@ -104,6 +206,11 @@ class SecurityHeadersMiddleware(Around):
 class ForeseenErrorsMiddleware(Around):
     """Turns a refusal or an absent database into its sentence instead of a stack trace."""
 
+    def before(self, request: HttpRequest) -> HttpResponseBase | None:
+        """The answer to a request that `Bounded` refused."""
+        refused = getattr(request, "scope", {}).get(REFUSED)
+        return refusal_response(request, refused) if refused else None
+
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """The answer for a foreseen error; anything else stays an error of ours."""
         if isinstance(error, Refusal):
@@ -120,6 +227,16 @@ class DatabaseBusy(Refusal):
     status = 503
     sentence = "The database is busy. Nothing was changed; try again in a few seconds."
     retry_after = 5
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """The answer to what Django refused before a view saw it, in the form of the door."""
+    if isinstance(exception, RequestDataTooBig):
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        return refusal_response(request, RequestTooLarge(limit=limit))
+    if request.path.startswith("/api/"):
+        return refusal_response(request, Malformed())
+    return defaults.bad_request(request, exception)
 
 
 def csp_nonce(request: HttpRequest) -> dict[str, str]:

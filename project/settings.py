@@ -174,6 +174,10 @@ MESSAGES_PER_MINUTE = env.positive_int("MESSAGES_PER_MINUTE", 30)
 API_REQUESTS_PER_MINUTE = env.positive_int("API_REQUESTS_PER_MINUTE", 300)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+# Path with query, one header, all headers.
+ADDRESS_BYTES = env.positive_int("ADDRESS_BYTES", 4096)
+HEADER_BYTES = env.positive_int("HEADER_BYTES", 8192)
+HEADERS_BYTES = env.positive_int("HEADERS_BYTES", 32_768)
 
 # --- People --------------------------------------------------------------------------------------
 LOGIN_URL = "/login/"
@@ -260,7 +264,7 @@ LOGGING = {
     "formatters": {
         "line": {
             "()": "project.logs.OneLineFormatter",
-            "format": "{asctime} {levelname} {name} {message}",
+            "format": "{asctime} {levelname} {name} {request_id} {message}",
             "style": "{",
         },
     },

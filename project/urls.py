@@ -5,6 +5,7 @@ from django.urls import include, path
 from contextpolicy.admin.site import site
 from project.probes import healthz, readyz
 
+handler400 = "project.middleware.bad_request"
 handler500 = "chats.web.errors.server_error"
 
 urlpatterns = [

@@ -29,7 +29,6 @@ class Lease:
 
     turn_id: uuid.UUID
     token: str
-    attempt: int
 
 
 def until() -> ExpressionWrapper[Any]:
@@ -66,8 +65,7 @@ def claim(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
         return None
     if not rows:
         return None
-    attempt = Turn.objects.values_list("attempt", flat=True).get(pk=turn_id)
-    return Lease(turn_id=turn_id, token=token, attempt=attempt)
+    return Lease(turn_id=turn_id, token=token)
 
 
 def held(lease: Lease) -> QuerySet[Turn]:
@@ -86,7 +84,13 @@ def write(lease: Lease, **values: Any) -> None:
 def locked_turn(lease: Lease) -> Turn:
     """The turn for the rest of the transaction, locked and fenced. Raises `LeaseLost`."""
     write(lease, lease_until=until())
-    return Turn.objects.select_related("branch__chat", "model").get(pk=lease.turn_id)
+    return read_turn(lease)
+
+
+def read_turn(lease: Lease) -> Turn:
+    """The turn with its branch, chat, model and message; locked if this transaction wrote it."""
+    related = ("branch__chat", "model", "trigger", "continues")
+    return Turn.objects.select_related(*related).get(pk=lease.turn_id)
 
 
 def renew(lease: Lease) -> bool:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import DatabaseError, InterfaceError, OperationalError
 
 from chats import context
 from chats.compaction import window
@@ -66,10 +66,16 @@ class Worker(Protocol):
 
 async def run(*, turn_id: uuid.UUID, worker: Worker, runs: dict[uuid.UUID, "Run"]) -> None:
     """Claim the turn and work on it; a turn that cannot be claimed is somebody else's."""
-    lease = await worker.db(leases.claim, turn_id=turn_id, worker=worker.name, now=worker.clock())
-    if lease is None:
+    begun = await worker.db(
+        steps.begin,
+        turn_id=turn_id,
+        worker=worker.name,
+        counter=worker.counter,
+        now=worker.clock(),
+    )
+    if begun is None:
         return
-    current = Run(lease=lease, worker=worker)
+    current = Run(lease=begun[0], turn=begun[1], worker=worker)
     runs[turn_id] = current
     try:
         await current.to_the_end()
@@ -92,10 +98,12 @@ class Interrupted(Exception):
 class Run:
     """One attempt at one turn."""
 
-    def __init__(self, *, lease: Lease, worker: Worker) -> None:
+    def __init__(self, *, lease: Lease, turn: Turn, worker: Worker) -> None:
         self.lease = lease
         self.worker = worker
-        self.turn: Turn | None = None
+        # As the open step read it.
+        self.turn = turn
+        self.prompt: context.Prompt | None = None
         self.reason = ""
         self.interrupted = asyncio.Event()
         self.call: Call | None = None
@@ -116,6 +124,11 @@ class Run:
             logger.info("turn %s is no longer ours", self.lease.turn_id)
         except Interrupted:
             await self.hand_back()
+        except (OperationalError, InterfaceError) as error:
+            # Nothing can be written, least of all a failure: the next attempt begins anew.
+            logger.warning(
+                "turn %s: left to the sweep: %s", self.lease.turn_id, type(error).__name__
+            )
         except Exception:
             # Unforeseen: say so in the chat instead of an endless spinner, and in the log.
             logger.exception("turn %s failed unexpectedly", self.lease.turn_id)
@@ -131,19 +144,12 @@ class Run:
 
     async def work(self) -> None:
         """Step after step, while tools ran or messages arrived."""
-        if self.lease.attempt > 1:
+        if self.turn.attempt > 1:
             self.say("restarted")
         while True:
-            turn = await self.worker.db(
-                steps.open_step,
-                lease=self.lease,
-                counter=self.worker.counter,
-                now=self.worker.clock(),
-            )
-            self.turn = turn
             self.saved = 0
             self.say("step")
-            if turn.stop_requested_at:
+            if self.turn.stop_requested_at:
                 self.interrupt(STOP)
             try:
                 goes_on = await self.step()
@@ -152,6 +158,12 @@ class Run:
                 return
             if not goes_on:
                 return
+            self.turn = await self.worker.db(
+                steps.open_step,
+                lease=self.lease,
+                counter=self.worker.counter,
+                now=self.worker.clock(),
+            )
 
     async def step(self) -> bool:
         """Compose, call, store. True when another step follows."""
@@ -167,7 +179,7 @@ class Run:
 
     async def compose(self, *, smaller_than: int | None = None) -> context.Prompt:
         """The prompt of the running step; moves the window first where that is needed."""
-        turn = self.running()
+        turn = self.turn
         for _ in range(4):
             prompt = await self.worker.db(
                 context.compose,
@@ -188,12 +200,6 @@ class Run:
                 window.move, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
             )
         raise RuntimeError("the window moved again and again and the prompt still does not fit")
-
-    def running(self) -> Turn:
-        """The turn as the open step read it."""
-        if self.turn is None:
-            raise RuntimeError("no step is open")
-        return self.turn
 
     async def answer(self, prompt: context.Prompt) -> Call:
         """Call the model; before its first token a passing fault is tried again, an overflow once.
@@ -228,11 +234,12 @@ class Run:
         receipt_id = await self.worker.db(
             steps.book_call,
             lease=self.lease,
-            turn=self.running(),
+            turn=self.turn,
             prompt=prompt,
             call=number,
             now=self.worker.clock(),
         )
+        self.prompt = prompt
         call = Call(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
         self.call = call
         self.saved = 0
@@ -306,7 +313,7 @@ class Run:
             result = await tools.answer(request)
             if result is not None:
                 call.results[index] = result
-        if self.running().step >= settings.MAX_STEPS:
+        if self.turn.step >= settings.MAX_STEPS:
             call.finish = Message.Finish.LIMIT
 
     async def stopped(self, call: Call) -> None:
@@ -349,6 +356,7 @@ class Run:
             first_token_at=call.first_token_at,
             error_code=code,
             error_sentence=sentence,
+            fold_from=self.prompt.fold_from if self.prompt else None,
         )
 
     async def hand_back(self) -> None:
@@ -388,9 +396,9 @@ class Run:
 
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
         """One frame on the live bus."""
-        step = self.turn.step if self.turn else 0
-        frame = Frame(kind=kind, attempt=self.lease.attempt, step=step, offset=offset, text=text)
-        self.worker.put(self.lease.turn_id, frame)
+        turn = self.turn
+        frame = Frame(kind=kind, attempt=turn.attempt, step=turn.step, offset=offset, text=text)
+        self.worker.put(turn.pk, frame)
 
 
 def save_partial(*, lease: Lease, text: str, reasoning: str) -> bool:

@@ -151,7 +151,7 @@ def accept_message(
     if not chat.title:
         chat.title = title_from(text)
     chat.updated_at = now
-    chat.save(update_fields=["title", "updated_at"])
+    chat.save(update_fields=["title", "updated_at", "accepted_count"])
     started_event(turn, actor=f"user:{user.pk}", chat=chat, now=now, message=message)
     transaction.on_commit(partial(hit, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
@@ -256,6 +256,7 @@ def follow_up(
             queued_at=now,
             **cause,
         )
+        chat.save(update_fields=["accepted_count"])
         started_event(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
         queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
     return new

@@ -15,9 +15,9 @@ from django.db.models import Q
 from chats import messages, queue
 from chats.context import Prompt
 from chats.failpoints import hit
-from chats.models import Chat, Message, PromptText, Receipt, Turn
+from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.turns import breaker
-from chats.turns.lease import RELEASED, Lease, locked_turn, write
+from chats.turns.lease import RELEASED, Lease, claim, locked_turn, read_turn, write
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -36,6 +36,13 @@ class Ending:
     error_code: str = ""
     error_sentence: str = ""
     error_details: Mapping[str, Any] = field(default_factory=dict)
+    # Folding is due once the reply has so many tokens; None: this policy does not fold.
+    fold_from: int | None = None
+
+    def asks_for_folding(self, reply: Message | None) -> bool:
+        """Whether the chat may have grown over a mark of its policy."""
+        tokens = reply.token_count or 0 if reply else 0
+        return self.fold_from is not None and tokens >= self.fold_from
 
     @property
     def outcome(self) -> str:
@@ -47,9 +54,29 @@ class Ending:
 
 
 @transaction.atomic
+def begin(
+    *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
+) -> tuple[Lease, Turn] | None:
+    """Claim the turn and open its first step at once; None when it cannot be claimed.
+
+    The branch is locked first: of two turns of a branch that begin at the same time, one would
+    hold itself and wait to absorb the other, which waits to see whether the first one runs.
+    """
+    Branch.objects.select_for_update(of=("self",)).filter(turns=turn_id).first()
+    lease = claim(turn_id=turn_id, worker=worker, now=now)
+    if lease is None:
+        return None
+    return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
+
+
+@transaction.atomic
 def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
-    """Take up every waiting message and begin the next step. Raises `LeaseLost`."""
-    turn = locked_turn(lease)
+    """Open the next step of a turn that goes on. Raises `LeaseLost`."""
+    return opened(locked_turn(lease), lease=lease, counter=counter, now=now)
+
+
+def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
+    """Take up every waiting message and begin the next step, in the caller's transaction."""
     messages.take_up(turn=turn, counter=counter, now=now)
     own = own_steps(turn)
     if turn.attempt > 1 and turn.step == own + 1:
@@ -73,7 +100,7 @@ def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datet
     After a commit of unknown fate this is asked again: the call may be booked already.
     """
     write(lease, effective_policy=prompt.effective)
-    booked = Receipt.objects.filter(turn=turn, attempt=lease.attempt, step=turn.step, call=call)
+    booked = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=turn.step, call=call)
     if known := booked.values_list("pk", flat=True).first():
         return known
     digests = [
@@ -82,7 +109,7 @@ def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datet
     PromptText.objects.bulk_create(digests, ignore_conflicts=True)
     receipt = Receipt.objects.create(
         turn=turn,
-        attempt=lease.attempt,
+        attempt=turn.attempt,
         step=turn.step,
         call=call,
         effective_policy=prompt.effective,
@@ -103,7 +130,6 @@ def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datet
     return receipt.pk
 
 
-@transaction.atomic
 def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
     """Complete a receipt once: what became of the call. Later writes change nothing."""
     Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
@@ -125,15 +151,18 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         turn = locked_turn(lease)
         if own_steps(turn) == turn.step:
             return True
-        Chat.objects.select_for_update().get(pk=turn.branch.chat_id)
+        chat = locked_chat(turn)
         goes_on = ending.finish == Message.Finish.TOOL_CALLS or bool(
             messages.waiting(branch_id=turn.branch_id)
         )
-        step = store_step(turn=turn, ending=ending, counter=counter, now=now)
-        if not goes_on:
+        step = store_step(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
+        if goes_on:
+            chat.save(update_fields=["accepted_count"])
+        else:
             end(
                 lease=lease,
                 turn=turn,
+                chat=chat,
                 status=Turn.Status.COMPLETED,
                 reply=step,
                 ending=ending,
@@ -144,12 +173,19 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
     return goes_on
 
 
-def store_step(*, turn: Turn, ending: Ending, counter: TokenCounter, now: datetime) -> Message:
+def locked_chat(turn: Turn) -> Chat:
+    """The turn's chat, locked: nobody accepts a message in it until the transaction ends."""
+    return Chat.objects.select_for_update().get(pk=turn.branch.chat_id)
+
+
+def store_step(
+    *, turn: Turn, chat: Chat, ending: Ending, counter: TokenCounter, now: datetime
+) -> Message:
     """The step's assistant message and its completed receipt."""
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     return messages.append_step(
-        turn=turn, parts=ending.parts, finish=ending.finish, counter=counter, now=now
+        turn=turn, chat=chat, parts=ending.parts, finish=ending.finish, counter=counter, now=now
     )
 
 
@@ -159,18 +195,20 @@ def end_early(
 ) -> None:
     """End a turn that failed or was stopped; the text so far is kept as its reply."""
     turn = locked_turn(lease)
+    chat = locked_chat(turn)
     reply = None
     if ending.parts:
-        reply = store_step(turn=turn, ending=ending, counter=counter, now=now)
+        reply = store_step(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
     elif ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
-    end(lease=lease, turn=turn, status=status, reply=reply, ending=ending, now=now)
+    end(lease=lease, turn=turn, chat=chat, status=status, reply=reply, ending=ending, now=now)
 
 
 def end(
     *,
     lease: Lease,
     turn: Turn,
+    chat: Chat,
     status: str,
     reply: Message | None,
     ending: Ending,
@@ -192,18 +230,19 @@ def end(
         **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
         **RELEASED,
     )
-    chat_id = turn.branch.chat_id
-    Chat.objects.filter(pk=chat_id).update(updated_at=now, unread=True)
+    chat.updated_at, chat.unread = now, True
+    chat.save(update_fields=["updated_at", "unread", "accepted_count"])
     ledger.record(
         f"turn.{status}",
         actor=WORKER,
         now=now,
-        chat_id=chat_id,
+        chat_id=chat.pk,
         turn_id=turn.pk,
         data=ending_data(turn=turn, reply=reply, ending=ending),
     )
     breaker.trip(turn=turn, code=ending.error_code, now=now)
-    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
+    if ending.asks_for_folding(reply):
+        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     enqueue_next(branch_id=turn.branch_id)
 
 
