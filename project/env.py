@@ -65,6 +65,18 @@ def seconds(name: str, default: float) -> float:
     return duration
 
 
+def host_and_port(url: str) -> str:
+    """`host:port` of an http(s) address, the port written out."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        port = 0
+    if not port or parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ImproperlyConfigured(f"{url!r} is no http:// or https:// address.")
+    return f"{parts.hostname}:{port}"
+
+
 def items(name: str, default: str = "") -> list[str]:
     """A comma-separated list without empty items."""
     return [item.strip() for item in text(name, default).split(",") if item.strip()]

@@ -8,11 +8,14 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 
+from chats import providers_setup
 from chats.models import ProviderAccount
+from chats.refusals import Refusal
 from chats.signin import create_link, ensure_admin
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import seed_policies
 from contextpolicy.roles import seed_roles
+from project import env
 
 ADMIN = "admin"
 
@@ -27,11 +30,34 @@ def seed(*, now: datetime, base_url: str) -> str:
         token = create_link(user=admin, now=now)
     address = settings.PUBLIC_URL or base_url
     return (
-        f"\nPalimpsest runs at {address}\n"
+        f"\n{connect_from_environment(now=now)}Palimpsest runs at {address}\n"
         f"Sign in as {ADMIN} (valid 1 hour, once): {address}/login/link/{token}/\n"
         "Another link: python manage.py login_link\n"
         "Stop with Ctrl-C.\n"
     )
+
+
+def connect_from_environment(*, now: datetime) -> str:
+    """Connect the provider that OPENAI_API_KEY or OPENAI_BASE_URL names, once.
+
+    Returns a line for the person at the console when that failed, else nothing: a provider that
+    cannot be reached now must not keep the product from starting.
+    """
+    asked = settings.OPENAI_API_KEY or env.text("OPENAI_BASE_URL")
+    known = ProviderAccount.objects.filter(base_url=settings.OPENAI_BASE_URL.rstrip("/"))
+    if not asked or known.exists():
+        return ""
+    try:
+        providers_setup.connect(
+            name="",
+            base_url=settings.OPENAI_BASE_URL,
+            api_key=settings.OPENAI_API_KEY,
+            actor="system",
+            now=now,
+        )
+    except Refusal as refusal:
+        return f"The provider of OPENAI_BASE_URL was not connected: {refusal.sentence}\n"
+    return ""
 
 
 def seed_demo_model() -> None:

@@ -158,6 +158,13 @@ ALLOWED_PRIVATE_PROVIDERS = env.items(
     "localhost:8080,127.0.0.1:8080,localhost:8000,127.0.0.1:8000",
 )
 
+# A first provider from the environment, as OpenAI's own tools read it; see `project.seed`.
+OPENAI_API_KEY = env.text("OPENAI_API_KEY")
+OPENAI_BASE_URL = env.text("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+if env.text("OPENAI_BASE_URL"):
+    # Whoever sets the environment of the server may also name a server in its own network.
+    ALLOWED_PRIVATE_PROVIDERS.append(env.host_and_port(OPENAI_BASE_URL))
+
 # --- Limits ------------------------------------------------------------------------------------
 HISTORY_WINDOW = env.history_window()
 MAX_CHARS_PER_MESSAGE = env.positive_int("MAX_CHARS_PER_MESSAGE", 4000)

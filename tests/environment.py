@@ -13,5 +13,11 @@ os.environ["PALIMPSEST_TESTING"] = "1"
 os.environ.setdefault("LOG_LEVEL", "WARNING")
 # Nothing listens there: a test that needs a broker starts its own.
 os.environ["REDIS_URL"] = f"unix://{_folder}/no-broker.sock"
-for _name in ("DATABASE_URL", "SECRET_KEY", "PALIMPSEST_PUBLIC_URL", "OPENAI_API_KEY"):
+for _name in (
+    "DATABASE_URL",
+    "SECRET_KEY",
+    "PALIMPSEST_PUBLIC_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+):
     os.environ.pop(_name, None)

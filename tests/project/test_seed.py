@@ -1,0 +1,61 @@
+"""What a new instance begins with, and that a second start changes nothing."""
+
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.fixtures import Settings
+
+from chats.models import ProviderAccount
+from chats.secrets import decrypt
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
+from project.seed import seed
+from tests.fakes.fake_server import FakeServer
+
+pytestmark = pytest.mark.django_db
+BASE = "http://127.0.0.1:8420"
+
+
+def test_a_second_start_adds_nothing(now: datetime) -> None:
+    seed(now=now, base_url=BASE)
+    ContextPolicy.objects.filter(slug="demo").update(name="Changed by a person")
+    counted = [model.objects.count() for model in (ContextPolicy, ModelSpec, ProviderAccount)]
+    seed(now=now, base_url=BASE)
+    again = [model.objects.count() for model in (ContextPolicy, ModelSpec, ProviderAccount)]
+    assert again == counted
+    assert ContextPolicy.objects.get(slug="demo").name == "Changed by a person"
+    assert User.objects.count() == 1
+
+
+def test_the_administrator_has_no_password_but_a_link(now: datetime) -> None:
+    printed = seed(now=now, base_url=BASE)
+    assert f"{BASE}/login/link/" in printed
+    assert not User.objects.get().has_usable_password()
+
+
+def test_a_provider_of_the_environment_is_connected_once(
+    now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FakeServer() as fake:
+        monkeypatch.setenv("OPENAI_BASE_URL", fake.base_url)
+        settings.OPENAI_BASE_URL = fake.base_url
+        settings.OPENAI_API_KEY = "sk-canary-1234567890"
+        settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
+        printed = seed(now=now, base_url=BASE)
+        seed(now=now, base_url=BASE)
+    account = ProviderAccount.objects.get(kind="openai")
+    assert "not connected" not in printed
+    assert decrypt(account.encrypted_key) == "sk-canary-1234567890"
+    assert ModelSpec.objects.get(is_default=True).provider == account.slug
+    assert PolicyAssignment.objects.get(level="instance").policy.slug == "long-chats"
+
+
+def test_a_provider_that_does_not_answer_does_not_stop_the_start(
+    now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    settings.OPENAI_BASE_URL = "http://127.0.0.1:9/v1"
+    settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:9"]
+    printed = seed(now=now, base_url=BASE)
+    assert "was not connected" in printed
+    assert ModelSpec.objects.get(is_default=True).slug == "demo"
