@@ -1,10 +1,11 @@
 """The prompt of one agent of a team, in the form its program expects.
 
-Each form has a title for every part; lines of a text that imitate one are set in by a space. The
-forms are our own choice: the programs take free text.
+Each form has a title or a tag for every part; a text cannot imitate them: its lines are set in by a
+space, its tags escaped. The forms are our own choice: the programs take free text.
 """
 
 import logging
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -167,10 +168,8 @@ def _titled(
     return SECTION_JOINT.join(parts)
 
 
-_TAGS = imitations(
-    f"<{slash}{tag}"
-    for tag in ("team_task", "conversation", "message", "current_message")
-    for slash in ("", "/")
+_TAGS = re.compile(
+    r"<(?=\s*/?\s*(?:team_task|conversation|message|current_message)\b)", re.IGNORECASE
 )
 
 
@@ -179,7 +178,7 @@ def _tagged(tag: str, text: str) -> str:
 
 
 def _untagged(text: str) -> str:
-    return set_in(text, _TAGS)
+    return _TAGS.sub("&lt;", text)
 
 
 def _attribute(name: str) -> str:

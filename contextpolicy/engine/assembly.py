@@ -5,26 +5,23 @@
 whether a summary should be prepared or swapped in.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from contextpolicy.engine.budget import Budget, compact_mark, marks_of, prepare_mark, prompt_limit
-from contextpolicy.engine.entries import Entries
-from contextpolicy.engine.fitting import Fixed, fit, newest_pins, require
-from contextpolicy.engine.groups import has_content, turns_of
-from contextpolicy.engine.layouts import (
-    Block,
-    Maker,
-    Parts,
-    Segment,
-    entry_block,
-    multi_turn,
-    prompt_json,
-    text_ref,
-    tokens_of,
+from contextpolicy.engine.budget import (
+    Budget,
+    compact_mark,
+    in_our_count,
+    marks_of,
+    prepare_mark,
+    prompt_limit,
 )
-from contextpolicy.engine.messages import Message, Summary, ToolSpec, WireMessage
+from contextpolicy.engine.entries import Entries
+from contextpolicy.engine.fitting import newest_pins
+from contextpolicy.engine.groups import turns_of
+from contextpolicy.engine.messages import Message, ToolSpec, WireMessage
 from contextpolicy.engine.partition import (
     Account,
     LeftOut,
@@ -33,53 +30,42 @@ from contextpolicy.engine.partition import (
     covers,
     sort_out,
 )
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import summary_wire
-from contextpolicy.engine.strategies.contract import STRATEGIES, Strategy
-from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.pieces import Pieces, PromptFacts
+from contextpolicy.engine.segments import (
+    Block,
+    Segment,
+    cost_of,
+    prompt_json,
+    text_ref,
+    tokens_of,
+)
+from contextpolicy.engine.strategies.contract import STRATEGIES, Strategy, decide
 from contextpolicy.engine.window import (
+    NO_CEILING,
     Choice,
     HistoryView,
     MoveReason,
     Room,
     WindowMove,
-    is_sound,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComposeInput:
-    """Every fact a prompt is made of.
+class ComposeInput(PromptFacts):
+    """Every fact a prompt is made of; those beside history are described in `PromptFacts`.
 
-    `system`: ordered (origin, text). `summary`: the published one in force. `window_to`: the seq
-    up to which an active `window` row leaves messages out, 0 for none. `history`: messages of
-    finished turns, ascending by seq, that neither covers; it may be only the newest part, then
-    `unloaded` is the range before it. It begins with those of the summary's exceptions that are
-    not pinned, unless the window leaves them out; messages that are covered or before the window
-    are passed over. `pins`: pinned messages that are not in `history`. `question`: the user
-    messages now answered; `steps`: the turn's steps and the user messages taken up since,
-    ascending. `instruction`: instead of a question, when a cut reply goes on. `tail`: one user
-    block. `last_seq`: the branch's highest seq. `calibration`: provider's tokens per token of
-    ours. `strategy`: in place of the one that `values.strategy` names among the strategies that
-    ship.
+    `window_to`: the seq up to which an active `window` row leaves messages out, 0 for none.
+    `history`: messages of finished turns, ascending by seq, that neither it nor the summary covers;
+    it may be only the newest part, then `unloaded` is the range before it. It begins with those of
+    the summary's exceptions that are not pinned, unless the window leaves them out; messages that
+    are covered or before the window are passed over. `last_seq`: the branch's highest seq.
+    `strategy`: in place of the one that `values.strategy` names among the strategies that ship.
     """
 
-    values: PolicyValues
-    model_window: int | None
-    counter: TokenCounter
-    system: tuple[tuple[str, str], ...]
     last_seq: int
-    tools: tuple[ToolSpec, ...] = ()
-    summary: Summary | None = None
     window_to: int = 0
     history: tuple[Message, ...] = ()
     unloaded: tuple[int, int] | None = None
-    pins: tuple[Message, ...] = ()
-    question: tuple[Message, ...] = ()
-    steps: tuple[Message, ...] = ()
-    instruction: str = ""
-    tail: str = ""
-    calibration: float = 1.0
     strategy: Strategy | None = None
 
 
@@ -151,10 +137,10 @@ def compose(given: ComposeInput) -> AssembledContext | WindowNeeded:
     and PartitionError if the input does not account for every message of the branch.
     """
     prompt = _Prompt(given)
-    choice, adjusted = prompt.choose()
+    choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove):
         return prompt.window_needed(choice)
-    return prompt.assemble(choice, adjusted)
+    return prompt.assemble(choice, fallback)
 
 
 def was_compressed(context: AssembledContext) -> bool:
@@ -190,41 +176,43 @@ class _Prompt:
 
     def __init__(self, given: ComposeInput) -> None:
         self.given = given
-        self.sorted = sort_out(
+        self.marks = marks_of(
+            given.values, model_window=given.model_window, calibration=given.calibration
+        )
+        found = sort_out(
             history=given.history,
             pins=given.pins,
             summary=given.summary,
             window_to=given.window_to,
             goes_on=bool(given.instruction),
         )
-        self.marks = marks_of(
-            given.values, model_window=given.model_window, calibration=given.calibration
-        )
-        self.maker = Maker(values=given.values, counter=given.counter)
-        self.system = self.maker.system(given.system)
-        self.tools = self.maker.tools(given.tools)
-        self.question = self._question()
-        continued = self.sorted.continued
-        self.continued = [self.maker.whole(continued)] if continued else []
-        self.fixed = self._fixed()
-        self.entries = Entries(self.sorted.live, make=self.maker.cut)
+        self.pieces = Pieces(given, found, limit=self.marks.limit, low=self.marks.low)
+        self.maker, self.fixed = self.pieces.maker, self.pieces.fixed
+        self.sorted = self.pieces.sorted
+        self.entries = Entries(self.sorted.live, make=self.maker.history)
 
-    def choose(self) -> tuple[Choice | WindowMove, tuple[str, ...]]:
-        """The strategy's decision and what had to be adjusted to get a sound one."""
-        given, taken = self.given, self.fixed.tokens
+    def choose(self) -> tuple[Choice | WindowMove, str]:
+        """The strategy's decision, and why it is not its own: "" if it is."""
+        given, taken = self.given, self.fixed.cost
+        ceiling = given.values.window_tokens
         view = HistoryView(
             values=given.values,
-            room=Room(self.marks.limit - taken, self.marks.high - taken, self.marks.low - taken),
+            room=Room(
+                self.marks.limit - taken,
+                self.marks.high - taken,
+                self.marks.low - taken,
+                NO_CEILING
+                if ceiling is None
+                else in_our_count(ceiling, calibration=given.calibration),
+            ),
             entries=self.entries,
-            pin_tokens=lambda message: self.maker.pin(message).tokens,
+            pin_tokens=lambda message: self.maker.pin(message).cost,
             is_complete=given.unloaded is None or given.unloaded[1] <= given.window_to,
+            system_prompt="".join(wire.content for wire in self.pieces.system.wires),
+            tools=given.tools,
+            retrieved="\n".join(item.text for item in given.background.references),
         )
-        strategy = given.strategy or STRATEGIES.get(given.values.strategy)
-        if strategy is not None:
-            choice = strategy.choose(view)
-            if is_sound(choice, view):
-                return choice, ()
-        return STRATEGIES["sliding_window"].choose(view), ("strategy",)
+        return decide(given.strategy or STRATEGIES.get(given.values.strategy), view)
 
     def window_needed(self, move: WindowMove) -> WindowNeeded:
         """The move in seqs of the branch."""
@@ -233,78 +221,42 @@ class _Prompt:
             to_seq = max(to_seq, self.sorted.live[move.start - 1].seq)
         return WindowNeeded(to_seq, move.tokens_before, move.tokens_after, move.reason)
 
-    def assemble(self, choice: Choice, adjusted: tuple[str, ...]) -> AssembledContext:
+    def assemble(self, choice: Choice, fallback: str) -> AssembledContext:
         """Lay out the chosen parts, check the partition and write the account."""
-        kept = [*(self.entries[place] for place in choice.kept), *self.continued]
+        kept = [*(self.entries[place] for place in choice.kept), *self.pieces.continued]
         pins, left = self._pins_beside(choice)
-        parts = Parts(
-            system=(self.system,),
-            tools=(self.tools,),
-            summary=self.fixed.summary,
-            pins=pins,
-            history=tuple(entry_block("history", item) for item in kept),
-            tail=self.fixed.tail,
-            question=self.question,
-            steps=tuple(entry_block("step", item) for item in self.fixed.steps),
-        )
-        blocks = tuple(multi_turn(parts))
+        blocks, notes = self.pieces.laid_out(pins, kept)
+        while tokens_of(blocks) > self.marks.limit and len(kept) > len(self.pieces.continued):
+            # A counter that finds more in a text than in its pieces: the oldest entry gives way.
+            left.append((kept.pop(0).message.seq, "budget"))
+            blocks, notes = self.pieces.laid_out(pins, kept)
         segments = tuple(segment for block in blocks for segment in block.segments)
         told = self._account(segments, left)
         sent = len(kept) + self._uncovered(pins)
+        found = (note for item in (*kept, *self.fixed.steps) for note in item.notes)
         return AssembledContext(
             messages=tuple(wire for block in blocks for wire in block.wires),
             tools=self.given.tools,
             segments=segments,
             left_out=told.left_out,
-            budget=self._budget(parts),
+            budget=self._budget(segments),
             prompt_tokens=tokens_of(blocks),
             original_count=sent + told.limited,
             compressed_count=sent,
             truncated_count=sum(1 for item in kept if item.cut_to or item.result_limit),
-            adjusted=adjusted,
-            notes=tuple(note for item in (*kept, *self.fixed.steps) for note in item.notes),
+            adjusted=("strategy",) if fallback else (),
+            notes=(*([f"strategy:{fallback}"] if fallback else []), *found, *notes),
             texts={s.text_ref: self.maker.texts[s.text_ref] for s in segments if s.text_ref},
-        )
-
-    def _question(self) -> tuple[Block, ...]:
-        asked = tuple(self.maker.question(message) for message in self.given.question)
-        if not self.given.instruction:
-            return asked
-        return (*asked, self.maker.data("continue", WireMessage("user", self.given.instruction)))
-
-    def _fixed(self) -> Fixed:
-        """The parts beside history, made to fit the limit; raises the refusals of `compose`."""
-        given, make = self.given, self.maker
-        summary, tail = given.summary, given.tail
-        fixed = Fixed(
-            required=require(
-                limit=self.marks.limit,
-                system=self.system.tokens,
-                tools=self.tools.tokens,
-                question=tokens_of(self.question) + sum(e.tokens for e in self.continued),
-            ),
-            summary=(make.data("summary", summary_wire(summary), label=summary.id),)
-            if summary
-            else (),
-            pins=tuple(make.pin(message) for message in self.sorted.pins),
-            tail=(make.data("tail", WireMessage("user", tail)),) if tail else (),
-            steps=tuple(make.whole(step) for step in given.steps if has_content(step)),
-            left=tuple((step.seq, "empty") for step in given.steps if not has_content(step)),
-        )
-        return fit(
-            fixed,
-            limit=self.marks.limit,
-            low=self.marks.low,
-            shorter=lambda step, characters: make.whole(step.message, characters),
         )
 
     def _pins_beside(self, choice: Choice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
         """The pins that fit beside the chosen history, and what is left out: (seq, reason)."""
         out = [(self.sorted.live[place], reason) for place, reason in choice.left]
         moved = (self.maker.pin(message) for message, _ in out if message.pinned)
-        history = sum(self.entries[place].tokens for place in choice.kept)
-        others = self.fixed.tokens - tokens_of(self.fixed.pins) + history
-        pins, dropped = newest_pins((*self.fixed.pins, *moved), room=self.marks.limit - others)
+        history = sum(self.entries[place].cost for place in choice.kept)
+        others = self.fixed.cost - cost_of(self.fixed.pins) + history
+        room = min(self.marks.limit - others, self.pieces.pins_room)
+        pins, dropped = newest_pins((*self.fixed.pins, *moved), room=room)
         left = [(message.seq, reason) for message, reason in out if not message.pinned]
         return pins, [*self.sorted.left, *self.fixed.left, *left, *dropped]
 
@@ -326,19 +278,19 @@ class _Prompt:
         check_partition(last_seq=given.last_seq, sent=sent, left_out=told.left_out)
         return told
 
-    def _budget(self, parts: Parts) -> Budget:
+    def _budget(self, segments: tuple[Segment, ...]) -> Budget:
+        taken: Counter[str] = Counter()
+        for segment in segments:
+            taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
         return Budget(
             token_budget=self.given.values.token_budget,
             reserve=self.given.values.reserve_tokens,
             prompt_limit=self.marks.prompt_limit,
             calibration=self.given.calibration,
             limit=self.marks.limit,
-            system=tokens_of(parts.system),
-            tools=tokens_of(parts.tools),
-            summary=tokens_of(parts.summary),
-            pins=tokens_of(parts.pins),
-            history=tokens_of(parts.history),
-            tail=tokens_of(parts.tail),
-            question=tokens_of(parts.question),
-            steps=tokens_of(parts.steps),
+            **taken,
         )
+
+
+# The part of the budget of each origin that is not called like it.
+_PARTS = {"opening": "system", "pin": "pins", "continue": "question", "step": "steps"}

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from contextpolicy.engine.policy import PolicyValues, mark
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_fields import mark
 
 
 class BudgetRefusal(Exception):

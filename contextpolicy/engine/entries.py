@@ -2,17 +2,24 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from contextpolicy.engine.groups import to_wire
 from contextpolicy.engine.messages import Message, WireMessage
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
-from contextpolicy.engine.truncation import cut_wires
+from contextpolicy.engine.toolrules import Stubbed, ruled
+from contextpolicy.engine.truncation import cut_texts
+
+_NONE_STUBBED: Stubbed = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut)."""
+    """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
+
+    `weight` is what it takes of the prompt limit where bytes are limited too; None: its tokens.
+    """
 
     message: Message
     wires: tuple[WireMessage, ...]
@@ -20,6 +27,12 @@ class Entry:
     cut_to: int | None = None
     result_limit: int | None = None
     notes: tuple[str, ...] = ()
+    weight: int | None = None
+
+    @property
+    def cost(self) -> int:
+        """What the message takes of the prompt limit."""
+        return self.tokens if self.weight is None else self.weight
 
 
 def entry(
@@ -29,31 +42,33 @@ def entry(
     counter: TokenCounter,
     whole: bool = False,
     result_limit: int | None = None,
+    stubbed: Stubbed = _NONE_STUBBED,
 ) -> Entry:
     """Make the entry of a message.
 
     `whole` leaves its texts uncut (the question, the steps of the running turn); tool results are
-    always cut to `tool_output_limit`, or to `result_limit` if that is smaller. The stored count is
-    used unless something was cut or repaired, so the cost of an untouched message is constant.
+    always cut as the policy's rules say, or to `result_limit` if that is smaller. The stored count
+    is used unless something was cut or repaired, so the cost of an untouched message is constant.
     """
     wires, repairs = to_wire(message)
-    results = values.tool_output_limit
-    if result_limit is not None:
-        results = min(results, result_limit)
+    gone = stubbed.get(message.seq, frozenset())
+    results = ruled(wires, values=values, most=result_limit, stubbed=gone)
     texts = None if whole else values.max_chars_per_message
-    sent = cut_wires(wires, max_chars=texts, style=values.cut_style, tool_output_limit=results)
-    text_cut = any(a is not b for a, b in zip(wires, sent, strict=True) if a.role != "tool")
-    result_cut = any(a is not b for a, b in zip(wires, sent, strict=True) if a.role == "tool")
+    sent = cut_texts(results, max_chars=texts, style=values.cut_style)
+    result_cut = any(a is not b for a, b in zip(wires, results, strict=True))
+    text_cut = any(a is not b for a, b in zip(results, sent, strict=True))
     tokens = message.tokens
     if text_cut or result_cut or repairs:
         tokens = sum(wire_tokens(wire, counter=counter) for wire in sent)
+    limit = values.tool_output_limit
+    notes = (*repairs, "results_left_out") if gone else repairs
     return Entry(
         message,
         sent,
         tokens,
         texts if text_cut else None,
-        results if result_cut else None,
-        tuple(f"{message.seq}:{note}" for note in repairs),
+        (limit if result_limit is None else min(limit, result_limit)) if result_cut else None,
+        tuple(f"{message.seq}:{note}" for note in notes),
     )
 
 
@@ -81,4 +96,4 @@ class Entries(Sequence[Entry]):
     def known_tokens(self, place: int) -> int:
         """The tokens of an entry: as sent if it was made already, else the stored count."""
         made = self._made.get(place)
-        return self.messages[place].tokens if made is None else made.tokens
+        return self.messages[place].tokens if made is None else made.cost

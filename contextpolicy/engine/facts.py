@@ -7,9 +7,10 @@ date are no number, the words of a URL are no identifier.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Kind = Literal["url", "date", "identifier", "number", "name"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
 from contextpolicy.engine.entries import Entry
-from contextpolicy.engine.layouts import Block, tokens_of
 from contextpolicy.engine.messages import ToolResultPart
+from contextpolicy.engine.segments import Block, cost_of
 
 # A tool result is cut no shorter than this many characters to make the newest step fit.
 SMALLEST_RESULT = 400
@@ -33,10 +33,10 @@ class Fixed:
     left: tuple[tuple[int, str], ...] = ()
 
     @property
-    def tokens(self) -> int:
-        """Tokens of all of them, in our count."""
-        optional = tokens_of((*self.summary, *self.pins, *self.tail))
-        return self.required + optional + sum(step.tokens for step in self.steps)
+    def cost(self) -> int:
+        """What all of them take of the prompt limit."""
+        optional = cost_of((*self.summary, *self.pins, *self.tail))
+        return self.required + optional + sum(step.cost for step in self.steps)
 
 
 def require(*, limit: int, system: int, tools: int, question: int) -> int:
@@ -60,6 +60,25 @@ def require(*, limit: int, system: int, tools: int, question: int) -> int:
     return system + tools + question
 
 
+def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
+    """Check the parts that never give way against a limit in bytes; `system` includes the tools.
+
+    Raises PolicyImpossible or QuestionTooLarge as `require` does.
+    """
+    if max_bytes is None:
+        return
+    if system >= max_bytes:
+        raise PolicyImpossible(
+            f"The system text and the tools take {system:,} bytes of a prompt of at most "
+            f"{max_bytes:,}. Shorten the system text, offer fewer tools, or allow more bytes."
+        )
+    if system + question > max_bytes:
+        raise QuestionTooLarge(
+            f"The message takes {question:,} bytes and {max_bytes - system:,} are left for it "
+            f"(limit {max_bytes:,}). Shorten or split the message."
+        )
+
+
 def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
     """Make the fixed parts fit `limit`, giving up in the order above; unchanged if they fit.
 
@@ -67,16 +86,16 @@ def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], E
     batches. `shorter` makes an entry anew with its tool results cut to a number of characters.
     Raises QuestionTooLarge or TurnTooLarge if what may not leave does not fit.
     """
-    if fixed.tokens <= limit:
+    if fixed.cost <= limit:
         return fixed
-    users = sum(step.tokens for step in fixed.steps if step.message.role == "user")
+    users = sum(step.cost for step in fixed.steps if step.message.role == "user")
     if fixed.required + users > limit:
         raise QuestionTooLarge(
             f"The messages to be answered take {fixed.required + users:,} tokens with system text "
             f"and tools; the limit is {limit:,}. Shorten or split them, or stop the reply first."
         )
     fixed = _without_older_steps(fixed, limit, low)
-    if fixed.tokens <= limit:
+    if fixed.cost <= limit:
         return fixed
     return _without_data(fixed, limit, shorter)
 
@@ -86,9 +105,9 @@ def newest_pins(
 ) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
     """The newest pins that fit `room`, ascending, and (seq, reason) of the others."""
     ordered = sorted(pins, key=lambda block: block.segments[0].seq)
-    used, first = tokens_of(ordered), 0
+    used, first = cost_of(ordered), 0
     while first < len(ordered) and used > room:
-        used -= ordered[first].tokens
+        used -= ordered[first].cost
         first += 1
     dropped = [(block.segments[0].seq, "budget") for block in ordered[:first]]
     return tuple(ordered[first:]), dropped
@@ -99,14 +118,14 @@ def _without_older_steps(fixed: Fixed, limit: int, low: int) -> Fixed:
 
     The replay makes the choice a function of the steps alone: the next step finds the same start.
     """
-    others = replace(fixed, steps=()).tokens
+    others = replace(fixed, steps=()).cost
     used, start = others, 0
     for place, step in enumerate(fixed.steps):
-        used += step.tokens
+        used += step.cost
         target = low if used > limit else limit
         while used > target and start < place:
             oldest = fixed.steps[start]
-            used -= oldest.tokens if _may_leave(oldest) else 0
+            used -= oldest.cost if _may_leave(oldest) else 0
             start += 1
     newest = _newest(fixed.steps)
     leaving = [step for step in fixed.steps[:start] if _may_leave(step) and step is not newest]
@@ -128,16 +147,16 @@ def _newest(steps: Sequence[Entry]) -> Entry | None:
 
 def _without_data(fixed: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
     least = _with_results_of(fixed, SMALLEST_RESULT, shorter)
-    if least.tokens > limit and least.summary:
+    if least.cost > limit and least.summary:
         least = replace(least, summary=())
-    room = limit - (least.tokens - tokens_of(least.pins))
+    room = limit - (least.cost - cost_of(least.pins))
     pins, dropped = newest_pins(least.pins, room=room)
     least = replace(least, pins=pins, left=(*least.left, *dropped))
-    if least.tokens > limit:
+    if least.cost > limit:
         least = replace(least, tail=())
-    if least.tokens > limit:
+    if least.cost > limit:
         raise TurnTooLarge(
-            f"The newest step of the turn needs {least.tokens:,} tokens with all that must go "
+            f"The newest step of the turn needs {least.cost:,} tokens with all that must go "
             f"with it; the limit is {limit:,}. Raise the token budget or choose a model with a "
             "larger context window."
         )
@@ -148,14 +167,14 @@ def _with_longest_results(
     fixed: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]
 ) -> Fixed:
     """The newest step with the longest tool results that fit, found by bisection."""
-    if fixed.tokens <= limit:
+    if fixed.cost <= limit:
         return fixed
     best = _with_results_of(fixed, SMALLEST_RESULT, shorter)
     fits, fails = SMALLEST_RESULT, _longest_result(fixed)
     while fails - fits > 1:
         middle = (fits + fails) // 2
         tried = _with_results_of(fixed, middle, shorter)
-        if tried.tokens <= limit:
+        if tried.cost <= limit:
             best, fits = tried, middle
         else:
             fails = middle

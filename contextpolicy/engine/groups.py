@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from contextpolicy.engine.messages import (
+    FilePart,
     Message,
     Part,
     Role,
@@ -67,7 +68,8 @@ def has_content(message: Message) -> bool:
     return any(
         bool(part.text)
         if isinstance(part, TextPart)
-        else isinstance(part, ToolCallPart) and message.role == "assistant"
+        else isinstance(part, FilePart)
+        or (isinstance(part, ToolCallPart) and message.role == "assistant")
         for part in message.parts
     )
 

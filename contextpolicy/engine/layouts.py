@@ -1,78 +1,165 @@
-"""How the chosen parts of a prompt become wire messages: the layout `multi-turn`.
+"""How the chosen parts of a prompt become wire messages: the layout `multi_turn`.
 
 The order keeps the prompt's beginning the same from call to call: what changes seldom stands first,
 the tail and the question last. The steps of the running turn follow the question.
 """
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from contextpolicy.engine.entries import Entry, entry
-from contextpolicy.engine.messages import Message, ToolSpec, WireMessage, WireRole
+from contextpolicy.engine.messages import Message, Summary, ToolSpec, WireMessage, WireRole
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import pin_wire
+from contextpolicy.engine.prompts import pin_wire, summary_wire
+from contextpolicy.engine.segments import (
+    Block,
+    Origin,
+    Parts,
+    Scale,
+    Segment,
+    settled,
+    text_ref,
+    tools_bytes,
+    tools_json,
+    wire_bytes,
+)
 from contextpolicy.engine.tokens import (
     MESSAGE_OVERHEAD,
     TokenCounter,
     tools_tokens,
     wire_tokens,
 )
+from contextpolicy.engine.toolrules import Stubbed
+from contextpolicy.engine.transcript import SECTION_JOINT, Background, Writer
 
-SYSTEM_JOINT = "\n\n"
+# Before a reply that comes first, for providers that want the first message from the user.
+OPENING = "[The chat begins with the assistant's message.]"
+# Between pieces that are joined to one message.
+JOINT_BYTES = len(SECTION_JOINT)
 
-Origin = Literal[
-    "system", "tools", "summary", "pin", "history", "tail", "question", "continue", "step"
-]
 
+class Maker:
+    """Makes the blocks of one prompt, each message in its own role.
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A record of one piece of a prompt, in prompt order.
-
-    Pieces that are messages bear `message_id` and `seq`; system parts bear their origin's name in
-    `message_id`. `text_ref` is the SHA-256 of a piece's text that is no stored message, else "".
-    `cut_to` and `result_limit` are the limits in characters that cut its texts and its tool
-    results.
+    `texts` collects by hash what is no message; `stubbed` names the tool results that the policy's
+    rules leave out.
     """
 
-    origin: Origin
-    message_id: str
-    seq: int
-    role: WireRole
-    tokens: int
-    cut_to: int | None = None
-    text_ref: str = ""
-    result_limit: int | None = None
+    def __init__(
+        self,
+        *,
+        values: PolicyValues,
+        counter: TokenCounter,
+        scale: Scale,
+        stubbed: Stubbed,
+    ) -> None:
+        self.values = values
+        self.counter = counter
+        self.scale = scale
+        self.stubbed = stubbed
+        self.texts: dict[str, str] = {}
+        self.writer = Writer(question_prefix=values.question_prefix)
+        # What the layout adds around the pieces, in tokens and in bytes.
+        self.frame = 0
+        self.frame_bytes = 0
 
+    def system(self, parts: Sequence[tuple[str, str]]) -> Block:
+        """One system message of ordered (origin, text) parts, a blank line between."""
+        return self.message("system", "system", [(name, text) for name, text in parts if text])
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Wire messages that stay together, with their segments; tools have no message."""
+    def tools(self, tools: Sequence[ToolSpec]) -> Block:
+        """The tool definitions: no message, but part of the prompt."""
+        if not tools:
+            return Block(())
+        tokens = tools_tokens(tools, self.counter)
+        segment = Segment("tools", "", 0, "system", tokens, text_ref=self.noted(tools_json(tools)))
+        return Block((segment,), weight=self.scale.weight(tokens, tools_bytes(tools)))
 
-    segments: tuple[Segment, ...]
-    wires: tuple[WireMessage, ...] = ()
+    def summary(self, summary: Summary) -> Block:
+        """The summary in force, as labelled data."""
+        return self.data("summary", summary_wire(summary), label=summary.id)
 
-    @property
-    def tokens(self) -> int:
-        """Tokens of the block, in our count."""
-        return sum(segment.tokens for segment in self.segments)
+    def tail(self, background: Background, text: str) -> tuple[Block, ...]:
+        """What is known beside the chat: one user message, none if nothing is known."""
+        sections = [*self.writer.background(background), ("tail", text)]
+        block = self.message("tail", "user", [(name, told) for name, told in sections if told])
+        return (block,) if block.segments else ()
 
+    def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
+        """One message whose text is no stored message: summary, instruction."""
+        ref = self.noted(wire.content)
+        tokens = wire_tokens(wire, self.counter)
+        return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The chosen parts of a prompt."""
+    def pin(self, message: Message) -> Block:
+        """A pinned message outside the window, as labelled data."""
+        wire = pin_wire(message, values=self.values)
+        tokens = wire_tokens(wire, self.counter)
+        return self.weighed((Segment("pin", message.id, message.seq, "user", tokens),), (wire,))
 
-    system: tuple[Block, ...] = ()
-    tools: tuple[Block, ...] = ()
-    summary: tuple[Block, ...] = ()
-    pins: tuple[Block, ...] = ()
-    history: tuple[Block, ...] = ()
-    tail: tuple[Block, ...] = ()
-    question: tuple[Block, ...] = ()
-    steps: tuple[Block, ...] = ()
+    def question(self, message: Message) -> Block:
+        """The question whole; sent even if it is empty, since somebody waits for an answer."""
+        made = self.whole(message)
+        if not made.wires:
+            made = replace(made, wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
+        return entry_block("question", made)
+
+    def history(self, message: Message) -> Entry:
+        """A history message as the policy cuts it."""
+        made = entry(message, values=self.values, counter=self.counter, stubbed=self.stubbed)
+        return self._weighed_entry(made)
+
+    def continued(self, message: Message) -> Entry:
+        """The cut reply that goes on, whole."""
+        return self.whole(message)
+
+    def whole(self, message: Message, result_limit: int | None = None) -> Entry:
+        """A message of the running turn: its texts whole, its tool results cut."""
+        made = entry(
+            message,
+            values=self.values,
+            counter=self.counter,
+            whole=True,
+            result_limit=result_limit,
+        )
+        return self._weighed_entry(made)
+
+    def shows(self, message: Message) -> bool:
+        """Whether the layout can show a message of the history."""
+        return True
+
+    def arranged(self, parts: Parts) -> tuple[Block, ...]:
+        """The blocks in the order of the wire."""
+        return tuple(multi_turn(parts))
+
+    def message(self, origin: Origin, role: WireRole, parts: Sequence[tuple[str, str]]) -> Block:
+        """One message of (label, text) parts with a blank line between, and a segment for each."""
+        if not parts:
+            return Block(())
+        wire = WireMessage(role, SECTION_JOINT.join(text for _, text in parts))
+        segments = [
+            Segment(origin, label, 0, role, self.counter.count(text), text_ref=self.noted(text))
+            for label, text in parts
+        ]
+        block = settled(segments, wire, self.counter)
+        return self.weighed(block.segments, (wire,))
+
+    def weighed(self, segments: tuple[Segment, ...], wires: tuple[WireMessage, ...]) -> Block:
+        """A block with its weight."""
+        tokens = sum(segment.tokens for segment in segments)
+        return Block(segments, wires, self.scale.weight(tokens, wire_bytes(wires) + JOINT_BYTES))
+
+    def noted(self, text: str) -> str:
+        """Keep a text that is no message under its hash."""
+        ref = text_ref(text)
+        self.texts[ref] = text
+        return ref
+
+    def _weighed_entry(self, made: Entry) -> Entry:
+        if self.scale.max_bytes is None:
+            return made
+        size = wire_bytes(made.wires) + JOINT_BYTES
+        return replace(made, weight=self.scale.weight(made.tokens, size))
 
 
 def multi_turn(parts: Parts) -> Iterator[Block]:
@@ -85,110 +172,6 @@ def multi_turn(parts: Parts) -> Iterator[Block]:
     yield from parts.tail
     yield from parts.question
     yield from parts.steps
-
-
-def tokens_of(blocks: Iterable[Block]) -> int:
-    """Tokens of several blocks, in our count."""
-    return sum(block.tokens for block in blocks)
-
-
-def text_ref(text: str) -> str:
-    """The content hash under which a text that is no message is stored: SHA-256 in hex."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def tools_json(tools: Sequence[ToolSpec]) -> str:
-    """The canonical JSON of tool definitions, in their order."""
-    return json.dumps(
-        [{"description": t.description, "name": t.name, "parameters": t.parameters} for t in tools],
-        sort_keys=True,
-        separators=(",", ":"),
-    )
-
-
-def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:
-    """The canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
-    written = [
-        {
-            "content": wire.content,
-            "role": wire.role,
-            "tool_call_id": wire.tool_call_id,
-            "tool_calls": [[call.call_id, call.name, call.arguments] for call in wire.tool_calls],
-        }
-        for wire in messages
-    ]
-    listed = json.dumps(written, sort_keys=True, separators=(",", ":"))
-    return f'{{"messages":{listed},"tools":{tools_json(tools)}}}'
-
-
-class Maker:
-    """Makes the blocks of one prompt; `texts` collects by hash what is no message."""
-
-    def __init__(self, *, values: PolicyValues, counter: TokenCounter) -> None:
-        self.values = values
-        self.counter = counter
-        self.texts: dict[str, str] = {}
-
-    def system(self, parts: Sequence[tuple[str, str]]) -> Block:
-        """One system message of ordered (origin, text) parts, a blank line between."""
-        filled = [(origin, text) for origin, text in parts if text]
-        if not filled:
-            return Block(())
-        wire = WireMessage("system", SYSTEM_JOINT.join(text for _, text in filled))
-        counts = [self.counter.count(text) for _, text in filled[1:]]
-        # The first part carries the frame and the joints: the segments add up to the message.
-        counts.insert(0, wire_tokens(wire, self.counter) - sum(counts))
-        segments = tuple(
-            Segment("system", origin, 0, "system", tokens, text_ref=self._noted(text))
-            for (origin, text), tokens in zip(filled, counts, strict=True)
-        )
-        return Block(segments, (wire,))
-
-    def tools(self, tools: Sequence[ToolSpec]) -> Block:
-        """The tool definitions: no message, but part of the prompt."""
-        if not tools:
-            return Block(())
-        ref = self._noted(tools_json(tools))
-        tokens = tools_tokens(tools, self.counter)
-        return Block((Segment("tools", "", 0, "system", tokens, text_ref=ref),))
-
-    def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
-        """One message whose text is no stored message: summary, tail, instruction."""
-        tokens = wire_tokens(wire, self.counter)
-        ref = self._noted(wire.content)
-        return Block((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
-
-    def pin(self, message: Message) -> Block:
-        """A pinned message outside the window, as labelled data."""
-        wire = pin_wire(message, values=self.values)
-        tokens = wire_tokens(wire, self.counter)
-        return Block((Segment("pin", message.id, message.seq, "user", tokens),), (wire,))
-
-    def question(self, message: Message) -> Block:
-        """The question whole; sent even if it is empty, since somebody waits for an answer."""
-        made = self.whole(message)
-        if not made.wires:
-            made = replace(made, wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
-        return entry_block("question", made)
-
-    def cut(self, message: Message) -> Entry:
-        """A history message as the policy cuts it."""
-        return entry(message, values=self.values, counter=self.counter)
-
-    def whole(self, message: Message, result_limit: int | None = None) -> Entry:
-        """A message of the running turn: its texts whole, its tool results cut."""
-        return entry(
-            message,
-            values=self.values,
-            counter=self.counter,
-            whole=True,
-            result_limit=result_limit,
-        )
-
-    def _noted(self, text: str) -> str:
-        ref = text_ref(text)
-        self.texts[ref] = text
-        return ref
 
 
 def entry_block(origin: Origin, made: Entry) -> Block:
@@ -204,4 +187,41 @@ def entry_block(origin: Origin, made: Entry) -> Block:
         "",
         made.result_limit,
     )
-    return Block((segment,), made.wires)
+    return Block((segment,), made.wires, made.weight)
+
+
+def in_strict_roles(
+    blocks: Sequence[Block], *, maker: Maker
+) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+    """The blocks for a provider that wants the user first and roles that alternate, and notes.
+
+    Neighbours of one role are joined by a blank line; before a reply that comes first stands a
+    user message that says so.
+    """
+    made: list[Block] = []
+    notes: list[str] = []
+    last: WireRole = "system"
+    for block in blocks:
+        if block.wires and last == "system" and block.wires[0].role == "assistant":
+            made.append(maker.data("opening", WireMessage("user", OPENING)))
+            notes.append("opening_added")
+        if made and made[-1].wires and block.wires and _joins(made[-1].wires[-1], block.wires[0]):
+            made[-1] = _joined(made[-1], block, maker.counter)
+            notes.append("messages_joined")
+        else:
+            made.append(block)
+        last = block.wires[-1].role if block.wires else last
+    return tuple(made), tuple(dict.fromkeys(notes))
+
+
+def _joins(first: WireMessage, second: WireMessage) -> bool:
+    return first.role == second.role and first.role in ("user", "assistant")
+
+
+def _joined(first: Block, second: Block, counter: TokenCounter) -> Block:
+    a, b = first.wires[-1], second.wires[0]
+    wire = replace(b, content=SECTION_JOINT.join(filter(None, (a.content, b.content))))
+    saved = wire_tokens(a, counter) + wire_tokens(b, counter) - wire_tokens(wire, counter)
+    head, *others = second.segments
+    segments = (*first.segments, replace(head, tokens=head.tokens - saved), *others)
+    return Block(segments, (*first.wires[:-1], wire, *second.wires[1:]))

@@ -45,7 +45,22 @@ class ToolResultPart:
     content: str
 
 
-Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A file that belongs to a message: where it is, not what it holds.
+
+    `reference` is a URL or a label of the store and never goes on the wire; the model reads name
+    and kind.
+    """
+
+    media_type: str
+    name: str
+    reference: str
+
+
+Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
+
+LONGEST_FILE_NAME = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +131,7 @@ _TYPES: dict[str, tuple[type[Part], tuple[str, ...]]] = {
     "reasoning": (ReasoningPart, ("text",)),
     "tool_call": (ToolCallPart, ("call_id", "name", "arguments")),
     "tool_result": (ToolResultPart, ("call_id", "name", "content")),
+    "file": (FilePart, ("media_type", "name", "reference")),
 }
 _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
 
@@ -143,6 +159,12 @@ def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
 def text_of(message: Message) -> str:
     """The visible text of a message: its text parts, a blank line between them."""
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+
+
+def file_text(part: FilePart) -> str:
+    """What a model reads of a file: a short line of about the same cost for every file."""
+    named = " ".join(f"{part.name} ({part.media_type})".split())
+    return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
 
 
 def _part_from_json(item: object, place: int) -> Part:
@@ -178,10 +200,10 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
             if results:
                 wires += _step(role, texts, calls, results)
                 texts, calls, results = [], [], []
-            if isinstance(part, TextPart):
-                texts.append(part.text)
-            else:
+            if isinstance(part, ToolCallPart):
                 calls.append(part)
+            else:
+                texts.append(part.text if isinstance(part, TextPart) else file_text(part))
     return wires + _step(role, texts, calls, results)
 
 

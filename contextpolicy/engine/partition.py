@@ -4,7 +4,7 @@ Kept as ranges: seqs have no gaps, so the check is arithmetic and its cost does 
 history.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -20,7 +20,7 @@ class LeftOut:
 
     Reasons: `covered` (by the summary in force), `window`, `excluded`, `incomplete`, `empty`
     (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
-    and what a strategy adds.
+    `tool_parts` (no text for a text layout), and what a strategy adds.
     """
 
     from_seq: int
@@ -80,6 +80,19 @@ def sort_out(
     continued = live.pop() if goes_on and last_is_reply else None
     in_order = tuple(apart[seq] for seq in sorted(apart))
     return SortedOut(tuple(live), continued, in_order, tuple(sorted(left.items())))
+
+
+def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedOut:
+    """Without the messages that a layout cannot show: they are left out as `tool_parts`."""
+    hidden = [message for message in (*found.live, *found.pins) if not shows(message)]
+    if not hidden:
+        return found
+    return SortedOut(
+        tuple(filter(shows, found.live)),
+        found.continued,
+        tuple(filter(shows, found.pins)),
+        (*found.left, *((message.seq, "tool_parts") for message in hidden)),
+    )
 
 
 def covers(summary: Summary | None, seq: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from contextpolicy.engine.groups import repair
 from contextpolicy.engine.messages import (
+    FilePart,
     Message,
     Part,
     Summary,
@@ -16,8 +17,10 @@ from contextpolicy.engine.messages import (
     ToolCallPart,
     ToolResultPart,
     WireMessage,
+    file_text,
 )
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.toolrules import result_limit
 from contextpolicy.engine.truncation import cut, cut_tool_result
 
 SUMMARY_V1 = "summary-v1"
@@ -131,9 +134,9 @@ def _line(part: Part, values: PolicyValues, max_chars: int | None) -> str:
     if isinstance(part, ToolCallPart):
         return escaped(f"[called {part.name} with {part.arguments}]")
     if isinstance(part, ToolResultPart):
-        content = cut_tool_result(part.content, limit=values.tool_output_limit).text
+        content = cut_tool_result(part.content, limit=result_limit(values, part.name)).text
         return escaped(f"[{part.name} answered: {content}]")
-    return ""
+    return escaped(file_text(part)) if isinstance(part, FilePart) else ""
 
 
 def _author(message: Message) -> str:

@@ -7,6 +7,7 @@ somebody's mouth.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 EntryRole = Literal["user", "assistant", "system"]
@@ -41,6 +42,28 @@ def set_in(text: str, pattern: re.Pattern[str]) -> str:
     return pattern.sub(" ", text)
 
 
+@dataclass(frozen=True, slots=True)
+class TextEntry:
+    """One message of a transcript."""
+
+    role: EntryRole
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Background:
+    """What is known beside the chat, for the prompt's tail: each part may be empty.
+
+    `state` is the JSON of a kept state, `date` a date that the policy turned on, `references` what
+    semantic search found.
+    """
+
+    preferences: str = ""
+    state: str = ""
+    references: tuple[TextEntry, ...] = ()
+    date: str = ""
+
+
 class Writer:
     """Writes entries and sections; `question_prefix` counts among the words not to be imitated."""
 
@@ -70,4 +93,19 @@ class Writer:
 
     def section(self, title: str, text: str) -> str:
         """A section of one text under its title."""
-        return f"{title}\n{set_in(text, self._pattern)}"
+        return f"{title}\n{self.guarded(text)}"
+
+    def guarded(self, text: str) -> str:
+        """A text whose lines imitate nothing, its first one included."""
+        return set_in(text, self._pattern)
+
+    def background(self, background: Background) -> list[tuple[str, str]]:
+        """The sections of the background by name, in the order of the tail; empty ones too."""
+        lines = "\n".join(self.entry(item.role, item.text) for item in background.references)
+        told = background.preferences
+        return [
+            ("preferences", self.inline(PREFERENCES, told) if told else ""),
+            ("state", self.section(STATE_TITLE, background.state) if background.state else ""),
+            ("references", f"{REFERENCES_TITLE}\n{lines}" if lines else ""),
+            ("date", self.inline(DATE, background.date) if background.date else ""),
+        ]

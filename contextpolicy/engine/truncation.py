@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.policy import CutStyle
+from contextpolicy.engine.policy_fields import CutStyle
 
 CUTTER_VERSION = "cut-1"
 
@@ -52,30 +52,16 @@ def cut_tool_result(text: str, *, limit: int) -> Cut:
     return cut(text, limit=limit, style="head_tail")
 
 
-def cut_wires(
-    wires: Sequence[WireMessage],
-    *,
-    max_chars: int | None,
-    style: CutStyle,
-    tool_output_limit: int,
+def cut_texts(
+    wires: Sequence[WireMessage], *, max_chars: int | None, style: CutStyle
 ) -> tuple[WireMessage, ...]:
-    """Cut texts to `max_chars` (None: not at all), tool results to `tool_output_limit`."""
+    """Cut the texts of wire messages to `max_chars` (None: not at all); tool results stay."""
     return tuple(
-        _cut_wire(wire, max_chars=max_chars, style=style, tool_output_limit=tool_output_limit)
+        wire
+        if max_chars is None or wire.role == "tool" or len(wire.content) <= max_chars
+        else replace(wire, content=cut(wire.content, limit=max_chars, style=style).text)
         for wire in wires
     )
-
-
-def _cut_wire(
-    wire: WireMessage, *, max_chars: int | None, style: CutStyle, tool_output_limit: int
-) -> WireMessage:
-    if wire.role == "tool":
-        if len(wire.content) <= tool_output_limit:
-            return wire
-        return replace(wire, content=cut_tool_result(wire.content, limit=tool_output_limit).text)
-    if max_chars is None or len(wire.content) <= max_chars:
-        return wire
-    return replace(wire, content=cut(wire.content, limit=max_chars, style=style).text)
 
 
 def _marker(removed: int) -> str:

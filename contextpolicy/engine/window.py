@@ -12,22 +12,24 @@ from typing import Literal
 
 from contextpolicy.engine.entries import Entries
 from contextpolicy.engine.groups import legal_cuts
-from contextpolicy.engine.messages import Message
+from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 
-MoveReason = Literal["tokens", "messages", "unloaded"]
+MoveReason = Literal["tokens", "messages", "turns", "unloaded"]
+NO_CEILING = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
     """The tokens left for history beside the fixed parts: at the prompt limit and at both marks.
 
-    May be negative.
+    May be negative. `ceiling` is the policy's own limit of history (`window_tokens`).
     """
 
     limit: int
     high: int
     low: int
+    ceiling: int = NO_CEILING
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class HistoryView:
 
     `entries` are uncovered, not excluded and after the active window, ascending by seq. A pinned
     message that is left out moves to the pins; `pin_tokens` says what it takes there.
-    `is_complete` is False if messages before the first entry were not even loaded.
+    `is_complete` is False if messages before the first entry were not even loaded. The system
+    text, the tools and what was retrieved are there to be read: none of them is the strategy's.
     """
 
     values: PolicyValues
@@ -44,6 +47,23 @@ class HistoryView:
     entries: Entries
     pin_tokens: Callable[[Message], int]
     is_complete: bool = True
+    system_prompt: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    retrieved: str = ""
+
+    @cached_property
+    def cuts(self) -> tuple[int, ...]:
+        """The indexes at which turns begin."""
+        return legal_cuts(self.messages)
+
+    def low(self, high: int) -> int:
+        """Tokens to which a move brings history that may take `high`."""
+        values = self.values
+        low = min(self.room.low, int(values.compact_to * self.room.ceiling))
+        if values.compact_every_turns is None:
+            return low
+        tokens = [self.entries.known_tokens(place) for place in range(len(self.entries))]
+        return adaptive_low(high, tokens, turns=len(self.cuts), every=values.compact_every_turns)
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -68,7 +88,7 @@ class HistoryView:
         pins = dict(self.pinned)
         used = sum(pins.values())
         for place in range(len(self.entries) - 1, -1, -1):
-            used += self.entries[place].tokens - pins.get(place, 0)
+            used += self.entries[place].cost - pins.get(place, 0)
             if used > room:
                 return place + 1
         return 0
@@ -117,7 +137,7 @@ def is_sound(choice: Choice | WindowMove, view: HistoryView) -> bool:
     if sorted((*choice.kept, *left)) != list(range(count)):
         return False
     gone = set(left)
-    tokens = sum(view.entries[place].tokens for place in choice.kept)
+    tokens = sum(view.entries[place].cost for place in choice.kept)
     tokens += sum(pin for place, pin in view.pinned if place in gone)
     return not choice.kept or tokens <= view.room.limit
 
@@ -125,40 +145,55 @@ def is_sound(choice: Choice | WindowMove, view: HistoryView) -> bool:
 def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
     """The move that is due, or None while everything fits.
 
-    Due if history takes more than `high` tokens, if there are more messages than `window_size`, or
-    if older ones were not loaded. It goes down to the low mark at the start of a turn and keeps
-    one complete turn wherever that fits the prompt limit; only then a turn is split, at a step.
-    The last `keep_last` messages stay if they leave the window room to grow. None also if there is
-    nothing to gain: the only complete turn is over the high mark but within the limit.
+    Due if history takes more than `high` tokens, if there are more messages than `window_size` or
+    more turns than `window_turns`, or if older ones were not loaded. It goes down to the low mark
+    at the start of a turn and keeps one complete turn wherever that fits the prompt limit; only
+    then a turn is split, at a step. The last `keep_last` messages stay if they leave the window
+    room to grow. None also if there is nothing to gain: the only complete turn is over the high
+    mark but within the limit.
     """
+    high = min(high, view.room.limit, view.room.ceiling)
     reason = _reason(view, high)
     if reason is None:
         return None
-    start = _start(view, reason, keep_last)
+    start = _start(view, reason, high, keep_last)
     if start == 0 and view.is_complete:
         return None
     return WindowMove(start, view.tokens_from(0), view.tokens_from(start), reason)
 
 
+def adaptive_low(high: int, tokens: Sequence[int], *, turns: int, every: int) -> int:
+    """The low mark from which about `every` turns of the usual size fit below `high`.
+
+    `tokens` are those of the messages of `turns` turns. Between a tenth and nine tenths of `high`.
+    """
+    usual = sum(tokens) // max(1, turns)
+    return max(high // 10, min(high * 9 // 10, high - every * usual))
+
+
 def _reason(view: HistoryView, high: int) -> MoveReason | None:
     if not view.is_complete:
         return "unloaded"
-    size = view.values.window_size
+    size, turns = view.values.window_size, view.values.window_turns
     if size is not None and len(view.entries) > size:
         return "messages"
-    return "tokens" if view.first_fitting(min(high, view.room.limit)) > 0 else None
+    if turns is not None and len(view.cuts) > turns:
+        return "turns"
+    return "tokens" if view.first_fitting(high) > 0 else None
 
 
-def _start(view: HistoryView, reason: MoveReason, keep_last: int) -> int:
-    cuts = legal_cuts(view.messages)
-    start = _first_at_or_after(cuts, max(view.first_fitting(view.room.low), _by_size(view)))
-    kept = _last_at_or_before(cuts, len(view.entries) - keep_last)
-    midway = (view.room.low + min(view.room.high, view.room.limit)) // 2
-    if keep_last and reason != "messages" and kept < start and view.first_fitting(midway) <= kept:
+def _start(view: HistoryView, reason: MoveReason, high: int, keep_last: int) -> int:
+    low = view.low(high)
+    smallest = max(view.first_fitting(low), _by_size(view), _by_turns(view))
+    start = _first_at_or_after(view.cuts, smallest)
+    kept = _last_at_or_before(view.cuts, len(view.entries) - keep_last)
+    midway = (low + min(view.room.high, high)) // 2
+    is_by_tokens = reason in ("tokens", "unloaded")
+    if keep_last and is_by_tokens and kept < start and view.first_fitting(midway) <= kept:
         start = kept
     if start < len(view.entries):
         return start
-    return _smallest_tail(view, cuts)
+    return _smallest_tail(view, view.cuts)
 
 
 def _by_size(view: HistoryView) -> int:
@@ -166,6 +201,13 @@ def _by_size(view: HistoryView) -> int:
     if size is None or len(view.entries) <= size:
         return 0
     return len(view.entries) - max(1, int(view.values.compact_to * size))
+
+
+def _by_turns(view: HistoryView) -> int:
+    turns = view.values.window_turns
+    if turns is None or len(view.cuts) <= turns:
+        return 0
+    return view.cuts[-max(1, int(view.values.compact_to * turns))]
 
 
 def _smallest_tail(view: HistoryView, cuts: Sequence[int]) -> int:

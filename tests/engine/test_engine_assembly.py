@@ -14,7 +14,6 @@ from contextpolicy.engine.assembly import (
     was_compressed,
 )
 from contextpolicy.engine.budget import PolicyImpossible, QuestionTooLarge, TurnTooLarge
-from contextpolicy.engine.layouts import prompt_json
 from contextpolicy.engine.messages import (
     ReasoningPart,
     Summary,
@@ -25,6 +24,7 @@ from contextpolicy.engine.messages import (
 )
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.engine.policy import PolicyValues, defaults_for
+from contextpolicy.engine.segments import prompt_json
 from tests.engine.engine_builders import (
     COUNTER,
     accounted,

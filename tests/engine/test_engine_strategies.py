@@ -257,7 +257,7 @@ def test_a_missing_strategy_falls_back_to_the_sliding_window_and_says_so() -> No
 
 def test_strategies_are_registered_under_their_own_names() -> None:
     assert {name: strategy.name for name, strategy in STRATEGIES.items()} == {
-        name: name for name in ("simple", "sliding_window", "dynamic_summary")
+        name: name for name in ("simple", "sliding_window", "dynamic_summary", "entity_state")
     }
 
 

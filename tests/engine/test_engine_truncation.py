@@ -7,13 +7,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.policy import CutStyle
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_fields import CutStyle
+from contextpolicy.engine.toolrules import ruled
 from contextpolicy.engine.truncation import (
     LONGEST_CLUSTER,
     border_after,
     cut,
+    cut_texts,
     cut_tool_result,
-    cut_wires,
     is_border,
     open_fence,
 )
@@ -205,9 +207,10 @@ def test_a_tool_result_keeps_both_ends() -> None:
 @pytest.mark.requirement("S0.6")
 def test_texts_and_tool_results_are_cut_each_by_their_own_limit() -> None:
     wires = (WireMessage("assistant", "t" * 300), WireMessage("tool", "r" * 300, (), "c"))
-    texts_cut = cut_wires(wires, max_chars=100, style="head", tool_output_limit=1_000)
+    texts_cut = cut_texts(wires, max_chars=100, style="head")
     assert (len(texts_cut[0].content) <= 100, texts_cut[1]) == (True, wires[1])
-    results_cut = cut_wires(wires, max_chars=None, style="head", tool_output_limit=100)
+    values = PolicyValues(tool_output_limit=100)
+    results_cut = ruled(wires, values=values, most=None, stubbed=frozenset())
     assert results_cut[0] is wires[0]
     assert len(results_cut[1].content) <= 100
     assert results_cut[1].tool_call_id == "c"

@@ -1,21 +1,25 @@
-"""What a strategy is, and the strategies that ship."""
+"""What a strategy is, the strategies that ship, and how a decision is taken safely."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
+from contextpolicy.engine.messages import Message, ToolSpec
+from contextpolicy.engine.segments import tools_json
 from contextpolicy.engine.strategies.dynamic_summary import DynamicSummary
+from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.engine.strategies.simple import Simple
 from contextpolicy.engine.strategies.sliding_window import SlidingWindow
-from contextpolicy.engine.window import Choice, HistoryView, WindowMove
+from contextpolicy.engine.window import Choice, HistoryView, WindowMove, is_sound
 
 
 class Strategy(Protocol):
     """Chooses what history stays.
 
-    It sees history and room only, so it can neither change the system text and the tools nor exceed
-    the limit unnoticed: its choice is checked, and one that does not fit falls back to
-    `sliding_window`. A `WindowMove` asks the caller to store a `window` row and to compose again.
-    Pure: the same view gives the same choice.
+    Its choice is checked, and one that does not fit falls back to `sliding_window`. A `WindowMove`
+    asks the caller to store a `window` row and to compose again. Pure: the same view gives the
+    same choice. Its config is `view.values.strategy_config`.
     """
 
     @property
@@ -26,6 +30,115 @@ class Strategy(Protocol):
         """Decide what of `view.entries` is sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What a composing strategy sends: the system text and the tools as it got them, and history.
+
+    `history` holds messages it was given, in their order.
+    """
+
+    system_prompt: str
+    tools: tuple[ToolSpec, ...]
+    history: tuple[Message, ...]
+
+
+@runtime_checkable
+class ComposingStrategy(Protocol):
+    """The other form of a strategy: it puts a payload together instead of choosing indexes.
+
+    `on_turn_complete`, if a strategy has it, is called in the background after each turn.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name a policy uses."""
+
+    def compose(
+        self,
+        system_prompt: str,
+        history: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        retrieved: str = "",
+        *,
+        room: int,
+        config: Mapping[str, object],
+    ) -> Payload:
+        """The payload, its history within `room` tokens."""
+
+
+class PayloadRefused(Exception):
+    """A composing strategy changed the system text or the tools, or sends unknown messages."""
+
+    code = "payload_refused"
+
+
+class Composing:
+    """A composing strategy in the place of a choosing one."""
+
+    def __init__(self, inner: ComposingStrategy) -> None:
+        self.name = inner.name
+        self.inner = inner
+
+    def choose(self, view: HistoryView) -> Choice:
+        """The indexes of the payload's messages. Raises PayloadRefused."""
+        payload = self.inner.compose(
+            view.system_prompt,
+            tuple(view.messages),
+            view.tools,
+            view.retrieved,
+            room=view.room.limit,
+            config=view.values.strategy_config,
+        )
+        if payload.system_prompt != view.system_prompt or payload.tools != view.tools:
+            raise PayloadRefused(
+                f"The strategy {self.name} changed the system text or the tools. They have to come "
+                "back as they are."
+            )
+        places = {message.id: place for place, message in enumerate(view.messages)}
+        kept = tuple(places.get(message.id, -1) for message in payload.history)
+        if -1 in kept:
+            raise PayloadRefused(f"The strategy {self.name} sends a message that it was not given.")
+        left = tuple((place, "strategy") for place in places.values() if place not in set(kept))
+        return Choice(kept, left)
+
+
 STRATEGIES: Mapping[str, Strategy] = {
-    strategy.name: strategy for strategy in (Simple(), SlidingWindow(), DynamicSummary())
+    strategy.name: strategy
+    for strategy in (Simple(), SlidingWindow(), DynamicSummary(), EntityState())
 }
+
+
+def decide(strategy: Strategy | None, view: HistoryView) -> tuple[Choice | WindowMove, str]:
+    """The decision of a strategy, and why it is not its own: "" if it is.
+
+    Whatever a strategy does, a sound decision comes back and the prompt is what it was: `missing`,
+    `failed:NAME` (of its exception), `changed_tools` and `unsound` fall back to `sliding_window`.
+    """
+    fallback = STRATEGIES["sliding_window"]
+    if strategy is None:
+        return fallback.choose(view), "missing"
+    # Tool definitions hold objects that could be changed in place.
+    shown = replace(view, tools=deepcopy(view.tools))
+    try:
+        choice = strategy.choose(shown)
+        sound = is_sound(choice, view)
+    except Exception as error:  # noqa: BLE001 - a strategy of a package may fail in any way
+        return fallback.choose(view), f"failed:{type(error).__name__}"
+    if tools_json(shown.tools) != tools_json(view.tools):
+        return fallback.choose(view), "changed_tools"
+    return (choice, "") if sound else (fallback.choose(view), "unsound")
+
+
+def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
+    """Tell a strategy that a turn is complete; its failure touches nothing.
+
+    Answers with the name of its exception, "" if there was none or nothing to tell.
+    """
+    hook = getattr(strategy, "on_turn_complete", None)
+    if hook is None:
+        return ""
+    try:
+        hook(history)
+    except Exception as error:  # noqa: BLE001 - a strategy of a package may fail in any way
+        return type(error).__name__
+    return ""

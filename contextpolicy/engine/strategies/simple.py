@@ -1,13 +1,13 @@
 """Strategy `simple`: the newest N messages, each cut to its limit of characters."""
 
-from contextpolicy.engine.window import Choice, HistoryView
+from contextpolicy.engine.window import NO_CEILING, Choice, HistoryView
 
 
 class Simple:
     """Keeps the newest `window_size` messages; if those exceed the prompt limit, the oldest go too.
 
-    Counts single messages, not turns, and moves by one: the plainest rule there is, at the price of
-    the provider's prompt cache.
+    Ceilings in turns and in tokens hold too. Counts single messages and moves by one: the plainest
+    rule there is, at the price of the provider's prompt cache.
     """
 
     name = "simple"
@@ -15,10 +15,14 @@ class Simple:
     def choose(self, view: HistoryView) -> Choice:
         """Decide by count first, by tokens second; older messages never come back in a gap."""
         count = len(view.entries)
-        size = view.values.window_size
+        size, turns = view.values.window_size, view.values.window_turns
         by_count = 0 if size is None else max(0, count - size)
-        start = max(by_count, view.first_fitting(view.room.limit))
+        by_turns = 0 if turns is None or turns >= len(view.cuts) else view.cuts[-turns]
+        ceiling = view.room.ceiling
+        by_tokens = 0 if ceiling == NO_CEILING else view.first_fitting(ceiling)
+        window = max(by_count, by_turns, by_tokens)
+        start = max(window, view.first_fitting(view.room.limit))
         return Choice(
             tuple(range(start, count)),
-            tuple((place, "window" if place < by_count else "budget") for place in range(start)),
+            tuple((place, "window" if place < window else "budget") for place in range(start)),
         )

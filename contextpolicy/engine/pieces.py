@@ -1,0 +1,150 @@
+"""The pieces of a prompt beside its history: made, fitted to the limit, and laid out with it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from contextpolicy.engine.entries import Entry
+from contextpolicy.engine.fitting import Fixed, fit, newest_pins, require, require_bytes
+from contextpolicy.engine.groups import has_content
+from contextpolicy.engine.layouts import JOINT_BYTES, OPENING, Maker, entry_block, in_strict_roles
+from contextpolicy.engine.messages import Message, Summary, ToolSpec, WireMessage
+from contextpolicy.engine.partition import SortedOut, only_shown
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.segments import (
+    Block,
+    Parts,
+    Scale,
+    tokens_of,
+    tools_bytes,
+    wire_bytes,
+)
+from contextpolicy.engine.systemtext import governed
+from contextpolicy.engine.text_layouts import TextMaker
+from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.toolrules import stubbed_results
+from contextpolicy.engine.transcript import Background
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptFacts:
+    """The facts of a prompt beside its history.
+
+    `system`: ordered (origin, text). `summary`: the published one in force. `pins`: pinned messages
+    that are not in the history. `question`: the user messages now answered; `steps`: the turn's
+    steps and the user messages taken up since, ascending. `instruction`: instead of a question,
+    when a cut reply goes on. `background`: what is known beside the chat; with `tail`, any further
+    text, it makes one user block. `calibration`: provider's tokens per token of ours.
+    `strict_roles`: the provider wants the first message from the user and roles that alternate.
+    """
+
+    values: PolicyValues
+    model_window: int | None
+    counter: TokenCounter
+    system: tuple[tuple[str, str], ...]
+    tools: tuple[ToolSpec, ...] = ()
+    summary: Summary | None = None
+    pins: tuple[Message, ...] = ()
+    question: tuple[Message, ...] = ()
+    steps: tuple[Message, ...] = ()
+    instruction: str = ""
+    background: Background = field(default_factory=Background)
+    tail: str = ""
+    calibration: float = 1.0
+    strict_roles: bool = False
+
+
+class Pieces:
+    """The pieces of one prompt; `limit` and `low` are in our count.
+
+    Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if what may not leave does not fit.
+    """
+
+    def __init__(self, facts: PromptFacts, found: SortedOut, *, limit: int, low: int) -> None:
+        self.facts = facts
+        self.limit = limit
+        self.low = low
+        values = facts.values
+        self.pins_room = limit if values.pins_tokens is None else values.pins_tokens
+        kind = Maker if values.layout == "multi_turn" else TextMaker
+        self.maker = kind(
+            values=values,
+            counter=facts.counter,
+            scale=Scale(limit, values.max_bytes),
+            stubbed=stubbed_results(found.live, values=values),
+        )
+        self.sorted = only_shown(found, shows=self.maker.shows)
+        self.system = self.maker.system(governed(facts.system, values=values))
+        self.tools = self.maker.tools(facts.tools)
+        self.question = self._question()
+        self.continued = [self.maker.continued(m) for m in (found.continued,) if m]
+        self.fixed = self._fixed()
+
+    def laid_out(
+        self, pins: tuple[Block, ...], kept: Sequence[Entry]
+    ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+        """The blocks of the prompt in the order of the wire, and notes on what roles demanded."""
+        parts = Parts(
+            system=(self.system,),
+            tools=(self.tools,),
+            summary=self.fixed.summary,
+            pins=pins,
+            history=tuple(entry_block("history", item) for item in kept),
+            tail=self.fixed.tail,
+            question=self.question,
+            steps=tuple(entry_block("step", item) for item in self.fixed.steps),
+        )
+        blocks = self.maker.arranged(parts)
+        if not self.facts.strict_roles:
+            return blocks, ()
+        return in_strict_roles(blocks, maker=self.maker)
+
+    def _question(self) -> tuple[Block, ...]:
+        asked = tuple(self.maker.question(message) for message in self.facts.question)
+        if not self.facts.instruction:
+            return asked
+        return (*asked, self.maker.data("continue", WireMessage("user", self.facts.instruction)))
+
+    def _fixed(self) -> Fixed:
+        """The parts beside history, made to fit the limit; raises the refusals of `compose`."""
+        facts, make = self.facts, self.maker
+        pins, dropped = newest_pins(
+            tuple(make.pin(message) for message in self.sorted.pins),
+            room=self.pins_room,
+        )
+        fixed = Fixed(
+            required=self._required(),
+            summary=(make.summary(facts.summary),) if facts.summary else (),
+            pins=pins,
+            tail=make.tail(facts.background, facts.tail),
+            steps=tuple(make.whole(step) for step in facts.steps if has_content(step)),
+            left=(
+                *((step.seq, "empty") for step in facts.steps if not has_content(step)),
+                *dropped,
+            ),
+        )
+        return fit(
+            fixed,
+            limit=self.limit,
+            low=self.low,
+            shorter=lambda step, characters: make.whole(step.message, characters),
+        )
+
+    def _required(self) -> int:
+        """The weight of system, tools and question, with the frame of the layout."""
+        facts, scale, continued = self.facts, self.maker.scale, self.continued
+        opening = [WireMessage("user", OPENING)] if facts.strict_roles else []
+        frame = self.maker.frame + sum(wire_tokens(wire, facts.counter) for wire in opening)
+        asked = [wire for block in self.question for wire in block.wires]
+        asked += [wire for item in continued for wire in item.wires]
+        system_bytes = wire_bytes((*self.system.wires, *opening)) + tools_bytes(facts.tools)
+        system_bytes += self.maker.frame_bytes + JOINT_BYTES * len(asked)
+        require_bytes(
+            max_bytes=facts.values.max_bytes, system=system_bytes, question=wire_bytes(asked)
+        )
+        tokens = require(
+            limit=self.limit,
+            system=self.system.tokens + frame,
+            tools=self.tools.tokens,
+            question=tokens_of(self.question) + sum(item.tokens for item in continued),
+        )
+        return scale.weight(tokens, system_bytes + wire_bytes(asked))

@@ -1,0 +1,254 @@
+"""Which values of a policy cannot work together, each with a sentence that says what would fit."""
+
+from dataclasses import fields
+
+from contextpolicy.engine.policy_fields import PolicyFields, mark
+from contextpolicy.engine.schema import SchemaRefused, check_schema
+
+# A stable code, the fields, and a sentence.
+Clash = tuple[str, tuple[str, ...], str]
+
+# What a question and its nearest history need to be of any use.
+SMALLEST_ROOM = 1_000
+# What a question needs in bytes.
+SMALLEST_BYTES = 1_000
+# A stored message is never smaller: the frame and one token of text.
+SMALLEST_MESSAGE = 5
+LARGEST_NUMBER = 100_000_000
+LONGEST_PREFIX = 200
+
+
+def estimated_tokens(text: str) -> int:
+    """A third of the UTF-8 bytes: for checks at save time, where no counter is at hand."""
+    return -(-_bytes(text) // 3)
+
+
+def number_clashes(values: PolicyFields) -> list[Clash]:
+    """Numbers out of range, which no other check has to think of then."""
+    found: list[Clash] = []
+    for name, number in _numbers(values):
+        smallest = 0 if name in _MAY_BE_ZERO or name.endswith("keep_newest") else 1
+        if not smallest <= number <= LARGEST_NUMBER:
+            sentence = (
+                f"{name} is {number:,}. Give a whole number from {smallest} to {LARGEST_NUMBER:,}."
+            )
+            found.append(("number_out_of_range", (name.partition(".")[0],), sentence))
+    return found
+
+
+def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clash]:
+    """A reserve that leaves nothing for a prompt."""
+    if values.reserve_tokens >= values.token_budget:
+        sentence = (
+            f"reserve_tokens ({values.reserve_tokens:,}) takes the whole token_budget "
+            f"({values.token_budget:,}). Keep the reserve below the budget."
+        )
+        return [("reserve_exceeds_budget", ("reserve_tokens", "token_budget"), sentence)]
+    if model_window is None or values.reserve_tokens < model_window:
+        return []
+    sentence = (
+        f"reserve_tokens ({values.reserve_tokens:,}) takes the whole context window of the model "
+        f"({model_window:,}). Keep it below {model_window:,} or choose a larger model."
+    )
+    return [("reserve_exceeds_window", ("reserve_tokens",), sentence)]
+
+
+def clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
+    """What cannot work within a prompt limit of `limit` tokens, at least 1."""
+    found = _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
+    if values.strategy != "simple":
+        found += _mark_clashes(values, limit)
+    if values.strategy == "dynamic_summary":
+        found += _summary_clashes(values, limit, system_tokens)
+        found += _folding_clashes(values, limit)
+        found += _turn_clashes(values)
+    if values.strategy == "entity_state":
+        found += _state_clashes(values)
+    return found
+
+
+_MAY_BE_ZERO = frozenset({"keep_last_messages"})
+
+
+def _numbers(values: PolicyFields) -> list[tuple[str, int]]:
+    named = {item.name: getattr(values, item.name) for item in fields(values)}
+    for tool, rule in values.tool_output_rules.items():
+        named.update({f"tool_output_rules.{tool}.{name}": rule[name] for name in rule})
+    return [
+        (name, number)
+        for name, number in sorted(named.items())
+        if isinstance(number, int) and not isinstance(number, bool)
+    ]
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
+    found: list[Clash] = []
+    system = _bytes(values.system_text)
+    if values.max_bytes is not None and values.max_bytes - system < SMALLEST_BYTES:
+        sentence = (
+            f"max_bytes is {values.max_bytes:,} and system_text takes {system:,} of them. Set it "
+            f"to {system + SMALLEST_BYTES:,} or more."
+        )
+        found.append(("max_bytes_too_small", ("max_bytes", "system_text"), sentence))
+    if values.window_tokens is not None and values.window_tokens < SMALLEST_ROOM:
+        sentence = (
+            f"window_tokens ({values.window_tokens:,}) leaves history too little. Set it to "
+            f"{SMALLEST_ROOM:,} or more."
+        )
+        found.append(("window_too_small", ("window_tokens",), sentence))
+    if values.pins_tokens is not None and values.pins_tokens > limit - SMALLEST_ROOM:
+        sentence = (
+            f"pins_tokens ({values.pins_tokens:,}) leaves less than {SMALLEST_ROOM:,} of "
+            f"{limit:,} prompt tokens. Lower it to {max(1, limit - SMALLEST_ROOM):,} or raise "
+            "token_budget."
+        )
+        found.append(("pins_too_large", ("pins_tokens", "token_budget"), sentence))
+    if len(values.question_prefix) > LONGEST_PREFIX:
+        sentence = f"question_prefix is longer than {LONGEST_PREFIX} characters. Shorten it."
+        found.append(("question_prefix_too_long", ("question_prefix",), sentence))
+    return found
+
+
+def _state_clashes(values: PolicyFields) -> list[Clash]:
+    if not values.state_schema:
+        sentence = (
+            "The strategy entity_state keeps a state and has no schema for it. Give state_schema "
+            'as a JSON Schema of an object, such as {"type": "object", "properties": {"date": '
+            '{"type": "string"}}}.'
+        )
+        return [("state_schema_missing", ("state_schema",), sentence)]
+    try:
+        check_schema(values.state_schema)
+    except SchemaRefused as error:
+        return [(error.code, ("state_schema",), f"state_schema: {error}")]
+    return []
+
+
+def _system_clashes(values: PolicyFields, limit: int, system_tokens: int) -> list[Clash]:
+    if limit - system_tokens >= SMALLEST_ROOM:
+        return []
+    if system_tokens == 0:
+        sentence = (
+            f"The prompt limit (token_budget less reserve_tokens) is {limit:,} tokens. It must be "
+            f"at least {SMALLEST_ROOM:,}."
+        )
+        return [("prompt_limit_too_small", ("token_budget", "reserve_tokens"), sentence)]
+    sentence = (
+        f"system_text takes about {system_tokens:,} of {limit:,} prompt tokens and leaves less "
+        f"than {SMALLEST_ROOM:,} for the chat. Shorten it to {max(0, limit - SMALLEST_ROOM):,} "
+        "tokens or raise token_budget."
+    )
+    return [("system_text_too_long", ("system_text", "token_budget"), sentence)]
+
+
+def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
+    """A sliding window may have equal marks: then it fills the room exactly each turn."""
+    low, prepare, high = _marks(values, limit)
+    summarises = values.strategy == "dynamic_summary"
+    shares = (values.compact_to, values.prepare_at, values.compact_at)
+    in_order = low < prepare <= high if summarises else low <= high
+    if all(0 < share <= 1 for share in shares) and low > 0 and in_order:
+        return []
+    order = (
+        "0 < compact_to < prepare_at <= compact_at <= 1"
+        if summarises
+        else "0 < compact_to <= compact_at <= 1"
+    )
+    sentence = (
+        f"The marks are out of order: compact_to is {low:,}, prepare_at {prepare:,}, compact_at "
+        f"{high:,} of {limit:,} prompt tokens. The order must be {order}."
+    )
+    names = [
+        f"{name}{suffix}"
+        for name in ("compact_to", "prepare_at", "compact_at")
+        for suffix in ("", "_tokens")
+    ]
+    return [("marks_out_of_order", tuple(names), sentence)]
+
+
+def _marks(values: PolicyFields, limit: int) -> tuple[int, int, int]:
+    return (
+        mark(values.compact_to, values.compact_to_tokens, prompt_limit=limit),
+        mark(values.prepare_at, values.prepare_at_tokens, prompt_limit=limit),
+        mark(values.compact_at, values.compact_at_tokens, prompt_limit=limit),
+    )
+
+
+def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> list[Clash]:
+    """A summary that alone reaches the low mark would be followed by the next one at every turn."""
+    names = ("summary_max_tokens", "compact_to", "token_budget")
+    if limit < values.summary_max_tokens + SMALLEST_ROOM:
+        sentence = (
+            f"summary_max_tokens ({values.summary_max_tokens:,}) leaves less than "
+            f"{SMALLEST_ROOM:,} of {limit:,} prompt tokens. Lower it to "
+            f"{max(0, limit - SMALLEST_ROOM):,} or raise token_budget."
+        )
+        return [("summary_too_large", names, sentence)]
+    low = _marks(values, limit)[0]
+    if values.summary_max_tokens + system_tokens < low:
+        return []
+    sentence = (
+        f"system_text (about {system_tokens:,} tokens) and a summary of "
+        f"{values.summary_max_tokens:,} reach compact_to ({low:,} tokens): each turn would "
+        f"compact again. Lower summary_max_tokens below {max(0, low - system_tokens):,}, or raise "
+        "compact_to or token_budget."
+    )
+    return [("summary_reaches_low_mark", (*names, "system_text"), sentence)]
+
+
+def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
+    found: list[Clash] = []
+    keep, threshold, size = values.keep_last_messages, values.turn_threshold, values.window_size
+    most_kept = _marks(values, limit)[1] // SMALLEST_MESSAGE
+    if keep >= most_kept:
+        sentence = (
+            f"keep_last_messages ({keep:,}) lets nothing fold: even the shortest messages reach "
+            f"prepare_at first. Keep fewer than {most_kept:,}."
+        )
+        found.append(("keep_last_never_folds", ("keep_last_messages", "prepare_at"), sentence))
+    if size is not None and size < keep:
+        sentence = (
+            f"keep_last_messages ({keep:,}) is more than window_size ({size:,}) lets in. Keep at "
+            f"most {size:,} or widen the window."
+        )
+        found.append(("keep_last_exceeds_window", ("keep_last_messages", "window_size"), sentence))
+    if threshold is not None and values.fold_turns > threshold:
+        sentence = (
+            f"fold_turns ({values.fold_turns:,}) is more than turn_threshold ({threshold:,}): too "
+            f"few turns would stay. Fold at most {threshold:,}."
+        )
+        found.append(("fold_exceeds_threshold", ("fold_turns", "turn_threshold"), sentence))
+    if threshold is not None and size is not None and size < 2 * (threshold + 1):
+        sentence = (
+            f"window_size ({size:,}) is reached before turn_threshold ({threshold:,} turns, two "
+            f"messages each): nothing would be folded. Set window_size to {2 * (threshold + 1):,} "
+            "or more, or lower turn_threshold."
+        )
+        found.append(("window_below_threshold", ("window_size", "turn_threshold"), sentence))
+    return found
+
+
+def _turn_clashes(values: PolicyFields) -> list[Clash]:
+    """The ceiling in turns, measured against what has to stay below it."""
+    found: list[Clash] = []
+    keep, threshold, turns = values.keep_last_messages, values.turn_threshold, values.window_turns
+    if turns is None:
+        return found
+    if keep > 2 * turns:
+        sentence = (
+            f"keep_last_messages ({keep:,}) is more than window_turns ({turns:,} turns, two "
+            f"messages each) lets in. Keep at most {2 * turns:,} or widen the window."
+        )
+        found.append(("keep_last_exceeds_window", ("keep_last_messages", "window_turns"), sentence))
+    if threshold is not None and turns <= threshold:
+        sentence = (
+            f"window_turns ({turns:,}) is reached before turn_threshold ({threshold:,}): nothing "
+            f"would be folded. Set window_turns to {threshold + 1:,} or more, or lower "
+            "turn_threshold."
+        )
+        found.append(("window_below_threshold", ("window_turns", "turn_threshold"), sentence))
+    return found

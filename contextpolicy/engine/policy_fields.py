@@ -1,0 +1,71 @@
+"""The fields of an effective policy and their defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CutStyle = Literal["head", "head_tail"]
+Layout = Literal["multi_turn", "A", "B", "C"]
+ChatSystem = Literal["layout", "append", "replace", "ignore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFields:
+    """Every field of an effective policy.
+
+    Lengths are characters (code points), `*_tokens` and `token_budget` are tokens, marks are
+    shares of the prompt limit with an optional absolute value each, of which the lower holds. None
+    means no limit, no mark, no trigger. `strategy_config` is JSON-ready and belongs to the
+    strategy as a whole. `state_schema` is the JSON Schema of the state that `entity_state` keeps.
+
+    `window_size`, `window_turns` and `window_tokens` are ceilings of history; whichever is reached
+    first moves the window. `pins_tokens` is the room of pinned messages. `compact_every_turns`
+    puts the low mark where about so many turns fit until the next compaction, instead of
+    `compact_to`. `tool_output_rules` holds, by a tool's name or `*`, `limit` (characters of a
+    result) and `keep_newest` (so many results of the tool stay, older ones become a stub).
+    `pinned_kinds` names the kinds of facts that a summary may not lose. `chat_system`: what becomes
+    of a chat's own system text; `layout` leaves it to the layout (A replaces the policy's text by
+    it, the others append it).
+    """
+
+    strategy: str = "dynamic_summary"
+    strategy_config: Mapping[str, object] = field(default_factory=dict)
+    state_schema: Mapping[str, object] = field(default_factory=dict)
+    layout: Layout = "multi_turn"
+    question_prefix: str = "用户提问: "
+    chat_system: ChatSystem = "layout"
+    window_size: int | None = None
+    window_turns: int | None = None
+    window_tokens: int | None = None
+    max_chars_per_message: int | None = None
+    cut_style: CutStyle = "head"
+    token_budget: int = 16_000
+    reserve_tokens: int = 4_000
+    max_bytes: int | None = None
+    pins_tokens: int | None = None
+    keep_last_messages: int = 30
+    prepare_at: float = 0.70
+    compact_at: float = 0.90
+    compact_to: float = 0.45
+    prepare_at_tokens: int | None = None
+    compact_at_tokens: int | None = None
+    compact_to_tokens: int | None = None
+    compact_every_turns: int | None = None
+    turn_threshold: int | None = None
+    fold_turns: int = 5
+    summarization_model: str = ""
+    summary_max_tokens: int = 2_000
+    pinned_kinds: tuple[str, ...] = ()
+    system_text: str = ""
+    hide_system_text: bool = False
+    input_length_limit: int = 32_000
+    tool_output_limit: int = 8_000
+    tool_output_rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    allowed_models: tuple[str, ...] | None = None
+    archive: bool = True
+
+
+def mark(share: float, absolute: int | None, *, prompt_limit: int) -> int:
+    """A mark in tokens: the share of the prompt limit or the absolute value, the lower."""
+    by_share = int(share * prompt_limit)
+    return by_share if absolute is None else min(by_share, absolute)

@@ -1,0 +1,54 @@
+"""The system text of a call: ordered parts with their origins, put together by the server.
+
+No part of it is ever a message of a list. What is derived from users is data and stands in the
+prompt's tail (`transcript.Background`), never here.
+"""
+
+from collections.abc import Sequence
+
+from contextpolicy.engine.policy import PolicyValues
+
+# The order on the wire; the names are those of the receipt.
+ORDER = ("runtime", "profile", "policy", "agent", "chat", "skills", "budget")
+
+
+class UnknownOrigin(ValueError):
+    """A part of the system text names an origin that has no place."""
+
+    code = "unknown_origin"
+
+
+def system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """(origin, text) parts in the order of the wire, empty ones left out.
+
+    Several of one origin keep their order. Raises UnknownOrigin.
+    """
+    for origin, _ in parts:
+        if origin not in ORDER:
+            raise UnknownOrigin(f"There is no origin {origin!r}. Use one of {', '.join(ORDER)}.")
+    filled = [(origin, text) for origin, text in parts if text]
+    return tuple(sorted(filled, key=lambda part: ORDER.index(part[0])))
+
+
+def governed(
+    parts: Sequence[tuple[str, str]], *, values: PolicyValues
+) -> tuple[tuple[str, str], ...]:
+    """The parts that a policy lets stand: what becomes of a chat's own text beside the policy's.
+
+    `replace` takes the policy's text away where the chat has one, `ignore` the chat's. `layout`
+    means `replace` in layout A and `append` in the others.
+    """
+    rule = values.chat_system
+    if rule == "layout":
+        rule = "replace" if values.layout == "A" else "append"
+    has_own = any(origin == "chat" and text for origin, text in parts)
+    gone = {"ignore": "chat", "replace": "policy" if has_own else ""}.get(rule, "")
+    return tuple(part for part in parts if part[0] != gone)
+
+
+def budget_note(values: PolicyValues) -> str:
+    """The policy's fixed limits in a sentence; no running figure, so the text stays the same."""
+    return (
+        f"Replies end after {values.reserve_tokens:,} tokens. Tool results are shown up to "
+        f"{values.tool_output_limit:,} characters."
+    )

@@ -1,0 +1,199 @@
+"""The layouts A, B and C: the chat as one block of text in a user message.
+
+They flatten roles into text and are chosen where a model is used to it. In A and C the block and
+the question make one user message, in B two. Between compactions the block only grows up to its
+last recent entry, as long as neither preferences nor state change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from contextpolicy.engine.entries import Entry
+from contextpolicy.engine.layouts import JOINT_BYTES, Maker
+from contextpolicy.engine.messages import Message, Summary, WireMessage, text_of
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.segments import Block, Parts, Scale, Segment, settled, wire_bytes
+from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
+from contextpolicy.engine.toolrules import Stubbed
+from contextpolicy.engine.transcript import (
+    PINNED_TITLE,
+    PREFIXES,
+    RECENT_TITLE,
+    SECTION_JOINT,
+    SUMMARY_TITLE,
+    Background,
+    TextEntry,
+    Writer,
+)
+
+# What a line end and a counter's surprises at a joint may take.
+JOINT_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextContext:
+    """The parts of a chat as text; each may be empty."""
+
+    system: str = ""
+    summary: str = ""
+    pinned: tuple[TextEntry, ...] = ()
+    recent: tuple[TextEntry, ...] = ()
+    background: Background = field(default_factory=Background)
+
+
+def context_text(context: TextContext, *, include_system: bool = False) -> str:
+    """The chat as text: sections in a fixed order with a blank line between, empty ones left out.
+
+    Without any part the empty text; never a line end at the end.
+    """
+    writer = Writer()
+    told = dict(writer.background(context.background))
+    system = writer.inline(PREFIXES["system"], context.system) if context.system else ""
+    sections = [
+        system if include_system else "",
+        told["preferences"],
+        writer.section(SUMMARY_TITLE, context.summary) if context.summary else "",
+        _listed(writer, PINNED_TITLE, context.pinned),
+        told["state"],
+        _listed(writer, RECENT_TITLE, context.recent),
+        told["references"],
+        told["date"],
+    ]
+    return SECTION_JOINT.join(section for section in sections if section)
+
+
+def to_messages(
+    context: TextContext, *, question: str, include_system: bool = False
+) -> list[WireMessage]:
+    """The chat as messages: optional system, summary, pins, recent ones in their roles, tail.
+
+    The question stands alone and last, without prefix; without context it is all there is. Entries
+    of role `system` are inert: they are never sent.
+    """
+    writer = Writer()
+    found = [WireMessage("system", context.system)] if include_system and context.system else []
+    if context.summary:
+        found.append(WireMessage("user", writer.section(SUMMARY_TITLE, context.summary)))
+    if pinned := _listed(writer, PINNED_TITLE, context.pinned):
+        found.append(WireMessage("user", pinned))
+    found += [WireMessage(item.role, item.text) for item in context.recent if item.role != "system"]
+    tail = SECTION_JOINT.join(text for _, text in writer.background(context.background) if text)
+    if tail:
+        found.append(WireMessage("user", tail))
+    return [*found, WireMessage("user", question)]
+
+
+def _listed(writer: Writer, title: str, entries: Sequence[TextEntry]) -> str:
+    lines = [writer.entry(item.role, item.text) for item in entries]
+    return "\n".join([title, *lines]) if lines else ""
+
+
+class TextMaker(Maker):
+    """Makes pieces of text instead of messages, and puts them into one block.
+
+    A piece is a block whose message holds its text; `arranged` joins them. Steps of the running
+    turn keep their roles, because tools need them.
+    """
+
+    def __init__(
+        self, *, values: PolicyValues, counter: TokenCounter, scale: Scale, stubbed: Stubbed
+    ) -> None:
+        super().__init__(values=values, counter=counter, scale=scale, stubbed=stubbed)
+        titles = (SUMMARY_TITLE, PINNED_TITLE, RECENT_TITLE, values.question_prefix)
+        self.frame = MESSAGE_OVERHEAD + sum(counter.count(title) + JOINT_TOKENS for title in titles)
+        self.frame_bytes = len(SECTION_JOINT.join(titles).encode("utf-8", "surrogatepass"))
+
+    def summary(self, summary: Summary) -> Block:
+        """The summary as the text of its section."""
+        return self._piece(
+            Segment("summary", summary.id, 0, "user", 0), self.writer.guarded(summary.text)
+        )
+
+    def tail(self, background: Background, text: str) -> tuple[Block, ...]:
+        """A piece for each part that is not empty."""
+        sections = [*self.writer.background(background), ("tail", text)]
+        return tuple(
+            self._piece(Segment("tail", name, 0, "user", 0), told)
+            for name, told in sections
+            if told
+        )
+
+    def pin(self, message: Message) -> Block:
+        """A pinned message as an entry of text; whole."""
+        line = self.writer.entry(message.role, text_of(message))
+        return self._piece(Segment("pin", message.id, message.seq, "user", 0), line, note=False)
+
+    def history(self, message: Message) -> Entry:
+        """A history message as an entry of text, cut as the policy says."""
+        return self._line(super().history(message))
+
+    def continued(self, message: Message) -> Entry:
+        """The cut reply that goes on, as a whole entry of text."""
+        return self._line(super().continued(message))
+
+    def shows(self, message: Message) -> bool:
+        """Only text can be shown; tool calls and results stay out."""
+        return bool(text_of(message))
+
+    def arranged(self, parts: Parts) -> tuple[Block, ...]:
+        """System and tools, the block of text with the question (in B apart), then the steps."""
+        text, segments = self._block(parts)
+        asked = SECTION_JOINT.join(wire.content for b in parts.question for wire in b.wires)
+        question = [segment for b in parts.question for segment in b.segments]
+        together = self.values.layout != "B"
+        if text and together:
+            asked = f"{text}{SECTION_JOINT}{self.values.question_prefix}{asked}"
+            question = [*segments, *question]
+        blocks = [*parts.system, *parts.tools]
+        if text and not together:
+            blocks.append(self._settled(segments, text))
+        if question:
+            blocks.append(self._settled(question, asked))
+        return (*blocks, *parts.steps)
+
+    def _block(self, parts: Parts) -> tuple[str, list[Segment]]:
+        """The sections in their order: references and what follows stand behind history."""
+        tail = {b.segments[0].message_id: [b] for b in parts.tail}
+        sections = [
+            ("", tail.get("preferences", [])),
+            (SUMMARY_TITLE, parts.summary),
+            (PINNED_TITLE, parts.pins),
+            ("", tail.get("state", [])),
+            (RECENT_TITLE, parts.history),
+            *(("", tail.get(name, [])) for name in ("references", "date", "tail")),
+        ]
+        texts = []
+        segments: list[Segment] = []
+        for title, pieces in sections:
+            lines = [piece.wires[0].content for piece in pieces]
+            if lines:
+                texts.append("\n".join([title, *lines] if title else lines))
+            segments += [segment for piece in pieces for segment in piece.segments]
+        return SECTION_JOINT.join(texts), segments
+
+    def _settled(self, segments: Sequence[Segment], text: str) -> Block:
+        block = settled(segments, WireMessage("user", text), self.counter)
+        return self.weighed(block.segments, block.wires)
+
+    def _piece(self, segment: Segment, text: str, *, note: bool = True) -> Block:
+        ref = self.noted(text) if note else ""
+        tokens = self.counter.count(text) + JOINT_TOKENS
+        made = replace(segment, tokens=tokens, text_ref=ref)
+        return self.weighed((made,), (WireMessage("user", text),))
+
+    def _line(self, made: Entry) -> Entry:
+        message = made.message
+        texts = [wire.content for wire in made.wires if wire.role != "tool" and wire.content]
+        line = self.writer.entry(message.role, SECTION_JOINT.join(texts))
+        has_tools = any(wire.role == "tool" or wire.tool_calls for wire in made.wires)
+        notes = (f"{message.seq}:tool_parts_left_out",) if has_tools else ()
+        tokens = self.counter.count(line) + JOINT_TOKENS
+        wires = (WireMessage("user", line),)
+        return replace(
+            made,
+            wires=wires,
+            tokens=tokens,
+            result_limit=None,
+            notes=notes,
+            weight=self.scale.weight(tokens, wire_bytes(wires) + JOINT_BYTES),
+        )

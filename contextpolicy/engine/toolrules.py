@@ -1,0 +1,92 @@
+"""What becomes of tool results on the prompt's view: cut, left out as a stub, newest ones kept.
+
+Rules hold by a tool's name, `*` for all others. The store keeps every result whole.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from contextpolicy.engine.messages import Message, ToolResultPart, WireMessage
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.truncation import cut_tool_result
+
+# Results that are left out: the ids of their calls by the seq of their message.
+Stubbed = Mapping[int, frozenset[str]]
+
+
+def stub(name: str, characters: int) -> str:
+    """What stands in place of a result that is left out."""
+    return f"[The result of {name}, {characters:,} characters, is left out here.]"
+
+
+def result_limit(values: PolicyValues, name: str) -> int:
+    """The most characters of a result of this tool."""
+    return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
+
+
+def stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
+    """The results of finished turns that `keep_newest` leaves out.
+
+    Replays the messages: whenever twice as many results of a tool stand as are kept, the oldest go
+    in one batch. So a batch is a function of what stood before it, and between two batches the
+    prompt only grows. With `keep_newest` 0 each result goes at once.
+    """
+    if not any("keep_newest" in rule for rule in values.tool_output_rules.values()):
+        return {}
+    gone: dict[int, frozenset[str]] = {}
+    standing: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for message in messages:
+        for part in message.parts:
+            if not isinstance(part, ToolResultPart):
+                continue
+            keep = _rule(values, part.name).get("keep_newest")
+            if keep is None:
+                continue
+            kept = standing[part.name]
+            kept.append((message.seq, part.call_id))
+            if len(kept) > 2 * keep:
+                border = len(kept) - keep
+                for seq, call_id in kept[:border]:
+                    gone[seq] = gone.get(seq, frozenset()) | {call_id}
+                del kept[:border]
+    return gone
+
+
+def ruled(
+    wires: Sequence[WireMessage],
+    *,
+    values: PolicyValues,
+    most: int | None,
+    stubbed: frozenset[str],
+) -> tuple[WireMessage, ...]:
+    """Wire messages with their tool results as the rules want them.
+
+    `most` is a further limit in characters; `stubbed` holds the call ids of results to leave out.
+    Untouched messages come back as they are.
+    """
+    names = {call.call_id: call.name for wire in wires for call in wire.tool_calls}
+    return tuple(
+        _ruled(wire, names.get(wire.tool_call_id, ""), values, most, stubbed)
+        if wire.role == "tool"
+        else wire
+        for wire in wires
+    )
+
+
+def _ruled(
+    wire: WireMessage, name: str, values: PolicyValues, most: int | None, stubbed: frozenset[str]
+) -> WireMessage:
+    if wire.tool_call_id in stubbed:
+        short = stub(name, len(wire.content))
+        return wire if len(wire.content) <= len(short) else replace(wire, content=short)
+    limit = result_limit(values, name)
+    limit = limit if most is None else min(limit, most)
+    if len(wire.content) <= limit:
+        return wire
+    return replace(wire, content=cut_tool_result(wire.content, limit=limit).text)
+
+
+def _rule(values: PolicyValues, name: str) -> Mapping[str, int]:
+    rules = values.tool_output_rules
+    return rules.get(name, rules.get("*", {}))

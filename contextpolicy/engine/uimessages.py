@@ -1,0 +1,313 @@
+"""UI messages: the one form in which a chat is stored, shown, exported and imported.
+
+{id, role, parts, metadata}, role `user` or `assistant`. A tool call and its result are one part,
+`tool-NAME`. Conversions lose nothing where the other form has a place for it; what is lost is named
+(`KIND:detail`), what cannot be read is refused.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from contextpolicy.engine.messages import (
+    FilePart,
+    Message,
+    Part,
+    ReasoningPart,
+    Role,
+    Summary,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    text_of,
+)
+from contextpolicy.engine.tokens import TokenCounter, message_tokens
+
+Kind = Literal["normal", "summary"]
+# Metadata by the type its values must have; other keys are kept as they are.
+METADATA: Mapping[str, type | tuple[type, ...]] = {
+    "ts": (int, float),
+    "chatKey": str,
+    "channel": str,
+    "chatId": str,
+    "userId": str,
+    "username": str,
+    "messageId": str,
+    "messageThreadId": str,
+    "chatType": str,
+    "requestId": str,
+    "runId": str,
+    "kind": str,
+    "sourceRange": Mapping,
+}
+# Parts that show something beside the chat; a stored message has no place for them.
+_BESIDE = ("source-url", "source-document", "data-")
+
+
+@dataclass(frozen=True, slots=True)
+class UIMessage:
+    """One message of the list, its parts as the engine knows them."""
+
+    id: str
+    role: Role
+    parts: tuple[Part, ...]
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        """`summary` for a message that stands for others, else `normal`."""
+        return "summary" if self.metadata.get("kind") == "summary" else "normal"
+
+
+class MalformedUIMessage(ValueError):
+    """A UI message cannot be read; `code` is stable, the text says where and what to do.
+
+    `malformed_ui_message`, `system_in_history`, `unknown_part`, `duplicate_id`.
+    """
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def ui_list(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
+    """Read a list of UI messages and name what of them is lost. Raises MalformedUIMessage."""
+    if not isinstance(data, list | tuple):
+        raise _malformed("The messages must be a list.")
+    read = [ui_message(item) for item in data]
+    ids = [message.id for message, _ in read]
+    if len(set(ids)) < len(ids):
+        twice = next(own_id for own_id in ids if ids.count(own_id) > 1)
+        raise MalformedUIMessage(
+            "duplicate_id", f"The id {twice!r} stands twice. Give each message an id of its own."
+        )
+    return tuple(message for message, _ in read), tuple(loss for _, some in read for loss in some)
+
+
+def ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
+    """Read a UI message and name what of it is lost. Raises MalformedUIMessage."""
+    if not isinstance(data, Mapping):
+        raise _malformed("A message must be an object.")
+    own_id, role = data.get("id"), data.get("role")
+    if not isinstance(own_id, str) or not own_id:
+        raise _malformed("A message needs an id, a text.")
+    if role == "system":
+        raise MalformedUIMessage(
+            "system_in_history",
+            f"Message {own_id!r} has the role system. The system text is never part of the list: "
+            "set it on the chat.",
+        )
+    if role not in ("user", "assistant"):
+        raise _malformed(f"Message {own_id!r} has the role {role!r}. Use user or assistant.")
+    listed, metadata = data.get("parts"), data.get("metadata") or {}
+    if not isinstance(listed, list | tuple):
+        raise _malformed(f"Message {own_id!r} needs a list of parts.")
+    _check_metadata(metadata, own_id)
+    reader = _Reader(own_id, role)
+    for item in listed:
+        reader.read(item)
+    return UIMessage(own_id, role, reader.parts(), metadata), tuple(reader.losses)
+
+
+def to_ui(message: UIMessage) -> dict[str, object]:
+    """Write a UI message, JSON-ready.
+
+    Within a step texts come before calls, as on the wire. A result without its call before it has
+    no place.
+    """
+    return {
+        "id": message.id,
+        "role": message.role,
+        "parts": _written(message.parts),
+        "metadata": dict(message.metadata),
+    }
+
+
+def of_message(message: Message, **metadata: object) -> UIMessage:
+    """The UI message of a stored message."""
+    return UIMessage(message.id, message.role, message.parts, {"kind": "normal", **metadata})
+
+
+def to_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
+    """The engine's value of a UI message at place `seq`; a summary is read as what it says."""
+    tokens = message_tokens(ui.parts, ui.role, counter)
+    return Message(ui.id, seq, ui.role, ui.parts, tokens, str(ui.metadata.get("username", "")))
+
+
+def of_summary(summary: Summary, *, from_id: str, to_id: str, count: int) -> UIMessage:
+    """The summary in force as it stands in lists: an assistant message with its source range."""
+    covered = {"fromId": from_id, "toId": to_id, "count": count}
+    metadata = {"kind": "summary", "sourceRange": covered}
+    return UIMessage(summary.id, "assistant", (TextPart(summary.text),), metadata)
+
+
+def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
+    """A summary from a list whose original messages have `ids`, in order from seq 1.
+
+    It covers what its source range proves: both ends known, in order, as many as it says. Otherwise
+    it covers nothing (`to_seq` 0) and stays readable.
+    """
+    text = text_of(to_message(ui, seq=0, counter=counter))
+    covered = ui.metadata.get("sourceRange")
+    places = {own_id: seq for seq, own_id in enumerate(ids, start=1)}
+    start, end = 1, 0
+    if isinstance(covered, Mapping):
+        first, last = places.get(covered.get("fromId", "")), places.get(covered.get("toId", ""))
+        if first is not None and last is not None and last - first + 1 == covered.get("count"):
+            start, end = first, last
+    return Summary(ui.id, text, start, end, (), counter.count(text))
+
+
+def stored_parts(final: Sequence[Part], *, visible_text: str) -> tuple[Part, ...]:
+    """What is stored of a reply: its final parts, or the text people saw if they are missing."""
+    return tuple(final) or ((TextPart(visible_text),) if visible_text else ())
+
+
+class _Reader:
+    """Reads parts in order: the results of a step follow all its calls."""
+
+    def __init__(self, own_id: str, role: Role) -> None:
+        self.own_id = own_id
+        self.role = role
+        self.losses: list[str] = []
+        self._parts: list[Part] = []
+        self._results: list[Part] = []
+
+    def parts(self) -> tuple[Part, ...]:
+        return (*self._parts, *self._results)
+
+    def read(self, item: object) -> None:
+        kind = item.get("type") if isinstance(item, Mapping) else None
+        if not isinstance(item, Mapping) or not isinstance(kind, str):
+            raise _malformed(f"A part of message {self.own_id!r} has no type.")
+        if kind == "step-start":
+            self._close()
+        elif kind.startswith("tool-") or kind == "dynamic-tool":
+            self._tool(item, kind)
+        elif kind in ("text", "reasoning", "file"):
+            self._close()
+            self._parts.append(self._plain(item, kind))
+        elif kind.startswith(_BESIDE):
+            self.losses.append(f"part_dropped:{kind}")
+        else:
+            raise MalformedUIMessage(
+                "unknown_part",
+                f"Message {self.own_id!r} has a part of the unknown type {kind!r}. Use text, "
+                "reasoning, file, tool-NAME or step-start.",
+            )
+
+    def _close(self) -> None:
+        self._parts += self._results
+        self._results = []
+
+    def _plain(self, item: Mapping[str, object], kind: str) -> Part:
+        if kind == "file":
+            name = item.get("filename") or ""
+            return FilePart(self._text(item, "mediaType"), str(name), self._text(item, "url"))
+        return (TextPart if kind == "text" else ReasoningPart)(self._text(item, "text"))
+
+    def _tool(self, item: Mapping[str, object], kind: str) -> None:
+        if self.role == "user":
+            self.losses.append(f"part_dropped:{kind}")
+            return
+        name = (
+            kind.removeprefix("tool-") if kind != "dynamic-tool" else self._text(item, "toolName")
+        )
+        call_id = self._text(item, "toolCallId")
+        raw = item.get("rawInput")
+        arguments = raw if isinstance(raw, str) else _json(item.get("input", {}))
+        self._parts.append(ToolCallPart(call_id, name, arguments))
+        if "output" in item:
+            output = item["output"]
+            if not isinstance(output, str):
+                self.losses.append(f"output_as_text:{call_id}")
+            content = output if isinstance(output, str) else _json(output)
+            self._results.append(ToolResultPart(call_id, name, content))
+        elif "errorText" in item:
+            self.losses.append(f"error_as_output:{call_id}")
+            self._results.append(ToolResultPart(call_id, name, self._text(item, "errorText")))
+
+    def _text(self, item: Mapping[str, object], name: str) -> str:
+        value = item.get(name)
+        if not isinstance(value, str):
+            raise _malformed(
+                f"A part {item.get('type')!r} of message {self.own_id!r} needs {name}, a text."
+            )
+        return value
+
+
+def _written(parts: Sequence[Part]) -> list[dict[str, object]]:
+    results: dict[str, list[ToolResultPart]] = {}
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            results.setdefault(part.call_id, []).append(part)
+    written: list[dict[str, object]] = []
+    for number, step in enumerate(_steps(parts)):
+        if number:
+            written.append({"type": "step-start"})
+        calls = [part for part in step if isinstance(part, ToolCallPart)]
+        written += [_plain(part) for part in step if not isinstance(part, ToolCallPart)]
+        written += [_tool(call, results.get(call.call_id, [])) for call in calls]
+    return written
+
+
+def _steps(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts without results; a step ends where something follows the results of its calls."""
+    steps: list[list[Part]] = [[]]
+    called: set[str] = set()
+    answered = False
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            answered = answered or part.call_id in called
+            continue
+        if answered:
+            steps.append([])
+        answered = False
+        steps[-1].append(part)
+        called |= {part.call_id} if isinstance(part, ToolCallPart) else set()
+    return steps
+
+
+def _plain(part: Part) -> dict[str, object]:
+    if isinstance(part, FilePart):
+        named = {"filename": part.name} if part.name else {}
+        return {"type": "file", "mediaType": part.media_type, **named, "url": part.reference}
+    kind = "reasoning" if isinstance(part, ReasoningPart) else "text"
+    return {"type": kind, "text": cast(TextPart, part).text}
+
+
+def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object]:
+    written: dict[str, object] = {
+        "type": f"tool-{call.name}",
+        "toolCallId": call.call_id,
+        "state": "output-available" if waiting else "input-available",
+    }
+    try:
+        written["input"] = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        written["input"] = None
+    if _json(written["input"]) != call.arguments:
+        # As the model wrote it: not JSON at all, or with other spaces.
+        written["rawInput"] = call.arguments
+    if waiting:
+        written["output"] = waiting.pop(0).content
+    return written
+
+
+def _check_metadata(metadata: object, own_id: str) -> None:
+    if not isinstance(metadata, Mapping):
+        raise _malformed(f"The metadata of message {own_id!r} must be an object.")
+    for name, kind in METADATA.items():
+        if name in metadata and not isinstance(metadata[name], kind):
+            raise _malformed(f"The metadata {name} of message {own_id!r} has the wrong type.")
+    if metadata.get("kind", "normal") not in ("normal", "summary"):
+        raise _malformed(f"The kind of message {own_id!r} must be normal or summary.")
+
+
+def _malformed(sentence: str) -> MalformedUIMessage:
+    return MalformedUIMessage("malformed_ui_message", sentence)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,381 @@
+"""UI messages and chat messages: read, written, and what is lost or refused on the way."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from contextpolicy.engine.chatmessages import (
+    MalformedChatMessage,
+    Said,
+    from_chat_messages,
+    to_chat_messages,
+)
+from contextpolicy.engine.groups import has_content, repair
+from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
+    ReasoningPart,
+    Summary,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    parts_from_json,
+    parts_to_json,
+    wires_of,
+)
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import summary_request, summary_wire
+from contextpolicy.engine.tokens import message_tokens
+from contextpolicy.engine.uimessages import (
+    MalformedUIMessage,
+    UIMessage,
+    of_message,
+    of_summary,
+    stored_parts,
+    to_message,
+    to_summary,
+    to_ui,
+    ui_list,
+    ui_message,
+)
+from tests.engine.engine_builders import COUNTER, message, step
+
+METADATA = {
+    "ts": 1_790_000_000_000,
+    "chatKey": "web:1",
+    "channel": "web",
+    "chatId": "1",
+    "userId": "u1",
+    "username": "Ann",
+    "messageId": "m1",
+    "messageThreadId": "t1",
+    "chatType": "private",
+    "requestId": "r1",
+    "runId": "run1",
+    "kind": "normal",
+    "ours": {"any": [1]},
+}
+
+
+def ui(*parts: object, role: str = "assistant", **fields: object) -> dict[str, object]:
+    return {"id": "m1", "role": role, "parts": list(parts), "metadata": METADATA, **fields}
+
+
+def tool(**fields: object) -> dict[str, object]:
+    return {
+        "type": "tool-look_up",
+        "toolCallId": "c1",
+        "state": "output-available",
+        "input": {"a": 1},
+        "output": "fine",
+        **fields,
+    }
+
+
+@pytest.mark.requirement("S4.1")
+@pytest.mark.requirement("S4.2")
+def test_a_message_of_every_part_comes_back_as_it_was() -> None:
+    written = ui(
+        {"type": "reasoning", "text": "hm"},
+        {"type": "text", "text": "let me see"},
+        tool(),
+        tool(toolCallId="c2", output="also fine"),
+        {"type": "step-start"},
+        {"type": "file", "mediaType": "image/png", "filename": "a.png", "url": "https://x/a.png"},
+        {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"},
+        {"type": "text", "text": "done"},
+    )
+    read, losses = ui_message(written)
+    assert losses == ()
+    assert to_ui(read) == written
+    assert read.parts == (
+        ReasoningPart("hm"),
+        TextPart("let me see"),
+        ToolCallPart("c1", "look_up", '{"a":1}'),
+        ToolCallPart("c2", "look_up", '{"a":1}'),
+        ToolResultPart("c1", "look_up", "fine"),
+        ToolResultPart("c2", "look_up", "also fine"),
+        FilePart("image/png", "a.png", "https://x/a.png"),
+        FilePart("image/png", "", "data:image/png;base64,AAAA"),
+        TextPart("done"),
+    )
+    assert json.loads(json.dumps(to_ui(read))) == written
+
+
+@pytest.mark.requirement("S4.2")
+@pytest.mark.parametrize("arguments", ['{ "a":  1 }', "not json", '{"a": NaN', "", "[" * 9_000])
+def test_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
+    parts = (ToolCallPart("c1", "look_up", arguments),)
+    read, losses = ui_message(to_ui(UIMessage("m1", "assistant", parts)))
+    assert (read.parts, losses) == (parts, ())
+    assert to_ui(read)["parts"][0]["state"] == "input-available"  # type: ignore[index]  # a list of objects
+
+
+def parts_lists() -> st.SearchStrategy[list[Part]]:
+    ids = st.sampled_from(["a", "b", "c"])
+    return st.lists(
+        st.one_of(
+            st.builds(TextPart, st.sampled_from(["x", "y", ""])),
+            st.builds(ReasoningPart, st.just("hm")),
+            st.builds(ToolCallPart, ids, st.just("t"), st.sampled_from(["{}", "{ }", "no"])),
+            st.builds(ToolResultPart, ids, st.just("t"), st.sampled_from(["r", "s"])),
+            st.builds(FilePart, st.just("image/png"), st.just("f"), st.just("u")),
+        ),
+        max_size=8,
+    )
+
+
+def is_sound(parts: list[Part]) -> bool:
+    """Each call has an id of its own, each result stands behind its call."""
+    calls: set[str] = set()
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            if part.call_id in calls:
+                return False
+            calls.add(part.call_id)
+        if isinstance(part, ToolResultPart) and part.call_id not in calls:
+            return False
+    return True
+
+
+@pytest.mark.requirement("S4.2")
+@settings(max_examples=300, deadline=None)
+@forall(parts_lists())
+def test_whatever_is_stored_means_the_same_on_the_wire_after_an_export(parts: list[Part]) -> None:
+    once, _ = ui_message(to_ui(UIMessage("m1", "assistant", tuple(parts))))
+    again, losses = ui_message(to_ui(once))
+    assert again == once
+    assert losses == ()
+    if is_sound(parts):
+        wires = wires_of("assistant", repair(tuple(parts))[0])
+        assert wires_of("assistant", repair(once.parts)[0]) == wires
+
+
+@pytest.mark.parametrize(
+    ("part", "loss", "content"),
+    [
+        (tool(output={"n": 1}), "output_as_text:c1", '{"n":1}'),
+        (
+            {"type": "tool-t", "toolCallId": "c1", "state": "output-error", "errorText": "bang"},
+            "error_as_output:c1",
+            "bang",
+        ),
+    ],
+    ids=["object", "error"],
+)
+def test_what_a_result_cannot_hold_is_named(part: Any, loss: str, content: str) -> None:
+    read, losses = ui_message(ui(part))
+    assert losses == (loss,)
+    assert isinstance(read.parts[-1], ToolResultPart)
+    assert read.parts[-1].content == content
+
+
+def test_parts_beside_the_chat_are_dropped_by_name() -> None:
+    dynamic = tool(type="dynamic-tool", toolName="t")
+    read, losses = ui_message(ui({"type": "source-url"}, {"type": "data-x"}, dynamic))
+    assert losses == ("part_dropped:source-url", "part_dropped:data-x")
+    assert read.parts[0] == ToolCallPart("c1", "t", '{"a":1}')
+    assert ui_message(ui(tool(), role="user"))[1] == ("part_dropped:tool-look_up",)
+
+
+@pytest.mark.requirement("S4.1")
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (None, "malformed_ui_message"),
+        (ui(id=5), "malformed_ui_message"),
+        (ui(id=""), "malformed_ui_message"),
+        (ui(role="system"), "system_in_history"),
+        (ui(role="tool"), "malformed_ui_message"),
+        (ui(parts=None), "malformed_ui_message"),
+        (ui(metadata="x"), "malformed_ui_message"),
+        (ui(metadata={"ts": "now"}), "malformed_ui_message"),
+        (ui(metadata={"kind": "odd"}), "malformed_ui_message"),
+        (ui("text"), "malformed_ui_message"),
+        (ui({"text": "x"}), "malformed_ui_message"),
+        (ui({"type": "text"}), "malformed_ui_message"),
+        (ui({"type": "tool-x"}), "malformed_ui_message"),
+        (ui({"type": "hologram"}), "unknown_part"),
+    ],
+    ids=range(14),
+)
+def test_what_cannot_be_read_is_refused_by_name(data: object, code: str) -> None:
+    with pytest.raises(MalformedUIMessage) as refusal:
+        ui_message(data)
+    assert refusal.value.code == code
+
+
+@pytest.mark.requirement("S4.1")
+def test_a_list_is_read_in_order_with_its_losses() -> None:
+    messages, losses = ui_list([ui({"type": "source-url"}), ui(id="m2", metadata=None)])
+    assert [read.id for read in messages] == ["m1", "m2"]
+    assert losses == ("part_dropped:source-url",)
+    assert messages[0].metadata == METADATA
+    assert messages[1].kind == "normal"
+
+
+@pytest.mark.requirement("S4.1")
+def test_an_id_that_stands_twice_and_a_list_that_is_none_are_refused() -> None:
+    with pytest.raises(MalformedUIMessage, match="stands twice") as refusal:
+        ui_list([ui(), ui()])
+    assert refusal.value.code == "duplicate_id"
+    with pytest.raises(MalformedUIMessage, match="must be a list"):
+        ui_list({"messages": []})
+
+
+def test_a_stored_message_and_its_ui_message_are_one() -> None:
+    stored = step(4, text="let me see")
+    made = of_message(stored, username="Max")
+    assert (made.kind, made.metadata["username"]) == ("normal", "Max")
+    back = to_message(made, seq=4, counter=COUNTER)
+    assert (back.parts, back.tokens, back.speaker) == (stored.parts, stored.tokens, "Max")
+
+
+SUMMARY = Summary("s1", "## Facts\n- Ann lives in Oslo [#2]", 1, 6, (), COUNTER.count("x"))
+
+
+@pytest.mark.requirement("S4.4")
+def test_the_summary_stands_in_lists_as_an_assistants_message_with_its_range() -> None:
+    made = of_summary(SUMMARY, from_id="m1", to_id="m6", count=6)
+    assert (made.role, made.kind) == ("assistant", "summary")
+    assert made.metadata["sourceRange"] == {"fromId": "m1", "toId": "m6", "count": 6}
+    read, _ = ui_message(to_ui(made))
+    ids = [f"m{n}" for n in range(1, 9)]
+    back = to_summary(read, ids=ids, counter=COUNTER)
+    assert (back.from_seq, back.to_seq, back.text) == (1, 6, SUMMARY.text)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"sourceRange": {}},
+        {"sourceRange": {"fromId": "m1", "toId": "gone", "count": 6}},
+        {"sourceRange": {"fromId": "m6", "toId": "m1", "count": 6}},
+        {"sourceRange": {"fromId": "m1", "toId": "m6", "count": 4}},
+    ],
+    ids=["none", "empty", "unknown", "backwards", "miscounted"],
+)
+def test_inv_70_a_summary_covers_only_what_its_range_proves_and_stays_readable(
+    metadata: dict[str, object],
+) -> None:
+    old = UIMessage("s1", "assistant", (TextPart("Ann lives in Oslo."),), metadata)
+    ids = [f"m{n}" for n in range(1, 9)]
+    made = to_summary(old, ids=ids, counter=COUNTER)
+    assert made.to_seq == 0
+    assert "Ann lives in Oslo." in summary_wire(made).content
+
+
+@pytest.mark.requirement("S4.2")
+def test_if_the_final_parts_are_missing_the_visible_text_is_stored() -> None:
+    final = (TextPart("done"),)
+    assert stored_parts(final, visible_text="do") == final
+    assert stored_parts((), visible_text="do") == (TextPart("do"),)
+    assert stored_parts((), visible_text="") == ()
+
+
+def test_inv_18_a_file_costs_about_the_same_whatever_it_holds() -> None:
+    small = FilePart("image/png", "a.png", "https://x/a.png")
+    huge = FilePart("image/png", "a.png", "data:image/png;base64," + "A" * 5_000_000)
+    long_name = FilePart("application/pdf", "x" * 9_000, "")
+    costs = [message_tokens((part,), "user", COUNTER) for part in (small, huge, long_name)]
+    assert costs[0] == costs[1] < 30
+    assert costs[2] < 100
+    assert all("base64" not in wire.content for wire in wires_of("user", (huge,)))
+
+
+def test_a_file_is_named_to_the_model_and_stored_as_it_is() -> None:
+    part = FilePart("image/png", "a\nb.png", "u")
+    assert wires_of("user", (TextPart("see"), part))[0].content == (
+        "see\n\n[Attached file: a b.png (image/png)]"
+    )
+    assert parts_from_json(parts_to_json((part,))) == (part,)
+    only_file = message(1, parts=(part,))
+    assert has_content(only_file)
+    asked = summary_request(messages=[only_file], previous=None, values=PolicyValues())
+    assert "[Attached file: a b.png (image/png)]" in asked[1].content
+
+
+CHAT: list[dict[str, Any]] = [
+    {"role": "user", "content": "what is it?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "t", "arguments": "{ }"}},
+            {"id": "c2", "type": "function", "function": {"name": "u", "arguments": "no"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c1", "content": "one"},
+    {"role": "tool", "tool_call_id": "c2", "content": "two"},
+    {"role": "assistant", "content": "it is three"},
+]
+
+
+@pytest.mark.requirement("S0.1")
+@pytest.mark.requirement("S4.2")
+def test_chat_messages_come_back_as_they_were() -> None:
+    read = from_chat_messages([{"role": "system", "content": "Be brief."}, *CHAT])
+    assert (read.system, read.losses) == ("Be brief.", ())
+    assert [said.role for said in read.messages] == ["user", "assistant", "assistant"]
+    wires = [wire for said in read.messages for wire in wires_of(said.role, said.parts)]
+    assert to_chat_messages(wires) == CHAT
+
+
+def test_what_a_chat_message_cannot_keep_is_named() -> None:
+    read = from_chat_messages(
+        [
+            {"role": "tool", "tool_call_id": "c0", "content": "stray"},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "see"},
+                    {"type": "image_url", "image_url": {"url": "https://x/a.png"}},
+                    {"type": "image_url", "image_url": "https://x/b.png"},
+                    {"type": "input_audio", "input_audio": {}},
+                ],
+            },
+            {"role": "developer", "content": "Be kind."},
+            {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        ]
+    )
+    assert read.system == "Be kind."
+    assert read.losses == ("stray_result:c0", "content_dropped:input_audio", "system_moved:3")
+    assert read.messages == (
+        Said(
+            "user",
+            (
+                TextPart("see"),
+                FilePart("image/*", "", "https://x/a.png"),
+                FilePart("image/*", "", "https://x/b.png"),
+            ),
+        ),
+        Said("assistant", (TextPart("no"),)),
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        ["hi"],
+        [{"role": "function", "content": "x"}],
+        [{"role": "user"}],
+        [{"role": "user", "content": 5}],
+        [{"role": "user", "content": ["x"]}],
+        [{"role": "user", "content": [{"text": "x"}]}],
+        [{"role": "tool", "content": "x"}],
+        [{"role": "assistant", "tool_calls": {}}],
+        [{"role": "assistant", "tool_calls": ["x"]}],
+        [{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "t"}}]}],
+    ],
+    ids=range(11),
+)
+def test_a_chat_message_of_no_known_form_is_refused(data: object) -> None:
+    with pytest.raises(MalformedChatMessage) as refusal:
+        from_chat_messages(data)
+    assert refusal.value.code == "malformed_chat_message"
