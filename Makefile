@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 TESTERS := auto
+# What is run a second time, on PostgreSQL.
+ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
 
 .PHONY: run test test-all check format requirements replay-all bench clean
 
@@ -18,6 +20,8 @@ test: $(VENV)/.for-testing
 test-all: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
 	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs
+	@echo "The same rooms on PostgreSQL"
+	@scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -q $(ON_POSTGRES)
 
 check: $(VENV)/.for-testing
 	$(BIN)/ruff check .

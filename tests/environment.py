@@ -13,6 +13,8 @@ os.environ["PALIMPSEST_TESTING"] = "1"
 os.environ.setdefault("LOG_LEVEL", "WARNING")
 # Nothing listens there: a test that needs a broker starts its own.
 os.environ["REDIS_URL"] = f"unix://{_folder}/no-broker.sock"
+# The same tests on PostgreSQL: name a server on which a test database may be made.
+_database = os.environ.pop("PALIMPSEST_TEST_DATABASE_URL", "")
 for _name in (
     "DATABASE_URL",
     "SECRET_KEY",
@@ -21,3 +23,5 @@ for _name in (
     "OPENAI_BASE_URL",
 ):
     os.environ.pop(_name, None)
+if _database:
+    os.environ["DATABASE_URL"] = _database
