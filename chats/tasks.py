@@ -53,22 +53,24 @@ def sweep(**_later: Any) -> None:
 
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
-    """A new worker is ready for turns, and looks first for what its predecessor left."""
-    runtime()
+    """A new worker looks first for what its predecessor left.
+
+    The loop and the tokenizer's vocabulary (90 MB) come with the first turn, before it is claimed.
+    """
     recover.sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
 
 
 @worker_shutting_down.connect
-def begin_nothing(**_signal: Any) -> None:
-    """The order to end came: tasks that wait for a place go back to the broker."""
+def begin_to_drain(**_signal: Any) -> None:
+    """The order to end came: let running turns end or hand them back."""
     if _runtime.cache_info().currsize:
-        _runtime().closing = True
+        _runtime().start_draining(settings.WORKER_DRAIN_SECONDS)
 
 
 @worker_shutdown.connect
-def drain(**_signal: Any) -> None:
-    """Let running turns end or hand them back."""
+def end_drained(**_signal: Any) -> None:
+    """This process may end once its turns are over or handed back."""
     if _runtime.cache_info().currsize:
-        runtime().drain(settings.WORKER_DRAIN_SECONDS)
+        _runtime().start_draining(settings.WORKER_DRAIN_SECONDS).join()

@@ -47,7 +47,8 @@ INSTALLED_APPS = [
     "project",
     "contextpolicy",
     "chats",
-    "django.contrib.admin",
+    # Without autodiscovery: only the web process needs the admin, and `project.urls` imports it.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

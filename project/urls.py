@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from contextpolicy.admin.site import site
+from chats.admin import site
 from project.probes import healthz, readyz
 
 handler400 = "project.middleware.bad_request"

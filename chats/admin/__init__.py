@@ -6,7 +6,7 @@ from chats.admin.people import PeopleGroupAdmin, PersonAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
 from chats.admin.records import CompactionAdmin, ReceiptAdmin, TurnAdmin
 from chats.models import Compaction, ProviderAccount, Receipt, Turn
-from contextpolicy.admin.site import site
+from contextpolicy.admin import site
 from contextpolicy.models import ModelSpec
 
 site.register(ProviderAccount, ProviderAccountAdmin)

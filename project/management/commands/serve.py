@@ -4,6 +4,7 @@ import fcntl
 import os
 import secrets
 import signal
+import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -13,7 +14,6 @@ from typing import Any, cast
 
 from celery.beat import EmbeddedService
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import close_old_connections
 from django.db.utils import Error as DatabaseError
@@ -22,7 +22,6 @@ from django.utils import timezone
 from chats.turns.recover import release_expired
 from project import broker, env
 from project.celery import app as celery_app
-from project.seed import seed
 from project.supervisor import Child, Supervisor
 
 MANAGE = str(settings.BASE_DIR / "manage.py")
@@ -54,8 +53,7 @@ class Command(BaseCommand):
                 f"Palimpsest already runs with the data in {settings.DATA_DIR}."
                 " Stop it first, or set PALIMPSEST_DATA to another folder."
             ) from error
-        call_command("migrate", verbosity=0)
-        welcome = seed(now=timezone.now(), base_url=f"http://{host}:{port}")
+        welcome = prepare(base_url=f"http://{host}:{port}")
         supervisor = Supervisor()
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, supervisor.request_stop)
@@ -77,6 +75,18 @@ def refuse_open_network(host: str) -> None:
         f"Listening on {host} without TLS would send passwords in the clear. Put a TLS proxy in"
         " front and set PALIMPSEST_PUBLIC_URL=https://… and TRUSTED_PROXY=1."
     )
+
+
+def prepare(*, base_url: str) -> str:
+    """Migrate and seed in a process that ends: it takes 40 MB that the launcher never needs.
+
+    Returns what to tell the person at the console.
+    """
+    command = [sys.executable, MANAGE, "setup", "--base-url", base_url]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
+    if done.returncode:
+        raise CommandError("The database could not be prepared; the lines above say why.")
+    return done.stdout
 
 
 def start(supervisor: Supervisor, *, host: str, port: int) -> None:

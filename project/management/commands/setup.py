@@ -1,5 +1,6 @@
 """`manage.py setup`: migrate, and make what a new instance begins with."""
 
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management import call_command
@@ -14,7 +15,11 @@ class Command(BaseCommand):
 
     help = "Prepare the database (run before the first start and after each upgrade)."
 
-    def handle(self, *_args: Any, **_options: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The address that the login link begins with, unless PALIMPSEST_PUBLIC_URL names one."""
+        parser.add_argument("--base-url", default="http://127.0.0.1:8420")
+
+    def handle(self, *_args: Any, base_url: str, **_options: Any) -> None:
         """Migrate and seed."""
         call_command("migrate", verbosity=0)
-        self.stdout.write(seed(now=timezone.now(), base_url="http://127.0.0.1:8420"))
+        self.stdout.write(seed(now=timezone.now(), base_url=base_url))
