@@ -18,7 +18,7 @@ from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, Mod
 from contextpolicy.publish import assign, create_policy
 from tests.contextpolicy.people import person, signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.contextpolicy.admin_urls")]
+pytestmark = pytest.mark.django_db
 
 CANARY = "canary-9f41-what-a-person-wrote"
 

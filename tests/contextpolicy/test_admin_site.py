@@ -17,7 +17,7 @@ from contextpolicy.roles import OWNER, USER
 from tests.contextpolicy.pages import Page, opened
 from tests.contextpolicy.people import PASSWORD, person, signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.contextpolicy.admin_urls")]
+pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from contextpolicy.roles import AUDITOR
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.contextpolicy.admin_urls")]
+pytestmark = pytest.mark.django_db
 
 DAY = timedelta(days=1)
 LIST = "/admin/contextpolicy/auditevent/"

@@ -24,7 +24,7 @@ from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened, submitted
 from tests.contextpolicy.people import person, signed_in
 
-pytestmark = [pytest.mark.django_db, pytest.mark.urls("tests.contextpolicy.admin_urls")]
+pytestmark = pytest.mark.django_db
 
 ADD = "/admin/contextpolicy/contextpolicy/add/"
 CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")

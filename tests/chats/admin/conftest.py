@@ -1,7 +1,6 @@
 """What the tests of the operators' pages share."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from django.test import Client
@@ -10,13 +9,6 @@ from pytest_django import Settings
 from contextpolicy.roles import OPERATOR
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
-
-
-@pytest.fixture(autouse=True)
-def admin_alone(settings: Settings, tmp_path: Path) -> None:
-    """The administration and the pages it leads to."""
-    settings.ROOT_URLCONF = "tests.contextpolicy.admin_urls"
-    settings.STATIC_ROOT = tmp_path
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,6 @@ def doors(settings: Settings) -> None:
     """A page that says who is signed in, and a hash that costs nothing."""
     settings.ROOT_URLCONF = "tests.chats.signin.urls"
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    limits = "chats.web.signin_views.SessionLimitsMiddleware"
-    if limits not in settings.MIDDLEWARE:
-        settings.MIDDLEWARE = [*settings.MIDDLEWARE, limits]
 
 
 @pytest.fixture

@@ -1,0 +1,273 @@
+"""Strategies of packages: one is really installed and governs a prompt; broken ones harm nobody."""
+
+import importlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from contextpolicy import plugins
+from contextpolicy.engine.assembly import AssembledContext, compose
+from contextpolicy.engine.messages import ToolSpec
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.contract import after_turn
+from contextpolicy.engine.window import Choice
+from tests.engine.engine_builders import chat, given, left
+
+PACKAGE = Path(__file__).parent.parent / "plugin_package"
+TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example package, installed by pip into a folder of its own."""
+    source = tmp_path_factory.mktemp("package") / "source"
+    target = tmp_path_factory.mktemp("installed")
+    shutil.copytree(PACKAGE, source)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(target)]
+    subprocess.run([*command, str(source)], check=True, timeout=100)
+    return target
+
+
+@pytest.fixture
+def is_installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example package on the path of this process, as in an instance that installed it."""
+    monkeypatch.syspath_prepend(str(package))
+    importlib.invalidate_caches()
+    plugins.installed.cache_clear()
+    yield
+    sys.modules.pop("example_strategies", None)
+    plugins.installed.cache_clear()
+
+
+@pytest.fixture
+def offered(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[EntryPoint]]:
+    """Entry points of packages that a test makes up."""
+    points: list[EntryPoint] = []
+    monkeypatch.setattr(plugins, "entry_points", lambda group: points)
+    plugins.installed.cache_clear()
+    yield points
+    plugins.installed.cache_clear()
+
+
+def under(strategy: str, **facts: Any) -> AssembledContext:
+    values = PolicyValues(strategy=strategy, strategy_config=facts.pop("config", {}))
+    made = compose(
+        given(chat(10), values=values, strategy=plugins.find_strategy(strategy), **facts)
+    )
+    assert isinstance(made, AssembledContext)
+    return made
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.usefixtures("is_installed")
+def test_an_installed_package_adds_its_strategies() -> None:
+    assert plugins.strategy_names() == (
+        "simple",
+        "sliding_window",
+        "dynamic_summary",
+        "entity_state",
+        "newest_pair",
+        "questions_only",
+    )
+    assert plugins.installed().plugins["questions_only"].package == "example-strategies 1.2.0"
+    assert plugins.installed().faults == {}
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.usefixtures("is_installed")
+def test_its_strategy_and_config_govern_a_prompt() -> None:
+    context = under("questions_only", config={"count": 2})
+    assert [s.seq for s in context.segments if s.origin == "history"] == [7, 9]
+    assert context.adjusted == ()
+    assert left(context)[0] == (1, 6, "no_question")
+
+
+@pytest.mark.requirement("S2.1")
+@pytest.mark.usefixtures("is_installed")
+def test_a_composing_strategy_gets_system_history_tools_and_gives_a_payload() -> None:
+    context = under("newest_pair", tools=TOOLS)
+    assert [s.seq for s in context.segments if s.origin == "history"] == [9, 10]
+    assert context.messages[0].content == "Be brief."
+    assert context.tools == TOOLS
+    assert context.adjusted == ()
+
+
+@pytest.mark.requirement("S2.1")
+@pytest.mark.usefixtures("is_installed")
+def test_a_strategy_hears_of_complete_turns() -> None:
+    strategy: Any = plugins.find_strategy("newest_pair")
+    assert after_turn(strategy, history=chat(2)) == ""
+    assert strategy.inner.turns == 1
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.usefixtures("is_installed")
+def test_a_config_is_checked_by_the_strategys_own_schema() -> None:
+    assert plugins.strategy_problems("questions_only", {"count": 5}) == []
+    assert plugins.config_schema("questions_only")["title"] == "Questions only"
+    found = plugins.strategy_problems("questions_only", {"count": 0, "colour": "red"})
+    assert [problem.code for problem in found] == ["config_invalid", "config_invalid"]
+    assert found[0].sentence == (
+        "The config of questions_only does not fit: 'count' of the value must be at least 1."
+    )
+    assert [problem.fields for problem in found] == [("strategy_config",)] * 2
+
+
+@pytest.mark.requirement("S2.6")
+def test_strategies_that_ship_take_no_config() -> None:
+    assert plugins.strategy_problems("simple", {}) == []
+    assert plugins.strategy_problems("simple", {"a": 1})[0].code == "config_invalid"
+
+
+@pytest.mark.requirement("S2.6")
+def test_a_missing_plugin_is_a_clear_error_at_save_time_and_a_fallback_at_run_time() -> None:
+    (problem,) = plugins.strategy_problems("questions_only", {})
+    assert (problem.code, problem.fields) == ("unknown_strategy", ("strategy",))
+    assert problem.sentence.startswith("There is no strategy 'questions_only'. Choose one of")
+    context = under("questions_only")
+    assert [s.seq for s in context.segments if s.origin == "history"] == list(range(1, 11))
+    assert context.adjusted == ("strategy",)
+    assert "strategy:missing" in context.notes
+
+
+class Nameless:
+    """Offers a name that is not its entry point's."""
+
+    name = "other"
+
+    def choose(self, view: object) -> Choice:
+        raise NotImplementedError
+
+
+class Useless:
+    """Neither chooses nor composes."""
+
+    name = "useless"
+
+
+class Unchecked(Nameless):
+    """Asks for a config that nobody could check."""
+
+    name = "unchecked"
+    config_schema: ClassVar[dict[str, object]] = {"type": "object", "patternProperties": {}}
+
+
+class Failing(Nameless):
+    """Cannot be made."""
+
+    name = "failing"
+
+    def __init__(self) -> None:
+        raise RuntimeError("secret")
+
+
+class Good(Nameless):
+    """Would do."""
+
+    name = "good"
+
+
+made_already = Good()
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.parametrize(
+    ("name", "target", "why"),
+    [
+        ("simple", "Good", "its name is taken by a strategy that ships"),
+        ("nameless", "Nameless", "it is called differently from its entry point"),
+        ("useless", "Useless", "it has neither choose nor compose"),
+        ("unchecked", "Unchecked", "its config_schema is refused"),
+        ("failing", "Failing", "cannot be used: RuntimeError."),
+        ("gone", "Gone", "cannot be used: AttributeError."),
+    ],
+    ids=lambda value: value.split()[0],
+)
+def test_a_broken_plugin_is_named_and_harms_nobody(
+    name: str, target: str, why: str, offered: list[EntryPoint]
+) -> None:
+    offered.append(EntryPoint(name, f"{__name__}:{target}", plugins.GROUP))
+    offered.append(EntryPoint("good", f"{__name__}:made_already", plugins.GROUP))
+    assert why in plugins.installed().faults[name]
+    assert "secret" not in plugins.installed().faults[name]
+    assert plugins.find_strategy("good") is made_already
+    if name != "simple":
+        assert why in plugins.strategy_problems(name, {})[0].sentence
+
+
+@pytest.mark.requirement("S2.6")
+def test_of_two_plugins_with_one_name_the_second_is_refused(offered: list[EntryPoint]) -> None:
+    offered.append(EntryPoint("good", f"{__name__}:Good", plugins.GROUP))
+    offered.append(EntryPoint("good", f"{__name__}:made_already", plugins.GROUP))
+    assert "two packages offer it" in plugins.installed().faults["good"]
+    assert isinstance(plugins.find_strategy("good"), Good)
+
+
+@pytest.mark.requirement("S2.4")
+@pytest.mark.requirement("S2.6")
+@pytest.mark.parametrize(
+    ("form", "fields"),
+    [
+        (
+            {
+                "id": "my-complex-agent",
+                "contextStrategy": {
+                    "type": "plugin",
+                    "pluginId": "std-summarization-strategy",
+                    "config": {"compressionModel": "gemini-1.5-flash", "threshold": 20},
+                },
+            },
+            {
+                "strategy": "dynamic_summary",
+                "summarization_model": "gemini-1.5-flash",
+                "turn_threshold": 20,
+            },
+        ),
+        ({"type": "plugin", "pluginId": "simple"}, {"strategy": "simple"}),
+        (
+            {"type": "plugin", "pluginId": "entity_state", "config": {"schema": {"a": 1}}},
+            {"strategy": "entity_state", "state_schema": {"a": 1}},
+        ),
+    ],
+    ids=["summary", "simple", "state"],
+)
+def test_the_import_form_names_policy_fields(form: object, fields: dict[str, object]) -> None:
+    assert plugins.imported_strategy(form) == fields
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.usefixtures("is_installed")
+def test_the_import_form_keeps_the_config_of_a_plugin_whole() -> None:
+    form = {"type": "plugin", "pluginId": "questions_only", "config": {"count": 2}}
+    assert plugins.imported_strategy(form) == {
+        "strategy": "questions_only",
+        "strategy_config": {"count": 2},
+    }
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.parametrize(
+    ("form", "why"),
+    [
+        (None, "is imported as"),
+        ({"contextStrategy": "x"}, "is imported as"),
+        ({"type": "builtin"}, "is imported as"),
+        ({"type": "plugin", "pluginId": 5}, "must be a text"),
+        ({"type": "plugin", "pluginId": "simple", "config": []}, "must be a text"),
+        ({"type": "plugin", "pluginId": "unheard-of"}, "no strategy 'unheard-of'"),
+        ({"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}, "key 'mood'"),
+        ({"type": "plugin", "pluginId": "simple", "config": {"strategy": "x"}}, "key 'strategy'"),
+    ],
+    ids=range(8),
+)
+def test_another_import_form_is_refused_by_name(form: object, why: str) -> None:
+    with pytest.raises(plugins.MalformedImport, match=why) as refusal:
+        plugins.imported_strategy(form)
+    assert refusal.value.code == "malformed_strategy_import"
