@@ -1,0 +1,60 @@
+"""Recorded conversations: how they are read, and that they run through the real pipeline."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from project.recordings import NO_REPLY, read, turns_of
+
+ROOT = Path(__file__).resolve().parents[2]
+ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
+
+
+def test_every_user_message_is_a_turn() -> None:
+    turns = read(ORDERS)
+    assert len(turns) == 19
+    assert turns[0].steps[0].text == "I look them up."
+
+
+def test_calls_meet_their_results_and_an_id_may_come_again() -> None:
+    first, second, third, *_ = read(ORDERS)
+    assert [call.result is not None for call in first.steps[0].calls] == [True, True]
+    assert "E-47" in (second.steps[0].calls[0].result or "")
+    assert third.steps[0].calls[0].result is None
+
+
+def test_a_turn_that_broke_off_is_ended() -> None:
+    _, _, third, fourth, *_ = read(ORDERS)
+    assert third.steps[-1].text == NO_REPLY
+    assert [step.text for step in fourth.steps] == [NO_REPLY]
+
+
+def test_what_stands_before_the_first_question_is_left() -> None:
+    assert turns_of([{"role": "assistant", "content": "Hello"}]) == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("policy", ["", "simple-window", "sliding-window", "rounds"])
+def test_a_recording_runs_through_with_every_message_accounted_for(
+    policy: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "manage.py", "replay", str(ORDERS), "--limit", "3000"]
+    done = subprocess.run(
+        [*command, "--policy", policy],
+        cwd=ROOT,
+        env={**os.environ, "PALIMPSEST_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    columns, row = (line.split() for line in done.stdout.splitlines()[:2])
+    values = dict(zip([name for name in columns if name != "out"], row, strict=True))
+    assert (values["turns"], values["errors"], values["faults"]) == ("19", "0", "0")
+    assert int(values["largest"]) <= 3000
+    if policy in {"", "rounds"}:
+        assert int(values["summaries"]) >= 1
