@@ -19,7 +19,7 @@ from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.refusals import Refusal
 from chats.tools import registry as tools
-from contextpolicy import resolution
+from contextpolicy import plugins, resolution
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
     AssembledContext,
@@ -245,6 +245,7 @@ def gather(
         instruction="" if question else CONTINUE_INSTRUCTION,
         last_seq=branch.last_seq,
         calibration=choice.model.calibration,
+        strategy=plugins.find_strategy(choice.values.strategy),
     )
 
 

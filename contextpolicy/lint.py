@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from contextpolicy import plugins
 from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
 from contextpolicy.engine.policy import (
     MalformedPolicy,
@@ -14,7 +15,6 @@ from contextpolicy.engine.policy import (
     from_json,
     problems,
 )
-from contextpolicy.engine.strategies.contract import STRATEGIES
 from contextpolicy.models import ModelSpec
 
 LONGEST_TEXT = 20_000
@@ -120,11 +120,21 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
             return []
         sentence = "A config belongs to its strategy. Choose the strategy too."
         return [Problem("config_without_strategy", ("strategy", "strategy_config"), sentence)]
-    if values["strategy"] in STRATEGIES:
-        return []
-    known = ", ".join(STRATEGIES)
-    sentence = f"There is no strategy {values['strategy']!r}. Choose one of {known}."
-    return [Problem("unknown_strategy", ("strategy",), sentence)]
+    name = str(values["strategy"])
+    if name not in offered_strategies():
+        known = ", ".join(offered_strategies())
+        sentence = f"There is no strategy {name!r}. Choose one of {known}."
+        return [Problem("unknown_strategy", ("strategy",), sentence)]
+    return plugins.strategy_problems(name, values.get("strategy_config") or {})
+
+
+def offered_strategies() -> tuple[str, ...]:
+    """The strategies that a policy may name.
+
+    Not the one that keeps a state: nothing fills the state before a reply yet, so its prompts
+    would lack what they are about.
+    """
+    return tuple(name for name in plugins.strategy_names() if name != "entity_state")
 
 
 def _text_problems(values: PolicyValues) -> list[Problem]:

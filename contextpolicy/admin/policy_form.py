@@ -8,8 +8,7 @@ from django import forms
 
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
-from contextpolicy.engine.strategies.contract import STRATEGIES
-from contextpolicy.lint import LONGEST_TEXT, check
+from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 UNSET = ("", "not set")
@@ -72,7 +71,7 @@ class ConfigField(forms.JSONField):
 
 def strategies() -> list[tuple[str, str]]:
     """The strategies that exist."""
-    return [UNSET, *((name, STRATEGY_NAMES.get(name, name)) for name in STRATEGIES)]
+    return [UNSET, *((name, STRATEGY_NAMES.get(name, name)) for name in offered_strategies())]
 
 
 def models() -> list[tuple[str, str]]:

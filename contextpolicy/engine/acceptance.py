@@ -4,7 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.messages import Message, Summary
+from contextpolicy.engine.facts import KINDS, retention
+from contextpolicy.engine.language import is_other_language
+from contextpolicy.engine.messages import Message, Summary, text_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import SECTIONS
 from contextpolicy.engine.tokens import TokenCounter
@@ -14,10 +16,14 @@ SHORTEST_SUMMARY = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a summary is accepted; if not, every reason, each a stable code."""
+    """Whether a summary is accepted; if not, every reason, each a stable code.
+
+    `lost` names the facts of the policy's pinned kinds that it should have kept.
+    """
 
     accepted: bool
     reasons: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 def verdict(
@@ -36,9 +42,13 @@ def verdict(
     Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
     `refusal`, `error_text`, `no_content` (headings alone), `missing_sections`, `role_headers`,
     `not_smaller` (than its sources with the previous summary), `too_long` (over
-    `summary_max_tokens`).
+    `summary_max_tokens`), `wrong_language` (clearly another one than the chat's), `lost_facts` (of
+    the policy's `pinned_kinds`).
     """
     text = summary_text.strip()
+    told = [text_of(message) for message in sources]
+    read = "\n".join([previous.text, *told] if previous else told)
+    lost = _lost(read, text, values)
     tokens = counter.count(text)
     source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
     checks = {
@@ -55,9 +65,35 @@ def verdict(
         "role_headers": bool(_ROLE_HEADER.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
+        "wrong_language": is_other_language("\n".join(told), text),
+        "lost_facts": bool(text) and bool(lost),
     }
     reasons = tuple(reason for reason, found in checks.items() if found)
-    return Verdict(not reasons, reasons)
+    return Verdict(not reasons, reasons, lost)
+
+
+def with_carried(
+    summary_text: str, lost: Sequence[str], *, max_tokens: int, counter: TokenCounter
+) -> str:
+    """Add facts that a summary lost, as bullets under its first section, as far as they fit.
+
+    Mechanical: identifiers, numbers and dates are copied, not rephrased.
+    """
+    lines = summary_text.strip().split("\n")
+    place = next((n for n, line in enumerate(lines, start=1) if _HEADING.match(line)), 0)
+    for fact in lost:
+        added = [*lines[:place], f"- Also mentioned: {fact}", *lines[place:]]
+        if counter.count("\n".join(added)) > max_tokens:
+            break
+        lines, place = added, place + 1
+    return "\n".join(lines)
+
+
+def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
+    if not values.pinned_kinds:
+        return ()
+    lost = retention(read, text).lost
+    return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
 def missing_sections(text: str) -> tuple[str, ...]:

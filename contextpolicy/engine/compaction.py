@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from contextpolicy.engine.budget import low_mark, prepare_mark
+from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark
+from contextpolicy.engine.ceilings import History, is_low_enough, is_near_ceiling
 from contextpolicy.engine.entries import entry
-from contextpolicy.engine.groups import has_content, legal_cuts
+from contextpolicy.engine.groups import has_content, legal_cuts, settled_turns
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.window import adaptive_low
 
 Trigger = Literal["prepare", "turns", "manual", "overflow"]
 Refusal = Literal["strategy", "below_threshold", "nothing_to_fold", "keep_last", "no_gain"]
@@ -107,9 +109,12 @@ def plan(
     """
     if values.strategy != "dynamic_summary":
         return NotNeeded("strategy")
-    if not messages:
+    # A turn that waits for a tool is not over; it is paid and stays.
+    settled, waiting = settled_turns(messages)
+    fixed_tokens += sum(message.tokens for message in waiting)
+    if not settled:
         return NotNeeded("nothing_to_fold", fixed_tokens + (previous.tokens if previous else 0))
-    sums = _Sums(messages, previous, values, prompt_limit, fixed_tokens, counter)
+    sums = _Sums(settled, previous, values, prompt_limit, fixed_tokens, counter)
     due = sums.due(trigger)
     if isinstance(due, NotNeeded):
         return due
@@ -144,6 +149,7 @@ class _Sums:
         pairs = list(zip(self.tokens, self.foldable, strict=True))
         self.folding = [0, *accumulate(n if can else 0 for n, can in pairs)]
         self.counted = [0, *accumulate(self.foldable)]
+        self.every = [0, *accumulate(self.tokens)]
         self.prior = previous.tokens if previous else 0
         self.before = fixed_tokens + self.prior + sum(self.tokens)
 
@@ -227,8 +233,21 @@ class _Sums:
         )
 
     def _is_crowded(self) -> bool:
-        size = self.values.window_size
-        return size is not None and self.counted[-1] >= self.values.prepare_at * size
+        return is_near_ceiling(self._history_from(0), values=self.values)
+
+    def _history_from(self, end: int) -> History:
+        """What stays when everything before `end` is folded."""
+        turns = sum(1 for cut in self.cuts if cut >= end)
+        return History(self._staying(end), turns, self.every[-1] - self.every[end])
+
+    def _low(self) -> int:
+        low = low_mark(self.values, prompt_limit=self.limit)
+        every = self.values.compact_every_turns
+        if every is None:
+            return low
+        beside = self.before - self.every[-1]
+        high = max(0, compact_mark(self.values, prompt_limit=self.limit) - beside)
+        return beside + adaptive_low(high, self.tokens, turns=len(self.cuts), every=every)
 
     def _place(self, turns: int) -> int:
         return self.cuts[turns] if turns < len(self.cuts) else 0
@@ -243,13 +262,10 @@ class _Sums:
 
     def _down_to_low(self, places: Iterable[int]) -> int:
         """The first of ascending places that reaches the low mark, else the last of them, or 0."""
-        low = low_mark(self.values, prompt_limit=self.limit)
-        size = self.values.window_size
-        most = len(self.messages) if size is None else int(self.values.compact_to * size)
-        last = 0
+        low, last = self._low(), 0
         for last in places:
-            is_enough = self.folding[last] >= SMALLEST_SOURCE
-            if is_enough and self._after(last) <= low and self._staying(last) <= most:
+            is_enough = self.folding[last] >= SMALLEST_SOURCE and self._after(last) <= low
+            if is_enough and is_low_enough(self._history_from(last), values=self.values):
                 break
         return last
 

@@ -46,6 +46,25 @@ def _starts_turn(message: Message, before: Message) -> bool:
     return before.role == "assistant" and not _is_step(before)
 
 
+def settled_turns(
+    messages: Sequence[Message],
+) -> tuple[Sequence[Message], Sequence[Message]]:
+    """The turns that are done, and the last one if a call of it still waits for its result."""
+    cuts = legal_cuts(messages)
+    last = messages[cuts[-1] :] if cuts else ()
+    newest = next((message for message in reversed(last) if message.role == "assistant"), None)
+    if newest is None or not _has_open_call(newest):
+        return messages, ()
+    return messages[: cuts[-1]], last
+
+
+def _has_open_call(message: Message) -> bool:
+    answered = {part.call_id for part in message.parts if isinstance(part, ToolResultPart)}
+    return any(
+        isinstance(part, ToolCallPart) and part.call_id not in answered for part in message.parts
+    )
+
+
 def _is_step(message: Message) -> bool:
     """What ends with tool calls or results is followed by another step of its turn."""
     return bool(message.parts) and isinstance(message.parts[-1], ToolCallPart | ToolResultPart)

@@ -90,27 +90,49 @@ def summary_request(
     previous: Summary | None,
     values: PolicyValues,
     max_chars_per_message: int | None = None,
+    lost: Sequence[str] = (),
 ) -> tuple[WireMessage, ...]:
     """Ask a model for the summary that replaces `previous` and `messages` (prompt SUMMARY_V1).
 
     Tool results are cut to `tool_output_limit`, texts to `max_chars_per_message` if it is given.
+    `lost`: facts that a first attempt left out.
     """
-    blocks = []
-    if previous is not None:
-        blocks.append(
-            f"The summary so far (messages #{previous.from_seq} to "
-            f"#{previous.to_seq}):\n<summary>\n{escaped(previous.text)}\n</summary>"
-        )
+    blocks = [_so_far(previous)] if previous else []
     transcript = "\n".join(
         _transcribed(message, values, max_chars_per_message) for message in messages
     )
-    blocks.append(
-        f"The messages to fold in:\n<transcript>\n{transcript}\n</transcript>\nWrite the new "
-        "summary now."
-    )
+    blocks.append(f"The messages to fold in:\n<transcript>\n{transcript}\n</transcript>")
+    if lost:
+        listed = "\n".join(f"- {escaped(_flat(fact))}" for fact in lost)
+        blocks.append(f"Your first attempt lost these facts. Keep them this time:\n{listed}")
+    return _request(blocks, values)
+
+
+def merge_request(
+    *, partial: Sequence[str], previous: Summary | None, values: PolicyValues
+) -> tuple[WireMessage, ...]:
+    """Ask a model to merge summaries of neighbouring parts of a chat, oldest first."""
+    blocks = [_so_far(previous)] if previous else []
+    for number, text in enumerate(partial, start=1):
+        blocks.append(
+            f"The summary of part {number} of {len(partial)}:\n"
+            f"<summary>\n{escaped(text)}\n</summary>"
+        )
+    return _request(blocks, values)
+
+
+def _request(blocks: Sequence[str], values: PolicyValues) -> tuple[WireMessage, ...]:
+    content = "\n\n".join([*blocks, "Write the new summary now."])
     return (
         WireMessage("system", _INSTRUCTIONS.format(max_tokens=values.summary_max_tokens)),
-        WireMessage("user", "\n\n".join(blocks)),
+        WireMessage("user", content),
+    )
+
+
+def _so_far(previous: Summary) -> str:
+    return (
+        f"The summary so far (messages #{previous.from_seq} to "
+        f"#{previous.to_seq}):\n<summary>\n{escaped(previous.text)}\n</summary>"
     )
 
 

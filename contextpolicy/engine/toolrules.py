@@ -30,7 +30,8 @@ def stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stu
 
     Replays the messages: whenever twice as many results of a tool stand as are kept, the oldest go
     in one batch. So a batch is a function of what stood before it, and between two batches the
-    prompt only grows. With `keep_newest` 0 each result goes at once.
+    prompt only grows. With `keep_newest` 0 each result goes at once. A move of the window, which
+    breaks the prefix anyway, starts the replay anew.
     """
     if not any("keep_newest" in rule for rule in values.tool_output_rules.values()):
         return {}

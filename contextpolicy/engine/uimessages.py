@@ -260,6 +260,7 @@ def _steps(parts: Sequence[Part]) -> list[list[Part]]:
     for part in parts:
         if isinstance(part, ToolResultPart):
             answered = answered or part.call_id in called
+            called.discard(part.call_id)
             continue
         if answered:
             steps.append([])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.acceptance import Verdict, missing_sections, verdict
+from contextpolicy.engine.acceptance import Verdict, missing_sections, verdict, with_carried
 from contextpolicy.engine.messages import Summary
 from contextpolicy.engine.policy import PolicyValues
 from tests.engine.engine_builders import COUNTER, message
@@ -105,4 +105,73 @@ def test_a_heading_inside_a_sentence_is_none() -> None:
         "Decisions",
         "Open items",
         "Done items",
+    )
+
+
+GERMAN = """## Facts
+- Ann zahlt 40 Euro im Monat und das ist für die beiden nicht zu viel [#2]
+## Preferences
+## Decisions
+- Wir nehmen den Zug, weil der für die Reise mit den Kindern die beste Wahl ist [#4]
+## Open items
+## Done items
+"""
+
+
+def test_inv_34_a_summary_in_another_language_is_rejected() -> None:
+    made = judged(GERMAN)
+    assert made.reasons == ("wrong_language",)
+    sources = [
+        message(n, "Wir nehmen den Zug und das ist für die Reise nicht zu teuer. " * 4)
+        for n in range(1, 4)
+    ]
+    assert judged(GERMAN, sources=sources).accepted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: the service is overloaded.",
+        '{"error": {"message": "context length exceeded"}}',
+        "Traceback (most recent call last):\n  File",
+        "503 Service Unavailable",
+        "<html><body>Bad gateway</body></html>",
+    ],
+    ids=range(5),
+)
+def test_inv_32_an_error_never_passes_as_a_summary(text: str) -> None:
+    assert "error_text" in judged(text).reasons
+    headed = f"{text}\n{GOOD}"
+    assert not judged(headed).accepted
+
+
+NUMBERED = [
+    message(n, f"Order 47{n} costs 9{n} euros, see https://x.io/{n} for more. " * 5) for n in (1, 2)
+]
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["new", "earlier"])
+def test_inv_37_facts_of_pinned_kinds_have_to_be_kept(earlier: bool) -> None:
+    values = PolicyValues(pinned_kinds=("url", "number"))
+    previous = Summary("s1", "See https://x.io/0 first.", 1, 2, (), 10) if earlier else None
+    made = judged(sources=NUMBERED, previous=previous, values=values)
+    assert made.reasons == ("lost_facts",)
+    urls = ("https://x.io/0",) if earlier else ()
+    assert made.lost == (*urls, "https://x.io/1", "https://x.io/2", "471", "91", "472", "92")
+    assert judged(sources=NUMBERED).lost == ()
+    kept = GOOD.replace("## Preferences", "- See https://x.io/1 and https://x.io/2\n## Preferences")
+    only_urls = judged(kept, sources=NUMBERED, values=PolicyValues(pinned_kinds=("url",)))
+    assert only_urls == Verdict(accepted=True)
+
+
+def test_inv_37_lost_facts_are_carried_over_mechanically_as_far_as_they_fit() -> None:
+    carried = with_carried(GOOD, ("471", "https://x.io/1"), max_tokens=500, counter=COUNTER)
+    assert carried.startswith("## Facts\n- Also mentioned: 471\n- Also mentioned: https://x.io/1\n")
+    assert missing_sections(carried) == ()
+    tight = COUNTER.count(GOOD.strip()) + 12
+    short = with_carried(GOOD, ("471", "https://x.io/1"), max_tokens=tight, counter=COUNTER)
+    assert "471" in short
+    assert "x.io" not in short
+    assert with_carried("no heading", ("471",), max_tokens=50, counter=COUNTER) == (
+        "- Also mentioned: 471\nno heading"
     )

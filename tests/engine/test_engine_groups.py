@@ -9,6 +9,7 @@ from contextpolicy.engine.groups import (
     has_content,
     legal_cuts,
     repair,
+    settled_turns,
     to_wire,
     turns_of,
 )
@@ -162,3 +163,31 @@ def test_to_wire_repairs_and_says_so_without_changing_the_message() -> None:
     assert [wire.role for wire in wires] == ["assistant", "tool"]
     assert notes == ("no_result:x",)
     assert made.parts == (call("x"),)
+
+
+def test_inv_07_reasoning_stays_with_the_calls_of_its_step() -> None:
+    parts = (
+        ReasoningPart("first I look"),
+        ToolCallPart("a", "t", "{}"),
+        ToolResultPart("a", "t", "1"),
+        ReasoningPart("then again"),
+        ToolCallPart("b", "t", "{}"),
+        ToolResultPart("b", "t", "2"),
+    )
+    assert repair(parts) == (parts, ())
+    shuffled = (parts[0], parts[1], parts[3], parts[4], parts[5], parts[2])
+    repaired, _ = repair(shuffled)
+    assert [type(part).__name__ for part in repaired[:2]] == ["ReasoningPart", "ToolCallPart"]
+    looped = [message(1), message(2, parts=parts, role="assistant"), message(3, role="user")]
+    assert legal_cuts(looped) == (0,)
+
+
+def test_inv_08_a_turn_that_waits_for_a_tool_is_told_apart() -> None:
+    waiting = message(4, parts=(ToolCallPart("a", "t", "{}"),), role="assistant")
+    done = [message(1), message(2)]
+    open_turn = [message(3), waiting]
+    assert settled_turns([*done, *open_turn]) == (done, open_turn)
+    answered = [*done, message(3), step(4), message(5, role="assistant")]
+    assert settled_turns(answered) == (answered, ())
+    assert settled_turns([]) == ([], ())
+    assert settled_turns([waiting, *done]) == ([waiting, *done], ())

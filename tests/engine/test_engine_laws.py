@@ -1,11 +1,9 @@
 """Laws of every composed prompt, tried on generated chats. Numbers are those of the law list."""
 
-import os
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
@@ -24,6 +22,7 @@ from tests.engine.engine_builders import (
     composed,
     given,
     message,
+    modest,
     step,
     texts,
 )
@@ -36,10 +35,6 @@ FULL_BACKGROUND = Background(
 TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
 Run = tuple[PolicyValues, list[tuple[str, str, bool]]]
 STRATEGIES = ("simple", "sliding_window", "dynamic_summary", "entity_state")
-EXAMPLES = 300 if "CI" in os.environ else 60
-modest = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
 
 
 @st.composite

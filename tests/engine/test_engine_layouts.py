@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given as forall
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine.assembly import AssembledContext, compose
@@ -32,6 +31,7 @@ from tests.engine.engine_builders import (
     given,
     left,
     message,
+    modest,
     step,
     texts,
 )
@@ -257,7 +257,7 @@ def test_pins_summary_and_state_stand_in_the_block_in_their_order() -> None:
     assert all(s.text_ref in context.texts for s in context.segments if s.text_ref)
 
 
-@settings(max_examples=60, deadline=None)
+@modest
 @forall(
     st.sampled_from(TEXT_LAYOUTS),
     st.lists(st.tuples(texts(), texts()), min_size=3, max_size=15),

@@ -130,16 +130,17 @@ def parts_lists() -> st.SearchStrategy[list[Part]]:
 
 
 def is_sound(parts: list[Part]) -> bool:
-    """Each call has an id of its own, each result stands behind its call."""
-    calls: set[str] = set()
+    """Each call has an id of its own, and at most one result, which stands behind it."""
+    calls = [part.call_id for part in parts if isinstance(part, ToolCallPart)]
+    open_calls: set[str] = set()
     for part in parts:
         if isinstance(part, ToolCallPart):
-            if part.call_id in calls:
+            open_calls.add(part.call_id)
+        elif isinstance(part, ToolResultPart):
+            if part.call_id not in open_calls:
                 return False
-            calls.add(part.call_id)
-        if isinstance(part, ToolResultPart) and part.call_id not in calls:
-            return False
-    return True
+            open_calls.remove(part.call_id)
+    return len(set(calls)) == len(calls)
 
 
 @pytest.mark.requirement("S4.2")

@@ -134,7 +134,8 @@ def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
 
     Answers with the name of its exception, "" if there was none or nothing to tell.
     """
-    hook = getattr(strategy, "on_turn_complete", None)
+    owner = strategy.inner if isinstance(strategy, Composing) else strategy
+    hook = getattr(owner, "on_turn_complete", None)
     if hook is None:
         return ""
     try:

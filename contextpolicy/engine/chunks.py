@@ -1,0 +1,79 @@
+"""Folding more than a summariser can read at once: in chunks, whose summaries are then merged.
+
+Every source is in exactly one chunk, so what the merged summary covers is what was really read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contextpolicy.engine.groups import legal_cuts
+from contextpolicy.engine.messages import Message
+
+# A message that alone is too large is cut in the transcript; a token has three characters at least
+# in the texts that are so long.
+CHARACTERS_PER_TOKEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Messages that one call reads; `max_chars` cuts each of them in the transcript."""
+
+    messages: tuple[Message, ...]
+    tokens: int
+    max_chars: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MapReduce:
+    """The calls of a chunked summary.
+
+    One call summarises each chunk. Each round then merges neighbouring summaries: its pairs are
+    (from, to) indexes into the round before, the end not included. The last round has one pair.
+    """
+
+    chunks: tuple[Chunk, ...]
+    rounds: tuple[tuple[tuple[int, int], ...], ...]
+
+    @property
+    def calls(self) -> int:
+        """How many calls all of it takes."""
+        return len(self.chunks) + sum(len(merges) for merges in self.rounds)
+
+
+def map_reduce(
+    sources: Sequence[Message], *, source_limit: int, summary_max_tokens: int
+) -> MapReduce:
+    """Plan the calls for `sources`, where a call can read `source_limit` tokens.
+
+    Chunks end between turns wherever a turn fits; a longer turn is split between messages.
+    """
+    chunks = _chunks(sources, source_limit)
+    fan_in = max(2, source_limit // max(1, summary_max_tokens))
+    rounds: list[tuple[tuple[int, int], ...]] = []
+    width = len(chunks)
+    while width > 1:
+        merges = tuple((start, min(width, start + fan_in)) for start in range(0, width, fan_in))
+        rounds.append(merges)
+        width = len(merges)
+    return MapReduce(tuple(chunks), tuple(rounds))
+
+
+def _chunks(sources: Sequence[Message], source_limit: int) -> list[Chunk]:
+    cuts = {*legal_cuts(sources)}
+    chunks: list[Chunk] = []
+    start = 0
+    while start < len(sources):
+        end, tokens = start, 0
+        while end < len(sources) and (end == start or tokens + sources[end].tokens <= source_limit):
+            tokens += sources[end].tokens
+            end += 1
+        whole = [cut for cut in range(start + 1, end) if cut in cuts]
+        if end < len(sources) and end not in cuts and whole:
+            end = whole[-1]
+        messages = tuple(sources[start:end])
+        tokens = sum(message.tokens for message in messages)
+        is_over = tokens > source_limit
+        most = source_limit * CHARACTERS_PER_TOKEN if is_over else None
+        chunks.append(Chunk(messages, min(tokens, source_limit), most))
+        start = end
+    return chunks

@@ -1,0 +1,97 @@
+"""What follows an attempt to compact: the next rung, the pause, or nothing until there is more.
+
+Pure decisions over facts about past attempts. Every ladder ends at the window, which needs no
+model, so a chat stays usable whatever a summariser does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from contextpolicy.engine.compaction import SMALLEST_GAIN
+
+Rung = Literal["model", "model_again", "smaller_source", "extractive", "window"]
+Outcome = Literal["published", "insufficient", "rejected", "failed", "overtaken", "stopped"]
+
+RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source", "extractive", "window")
+FAILURES_TO_OPEN = 3
+FIRST_PAUSE = timedelta(minutes=5)
+LONGEST_PAUSE = timedelta(hours=6)
+# Reasons that a model can mend when it is told what was wrong.
+_MENDABLE = frozenset({"lost_facts", "missing_sections", "wrong_language", "role_headers"})
+# Reasons that come from too much to read or to write.
+_TOO_MUCH = frozenset({"cut_by_length", "too_long", "not_smaller", "context_overflow"})
+_FAILURES = frozenset({"rejected", "failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt: its rung, how it ended and why, and when."""
+
+    rung: Rung
+    outcome: Outcome
+    reasons: tuple[str, ...] = ()
+    at: datetime | None = None
+
+
+def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
+    """The rung after these attempts of one compaction; None when it is done or nothing is left.
+
+    What a model can mend is tried once more with what was wrong; what was too much with fewer
+    sources; everything else goes straight to the extractive summary. No rung is tried twice.
+    """
+    if not attempts:
+        return "model"
+    last = attempts[-1]
+    if last.outcome in ("published", "overtaken", "stopped"):
+        return None
+    left = RUNGS[RUNGS.index(last.rung) + 1 :]
+    reasons = set(last.reasons)
+    wanted: Rung = "extractive"
+    if last.rung == "model" and reasons and reasons <= _MENDABLE:
+        wanted = "model_again"
+    elif reasons & _TOO_MUCH or last.outcome == "insufficient":
+        wanted = "smaller_source"
+    return next((rung for rung in left if RUNGS.index(rung) >= RUNGS.index(wanted)), None)
+
+
+def judged(tokens_before: int, tokens_after: int, *, low: int) -> Outcome:
+    """Whether a compaction that brought the prompt to `tokens_after` was enough.
+
+    `insufficient`: it did not reach the low mark; the next rung goes on from there.
+    """
+    return "published" if tokens_after <= low and tokens_after < tokens_before else "insufficient"
+
+
+def has_grown(tokens: int, *, tokens_after: int, prompt_limit: int) -> bool:
+    """Whether the prompt has grown enough since the last compaction for another to be due."""
+    return tokens >= tokens_after + int(SMALLEST_GAIN * prompt_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Whether attempts pause, after how many failures in a row, and until when."""
+
+    is_open: bool
+    failures: int
+    retry_at: datetime | None = None
+
+
+def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
+    """The state of a scope's breaker after its attempts, oldest first.
+
+    After three failures in a row attempts pause, each further failure doubles the pause up to six
+    hours; any other outcome closes it. Attempts without a time do not count.
+    """
+    failures = 0
+    for attempt in reversed(attempts):
+        if attempt.outcome not in _FAILURES:
+            break
+        failures += 1
+    last = attempts[-1].at if attempts else None
+    if failures < FAILURES_TO_OPEN or last is None:
+        return Breaker(is_open=False, failures=failures)
+    doubled = FIRST_PAUSE * 2 ** min(failures - FAILURES_TO_OPEN, 10)
+    retry_at = last + min(doubled, LONGEST_PAUSE)
+    return Breaker(is_open=now < retry_at, failures=failures, retry_at=retry_at)

@@ -1,0 +1,117 @@
+"""What follows an attempt: the next rung, the breaker, and the wait for growth."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from contextpolicy.engine.ladder import (
+    FAILURES_TO_OPEN,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    RUNGS,
+    Attempt,
+    Breaker,
+    breaker,
+    has_grown,
+    judged,
+    next_rung,
+)
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def rejected(rung: Any, *reasons: str) -> Attempt:
+    return Attempt(rung, "rejected", reasons)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "following"),
+    [
+        ([], "model"),
+        ([rejected("model", "lost_facts")], "model_again"),
+        ([rejected("model", "lost_facts", "too_long")], "smaller_source"),
+        ([rejected("model", "not_smaller")], "smaller_source"),
+        ([rejected("model", "refusal")], "extractive"),
+        ([Attempt("model", "failed", ("provider_timeout",))], "extractive"),
+        ([Attempt("model", "failed", ("context_overflow",))], "smaller_source"),
+        ([rejected("model_again", "lost_facts")], "extractive"),
+        ([rejected("smaller_source", "too_long")], "extractive"),
+        ([Attempt("smaller_source", "insufficient")], "extractive"),
+        ([Attempt("model", "insufficient")], "smaller_source"),
+        ([rejected("extractive", "not_smaller")], "window"),
+        ([Attempt("window", "insufficient")], None),
+        ([Attempt("model", "published")], None),
+        ([Attempt("model", "overtaken")], None),
+        ([Attempt("model", "stopped")], None),
+    ],
+    ids=range(16),
+)
+def test_the_next_rung_answers_what_went_wrong(
+    attempts: list[Attempt], following: str | None
+) -> None:
+    assert next_rung(attempts) == following
+
+
+outcomes = st.sampled_from(["insufficient", "rejected", "failed"])
+reasons = st.lists(
+    st.sampled_from(["lost_facts", "refusal", "too_long", "error_text", "wrong_language"]),
+    max_size=3,
+).map(tuple)
+
+
+@settings(max_examples=300)
+@forall(st.lists(st.tuples(outcomes, reasons), min_size=6, max_size=6))
+def test_inv_25_whatever_fails_the_ladder_ends_and_tries_no_rung_twice(
+    answers: list[tuple[Any, tuple[str, ...]]],
+) -> None:
+    attempts: list[Attempt] = []
+    for outcome, why in answers:
+        rung = next_rung(attempts)
+        if rung is None:
+            break
+        attempts.append(Attempt(rung, outcome, why))
+    tried = [attempt.rung for attempt in attempts]
+    assert next_rung(attempts) is None
+    assert tried == sorted(set(tried), key=RUNGS.index)
+    assert tried[-1] == "window"
+
+
+def test_inv_25_a_compaction_that_misses_the_low_mark_is_called_insufficient() -> None:
+    assert judged(9_000, 4_000, low=4_000) == "published"
+    assert judged(9_000, 4_001, low=4_000) == "insufficient"
+    assert judged(3_000, 3_000, low=4_000) == "insufficient"
+
+
+def test_inv_24_the_next_compaction_waits_until_the_prompt_has_grown() -> None:
+    assert not has_grown(4_599, tokens_after=4_000, prompt_limit=12_000)
+    assert has_grown(4_600, tokens_after=4_000, prompt_limit=12_000)
+
+
+def failed(minutes: int) -> Attempt:
+    return Attempt("model", "failed", at=NOON + timedelta(minutes=minutes))
+
+
+def test_inv_26_failures_in_a_row_open_a_breaker_that_closes_again() -> None:
+    attempts = [failed(0), failed(1), failed(2)]
+    opened = breaker(attempts, now=NOON + timedelta(minutes=3))
+    assert opened == Breaker(True, FAILURES_TO_OPEN, NOON + timedelta(minutes=2) + FIRST_PAUSE)
+    assert not breaker(attempts, now=NOON + timedelta(minutes=8)).is_open
+    again = [*attempts, failed(8)]
+    assert breaker(again, now=NOON + timedelta(minutes=17)).is_open
+    assert not breaker(again, now=NOON + timedelta(minutes=18)).is_open
+
+
+def test_inv_26_any_other_outcome_closes_the_breaker() -> None:
+    attempts = [failed(0), failed(1), Attempt("extractive", "published", at=NOON), failed(2)]
+    assert breaker(attempts, now=NOON) == Breaker(False, 1)
+    assert breaker([], now=NOON) == Breaker(False, 0)
+    assert breaker([Attempt("model", "failed")] * 3, now=NOON) == Breaker(False, 3)
+
+
+def test_inv_26_a_pause_has_an_end() -> None:
+    attempts = [failed(0)] * 50
+    assert breaker(attempts, now=NOON).retry_at == NOON + LONGEST_PAUSE
