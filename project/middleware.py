@@ -5,16 +5,18 @@ and an async handler alike: one sync-only middleware would push every open event
 thread.
 """
 
+import logging
 import re
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.views import defaults
@@ -24,6 +26,7 @@ from chats.refusals import Refusal
 from chats.web.errors import refusal_response
 from project.logs import REQUEST
 
+LOGGER = logging.getLogger(__name__)
 Handler = Callable[[HttpRequest], Any]
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -32,7 +35,15 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 # Where a request's scope says why it was not read.
 REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-PERMISSIONS = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
+# Some are Django's own too; its middleware never sees what is refused further out.
+HEADERS = {
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
 
 
 class AddressTooLong(Refusal):
@@ -178,8 +189,8 @@ class SecurityHeadersMiddleware(Around):
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         response.headers.setdefault("Content-Security-Policy", self.policy(request))
-        response["Permissions-Policy"] = PERMISSIONS
-        response["Cross-Origin-Resource-Policy"] = "same-origin"
+        for name, value in HEADERS.items():
+            response.headers.setdefault(name, value)
         if not request.path.startswith(settings.STATIC_URL):
             response.headers.setdefault("Cache-Control", "no-store")
         return response
@@ -207,8 +218,10 @@ class ForeseenErrorsMiddleware(Around):
     """Turns a refusal or an absent database into its sentence instead of a stack trace."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """The answer to a request that `Bounded` refused."""
+        """The answer to a request that `Bounded` refused, or that nothing here could read."""
         refused = getattr(request, "scope", {}).get(REFUSED)
+        if refused is None and is_malformed(request):
+            refused = Malformed()
         return refusal_response(request, refused) if refused else None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
@@ -217,6 +230,10 @@ class ForeseenErrorsMiddleware(Around):
             return refusal_response(request, error)
         if isinstance(error, OperationalError | InterfaceError):
             return refusal_response(request, DatabaseBusy())
+        if isinstance(error, DataError | OverflowError):
+            # Mostly a search for a number or a character that no column holds.
+            LOGGER.warning("A value was refused by the database.", exc_info=error)
+            return refusal_response(request, Malformed())
         return None
 
 
@@ -227,6 +244,21 @@ class DatabaseBusy(Refusal):
     status = 503
     sentence = "The database is busy. Nothing was changed; try again in a few seconds."
     retry_after = 5
+
+
+def is_malformed(request: HttpRequest) -> bool:
+    """Whether a part of the request would break what reads it later.
+
+    A form in another encoding than UTF-8 could bring half surrogate pairs, a cookie can spell a
+    NUL, which no PostgreSQL text takes, and htmx's own address is parsed without a look.
+    """
+    charset = (request.content_params or {}).get("charset", "utf-8")
+    try:
+        urlsplit(request.headers.get("HX-Current-URL", ""))
+    except ValueError:
+        return True
+    is_foreign = charset.strip("\"' ").lower() not in {"utf-8", "utf8", "us-ascii"}
+    return is_foreign or any("\x00" in value for value in request.COOKIES.values())
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:

@@ -9,6 +9,9 @@ from chats.models import Compaction, ProviderAccount, Receipt, Turn
 from contextpolicy.admin import site
 from contextpolicy.models import ModelSpec
 
+# The site with every page registered, for `project.urls`.
+__all__ = ["site"]
+
 site.register(ProviderAccount, ProviderAccountAdmin)
 site.register(ModelSpec, ModelSpecAdmin)
 site.register(Turn, TurnAdmin)

@@ -127,7 +127,6 @@ def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: Contex
         ("cut_style", "head", "head"),
         ("system_text", "请用纯文本回答。", "请用纯文本回答。"),
         ("strategy", "sliding_window", "sliding_window"),
-        ("strategy_config", "{}", {}),
     ],
 )
 def test_a_field_is_stored_as_the_engine_takes_it(

@@ -1,0 +1,102 @@
+"""What a browser would make of a page: its elements and attributes, and nothing live among them."""
+
+from html.parser import HTMLParser
+
+from chats.rendering.sanitize import TAGS
+from tests.chats.rendering.test_S4_hostile_markdown import ALLOWED_ATTRIBUTES
+
+# Strings that become something where they are not escaped; each would leave a mark named pwn.
+HOSTILE = (
+    "<script>pwn()</script>",
+    '"><svg onload=pwn()><pwn-element pwn-attribute>',
+    "'><img src=x onerror=pwn()>",
+    "</title></textarea></template><script src=//pwn.example></script>",
+    "<div hx-post=/chats/1/delete hx-trigger=load pwn-attribute>x</div>",
+    "<style>*{background:url(//pwn.example)}</style>",
+    "<a href=javascript:pwn()>x</a> [x](javascript:pwn()) ![x](https://pwn.example/x.png)",
+    "{{ pwn }}{% pwn %} --></script><iframe srcdoc=pwn>",
+    "\n\nevent: done\ndata: pwn\n\n",
+)
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "wbr"}
+ADDRESSES = {"href", "src", "action", "hx-get", "hx-post", "sse-connect", "formaction", "data-url"}
+OWN = ("/", "#", "?", "../")
+
+
+class Page(HTMLParser):
+    """Reads HTML; whatever is live and not the product's own is in `wrong`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, bool]] = []
+        self.wrong: list[str] = []
+        # What stands outside of rendered texts, in order: two pages of one shape are equal.
+        self.outline: list[tuple[str, tuple[str, ...]]] = []
+
+    @property
+    def is_in_a_text(self) -> bool:
+        """Whether this place is below an element in which htmx does nothing."""
+        return any(disables for _, disables in self.open)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Judge one element."""
+        names = tuple(name for name, _ in attrs)
+        self.judge(tag, dict(attrs))
+        if self.is_in_a_text:
+            self.judge_text(tag, names)
+        else:
+            # The reply that is being written holds our own containers; its blocks are disabled.
+            kinds = set((dict(attrs).get("class") or "").split())
+            if kinds & {"prose", "block"} and not {"hx-disable", "sse-swap"} & set(names):
+                self.wrong.append(f"a text that htmx reads: {kinds}")
+            self.outline.append((tag, names))
+        if tag not in VOID:
+            self.open.append((tag, "hx-disable" in names))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """As above, and closed at once."""
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close the element, and what was left open in it."""
+        while self.open:
+            if self.open.pop()[0] == tag:
+                break
+
+    def handle_data(self, data: str) -> None:
+        """No code between tags."""
+        if self.open and self.open[-1][0] in {"script", "style"} and data.strip():
+            self.wrong.append(f"inline {self.open[-1][0]}: {data[:80]}")
+
+    def judge(self, tag: str, attrs: dict[str, str | None]) -> None:
+        """Nothing that came from a text, no handler, no style, no foreign address."""
+        for name, value in attrs.items():
+            if "pwn" in tag + name or name.startswith(("on", "hx-on", "style", "srcdoc")):
+                self.wrong.append(f"{tag} {name}")
+            is_link = tag == "a" and (value or "").startswith(("https://", "http://", "mailto:"))
+            if name in ADDRESSES and value and not value.startswith(OWN) and not is_link:
+                self.wrong.append(f"{tag} {name}={value}")
+            if name in ADDRESSES and (value or "").startswith("//"):
+                self.wrong.append(f"{tag} {name}={value}")
+        if tag in {"iframe", "object", "embed", "base", "frame"} or "pwn" in tag:
+            self.wrong.append(tag)
+        if tag == "script" and "src" not in attrs and attrs.get("type") != "application/json":
+            self.wrong.append("script without src")
+
+    def judge_text(self, tag: str, names: tuple[str, ...]) -> None:
+        """In a rendered text stands what the sanitizer lets through, and the page's own folding."""
+        own = {"details", "summary", "svg", "use"}
+        is_ours = tag in own or any(open_tag in own for open_tag, _ in self.open)
+        if not is_ours and (tag not in TAGS or set(names) - ALLOWED_ATTRIBUTES):
+            self.wrong.append(f"in a text: {tag} {names}")
+        if any(name.startswith(("hx-", "sse-", "data-")) for name in names):
+            self.wrong.append(f"in a text: {tag} {names}")
+
+
+def read(html: str) -> Page:
+    """The page, read to its end."""
+    page = Page()
+    page.feed(html)
+    page.close()
+    return page

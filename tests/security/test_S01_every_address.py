@@ -1,0 +1,149 @@
+"""S1, S2: nobody opens what is not theirs, at any address, with any method, in any role."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from chats import access
+from chats.models import ApiKey, Chat, Compaction, Message, Turn
+from contextpolicy.models import AuditEvent
+from tests.chats.web.conftest import HTMX
+from tests.security.addresses import METHODS, Route, routes
+from tests.security.conftest import WHO, browser_of, program_of
+from tests.security.world import CANARY, World
+
+# Deny by default: what a stranger may open stands here, each with its reason.
+PUBLIC = {
+    "healthz": "probe",
+    "readyz": "probe",
+    "login/": "the way in",
+    "login/link/<slug:token>/": "the way in",
+    "logout/": "sends a stranger to the way in",
+    "admin/logout/": "sends a stranger to the way in",
+}
+# The administration's own sends on to the product's.
+WAYS_IN = ("/login/", "/admin/login/?")
+# Nothing of a person: what exists is not told from what does not.
+ABSENT = {404, 405}
+OF_ALICE = [route for route in routes() if {"chat_id", "key_id"} & set(route.gaps)]
+
+
+def call(client: Client, method: str, path: str, **options: Any) -> Any:
+    """The answer to a request with an empty body."""
+    kind = "application/json" if path.startswith("/api/") else "application/x-www-form-urlencoded"
+    return client.generic(method, path, b"{}" if "json" in kind else b"", kind, **options)
+
+
+def body_of(answer: Any) -> str:
+    """The body without what differs from request to request."""
+    if answer.streaming:
+        raise AssertionError("a stranger holds an event stream")
+    text: str = answer.content.decode()
+    text = text.replace(answer["X-Request-ID"], "")
+    # A form's token and a head's nonce are made anew for each page.
+    return text.partition("<main")[2] or text
+
+
+def ids_for(route: Route, world: World) -> dict[str, Any]:
+    """The ids of Alice's things that this address names."""
+    row = world.rows.get(route.admin_model)
+    return {**world.ids, **({"object_id": row.pk} if row else {"object_id": 1})}
+
+
+def ways_to_ask(route: Route) -> list[dict[str, str]]:
+    """Headers: a plain request, and for pages also a partial's."""
+    return [{}] if route.text.startswith(("admin/", "api/")) else [{}, HTMX]
+
+
+def test_the_walk_reaches_every_part() -> None:
+    texts = {route.text for route in routes()}
+    assert {"login/", "chats/<uuid:chat_id>/", "api/v1/chats", "admin/chats/turn/"} <= texts
+    assert len(OF_ALICE) > 20
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_S01_a_stranger_opens_only_what_is_listed(method: str, world: World) -> None:
+    wrong = []
+    for route in routes():
+        for headers in ways_to_ask(route):
+            answer = call(Client(), method, route.filled(ids_for(route, world)), headers=headers)
+            place = answer.headers.get("Location", "") or answer.headers.get("HX-Redirect", "")
+            refused = answer.status_code in {401, *ABSENT} or place.startswith(WAYS_IN)
+            if not refused and route.text not in PUBLIC:
+                wrong.append((method, route.text, answer.status_code))
+            assert CANARY not in body_of(answer)
+    assert wrong == []
+
+
+def test_S01_the_list_of_public_addresses_has_no_dead_entry() -> None:
+    assert set(PUBLIC) <= {route.text for route in routes()}
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_S01_no_answer_holds_a_word_of_alices(who: str, world: World) -> None:
+    client = browser_of(who)
+    leaks = []
+    for route in routes():
+        if route.text in {"logout/", "admin/logout/", "readyz"}:
+            continue
+        path = route.filled(ids_for(route, world))
+        for method in ("GET", "POST"):
+            for headers in ways_to_ask(route):
+                answer = call(client, method, path, headers=headers)
+                assert answer.status_code < 500, (method, path)
+                if CANARY in body_of(answer) + str(answer.headers):
+                    leaks.append((method, route.text))
+    assert leaks == []
+
+
+@pytest.mark.parametrize("who", WHO)
+def test_S01_nothing_of_alices_was_changed(who: str, world: World) -> None:
+    def state() -> list[Any]:
+        kinds: list[Any] = [Chat, Turn, Message, Compaction, ApiKey]
+        return [list(kind.objects.order_by("pk").values()) for kind in kinds]
+
+    client = browser_of(who)
+    before, events = state(), AuditEvent.objects.exclude(scope="instance").count()
+    for route in OF_ALICE:
+        for method in METHODS:
+            call(client, method, route.filled(world.ids))
+    assert state() == before
+    assert AuditEvent.objects.exclude(scope="instance").count() == events
+
+
+@pytest.mark.parametrize("route", OF_ALICE, ids=lambda route: route.text)
+def test_S01_foreign_and_absent_ids_get_the_same_answer_at_the_same_cost(
+    route: Route, world: World, charlie: User
+) -> None:
+    browser, program = Client(), program_of(charlie).client
+    browser.force_login(charlie)
+    absent = {**world.ids, **{name: uuid.uuid4() for name in world.ids if name.endswith("_id")}}
+    clients = [browser, program] if route.text.startswith("api/") else [browser]
+    for client in clients:
+        # The first request of a session or a key notes its use.
+        call(client, "GET", "/api/v1/models")
+        for method in METHODS:
+            answers = []
+            for ids in (world.ids, absent):
+                with CaptureQueriesContext(connection) as queries:
+                    answer = call(client, method, route.filled(ids))
+                answers.append((answer.status_code, body_of(answer), len(queries)))
+            assert answers[0] == answers[1], method
+            assert answers[0][0] in {*ABSENT, 403}
+
+
+def test_S01_a_forgotten_check_would_be_found(
+    world: World, charlie: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "chats_visible_to", lambda *, user: Chat.objects.all())
+    browser = Client()
+    browser.force_login(charlie)
+    pages = ("chats/<uuid:chat_id>/", "api/v1/chats/<uuid:chat_id>/messages")
+    for path in (Route(text).filled(world.ids) for text in pages):
+        assert CANARY in body_of(call(browser, "GET", path))

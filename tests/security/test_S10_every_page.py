@@ -1,0 +1,151 @@
+"""S9, S10: every answer has the headers, no page has inline code, reading changes nothing."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+from typing import Any
+
+import pytest
+from django.contrib.sessions.models import Session
+from django.db import models
+from django.test import Client
+
+from chats import access
+from chats.models import ApiKey, Chat, Compaction, Message, Turn
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
+from tests.security.addresses import Route, routes
+from tests.security.conftest import SUPERUSER, browser_of
+from tests.security.markup import read
+from tests.security.world import World
+
+FIXED = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
+}
+POLICY = (
+    "default-src 'none'",
+    "img-src 'self' data:",
+    "font-src 'self'",
+    "connect-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
+    "object-src 'none'",
+)
+READ = [route for route in routes() if not route.text.endswith(("/stream", "}/events"))]
+READ = [r for r in READ if "turn_id>/events" not in r.text and "logout" not in r.text]
+UNSAFE = [
+    route
+    for route in routes()
+    if not route.text.startswith(("api/", "admin/")) or "docs" in route.text
+]
+
+
+def filled(route: Route, world: World) -> str:
+    """The address with ids that exist."""
+    row = world.rows.get(route.admin_model)
+    return route.filled({**world.ids, "object_id": row.pk if row else 1})
+
+
+def check_headers(answer: Any, where: object) -> None:
+    """The headers of §6, whatever the status."""
+    for name, value in FIXED.items():
+        assert answer.headers.get(name) == value, (where, name)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "unsafe" not in policy
+    assert "*" not in policy
+    rules = policy.split("; ")
+    assert set(POLICY) <= set(rules), where
+    for kind in ("script-src", "style-src"):
+        (rule,) = [rule for rule in rules if rule.startswith(kind)]
+        assert rule.startswith(f"{kind} 'self' 'nonce-")
+        assert len(rule.partition("nonce-")[2]) > 16
+    assert "no-store" in answer.headers["Cache-Control"], where
+    assert not {"Server", "X-Powered-By", "Access-Control-Allow-Origin"} & set(answer.headers)
+
+
+def check_html(answer: Any, where: object) -> None:
+    """No inline code, handler or style, and nothing from another place."""
+    if answer.headers.get("Content-Type", "").startswith("text/html"):
+        assert read(answer.content.decode()).wrong == [], where
+
+
+def test_S10_every_page_of_every_part_carries_the_headers(world: World, page: Client) -> None:
+    nonces = set()
+    for browser in (Client(), page, browser_of(SUPERUSER)):
+        for route in READ:
+            for method in ("GET", "PUT"):
+                answer: Any = browser.generic(method, filled(route, world))
+                check_headers(answer, (route.text, method))
+                check_html(answer, route.text)
+                nonces.add(answer.headers["Content-Security-Policy"])
+    assert len(nonces) == 3 * 2 * len(READ)
+
+
+def test_S10_errors_carry_them_too(
+    world: World, page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_arguments: object) -> None:
+        raise RuntimeError("a bug")
+
+    checked = Client(enforce_csrf_checks=True)
+    page.raise_request_exception = False
+    own = f"/chats/{world.chat.pk}/"
+    answers: list[tuple[int, Any]] = [
+        (404, page.get("/nowhere")),
+        (404, page.get("/api/v1/nowhere")),
+        (403, checked.post("/login/", {"username": "x"})),
+        (400, page.get("/login/", headers={"Host": "evil.example"})),
+        (400, page.get("/api/v1/chats", headers={"Host": "evil.example"})),
+        (405, page.get(f"{own}rename")),
+        (413, page.post("/settings/", b"x" * 3_000_000, "application/x-www-form-urlencoded")),
+        (422, page.post(f"{own}messages", {"text": ""})),
+    ]
+    monkeypatch.setattr(access, "chat_for", broken)
+    answers += [(500, page.get(own)), (500, page.get(f"/api/v1{own}".rstrip("/")))]
+    for status, answer in answers:
+        if status != 413:
+            assert answer.status_code == status
+        check_headers(answer, answer.request)
+        check_html(answer, answer.request)
+        assert "Traceback" not in answer.content.decode()
+        assert "a bug" not in answer.content.decode()
+
+
+@pytest.mark.parametrize("route", UNSAFE, ids=lambda route: route.text or "home")
+def test_S09_no_page_changes_anything_without_its_token(route: Route, world: World) -> None:
+    browser = browser_of(SUPERUSER)
+    browser.handler.enforce_csrf_checks = True
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        if route.text.endswith("/events"):
+            continue
+        answer = browser.generic(method, filled(route, world))
+        assert answer.status_code in {403, 405, 404}, method
+
+
+def test_S09_the_administration_changes_nothing_without_its_token(world: World) -> None:
+    browser = browser_of(SUPERUSER)
+    browser.handler.enforce_csrf_checks = True
+    for route in routes():
+        if route.text.startswith("admin/"):
+            assert browser.post(filled(route, world)).status_code in {403, 404}, route.text
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_S09_reading_changes_nothing(method: str, world: World, page: Client) -> None:
+    kinds: list[type[models.Model]] = [Turn, Message, Compaction, ApiKey, ContextPolicy, ModelSpec]
+
+    def state() -> list[Any]:
+        rows: list[Any] = [list(kind._default_manager.order_by("pk").values()) for kind in kinds]
+        # Reading marks a chat as read, and that is all.
+        chats = [{**row, "unread": None} for row in Chat.objects.order_by("pk").values()]
+        return [*rows, chats, AuditEvent.objects.count(), Session.objects.count()]
+
+    browsers = [page, browser_of(SUPERUSER)]
+    before = state()
+    for browser in browsers:
+        for route in READ:
+            browser.generic(method, filled(route, world))
+    assert state() == before

@@ -1,0 +1,293 @@
+"""S14, S19, S23, S24 on real processes: secrets and texts stay where they belong, sizes are held.
+
+One instance with its own web process, worker, broker and database, talkative logs, and a word for
+each kind of thing that must not be found outside of its place.
+"""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from redis import Redis
+
+from tests.fakes.fake_server import FakeServer
+from tests.faults.harness import Tree, new_folder
+from tests.faults.programs import MANAGE, python, run
+from tests.faults.stores import Cluster, Database, Postgres, SQLite
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.services,
+    pytest.mark.xdist_group("faults"),
+]
+
+SECRET = "sk-canary-provider-0123456789abcdef"
+MESSAGE = "canary-message-9c1e"
+REPLY = "canary-reply-77aa"
+TITLE = "canary-title-31d0"
+EMAIL = "canary-person@canary.example"
+PASSWORD = "canary-password-5b2f"
+DATABASES = ["sqlite", "postgres"]
+# As a person of the product: with a password, an address, a role, and a provider that needs a key.
+SETUP = f"""
+import django; django.setup()
+from django.contrib.auth.models import User
+from django.utils import timezone
+from chats import providers_setup, signin
+from chats.models import ProviderAccount
+root = User.objects.create_superuser("root", "{EMAIL}", "{PASSWORD}")
+account = ProviderAccount.objects.get(slug="fake")
+providers_setup.save_account(
+    account=account, values={{}}, api_key="{SECRET}", actor="system", now=timezone.now()
+)
+print(repr(account), account, vars(account))
+print("link", signin.create_link(user=root, now=timezone.now()))
+"""
+
+
+class Instance(Tree):
+    """A tree, and what its first administrator's setup printed."""
+
+    said_at_setup = ""
+
+
+@pytest.fixture(autouse=True)
+def sent() -> None:
+    """Here the broker is real."""
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
+    """The processes, with logs that say as much as they can."""
+    folder, cluster_folder = new_folder(), new_folder()
+    cluster = Cluster(cluster_folder) if request.param == "postgres" else None
+    database: Database = Postgres(cluster, "safe") if cluster else SQLite(folder)
+    with FakeServer() as fake:
+        tree = Instance(folder=folder, database=database, fake=fake)
+        tree.env["LOG_LEVEL"] = "DEBUG"
+        try:
+            tree.broker.start()
+            tree.prepare()
+            fake.configure(reply=REPLY)
+            tree.said_at_setup = run(python("-c", SETUP), env=tree.env)
+            tree.worker()
+            tree.web()
+            yield tree
+        finally:
+            tree.close()
+            if cluster:
+                cluster.stop()
+            for used in (folder, cluster_folder):
+                shutil.rmtree(used)
+
+
+@pytest.fixture
+def http(instance: Instance) -> Iterator[httpx2.Client]:
+    """A client that follows nothing and is nobody yet."""
+    transport = httpx2.HTTPTransport(uds=instance.socket)
+    with httpx2.Client(transport=transport, base_url="http://localhost", timeout=30) as client:
+        yield client
+
+
+def sign_in(http: httpx2.Client) -> None:
+    """As the superuser, by password."""
+    http.get("/login/")
+    form = {"username": "root", "password": PASSWORD, **token_of(http)}
+    assert http.post("/login/", data=form).status_code == 302
+
+
+def token_of(http: httpx2.Client) -> dict[str, str]:
+    """The field that a form of this browser needs."""
+    return {"csrfmiddlewaretoken": http.cookies["csrftoken"]}
+
+
+def talk(instance: Instance, http: httpx2.Client) -> str:
+    """A chat with a message and its reply; the turn's id."""
+    answer = http.post("/chats/new", data={"text": MESSAGE, "key": "k1", **token_of(http)})
+    assert answer.status_code == 302
+    address = answer.headers["Location"]
+    http.post(f"{address}rename", data={"title": TITLE, **token_of(http)})
+    row = instance.database.rows("SELECT id FROM chats_turn ORDER BY queued_at DESC LIMIT 1")[0]
+    instance.wait_until_over(str(row["id"]))
+    assert REPLY in http.get(address).text
+    return address
+
+
+def logs(instance: Instance) -> str:
+    """Everything that every process of the product said."""
+    return "\n".join(path.read_text("utf-8", "replace") for path in instance.folder.glob("*.log"))
+
+
+def everything_stored(instance: Instance) -> bytes:
+    """Every byte of the database and of the broker."""
+    with Redis.from_url(instance.broker.url) as client:
+        stored = b"".join(client.dump(key) or b"" for key in client.scan_iter())
+    if isinstance(instance.database, SQLite):
+        files = instance.folder.glob("palimpsest.sqlite3*")
+        return stored + b"".join(path.read_bytes() for path in files)
+    tables = instance.database.rows(
+        "SELECT table_name AS t FROM information_schema.tables WHERE table_schema = 'public'"
+    )
+    for table in tables:
+        rows = instance.database.rows(f'SELECT * FROM "{table["t"]}"')  # noqa: S608  # own tables
+        stored += repr(rows).encode()
+    return stored
+
+
+def test_S14_S24_a_provider_key_and_the_texts_stay_where_they_belong(
+    instance: Instance, http: httpx2.Client
+) -> None:
+    sign_in(http)
+    instance.fake.configure(reply=REPLY)
+    address = talk(instance, http)
+    sent = instance.fake.requests()[-1]
+    assert f"…{SECRET[-4:]}" in str(sent), "the key was used"
+    instance.fake.configure(reply="", fault="401")
+    failed = http.post(f"{address}messages", data={"text": MESSAGE, **token_of(http)})
+    assert failed.status_code == 302
+    seen = [instance.said_at_setup.partition("link")[0]]
+    for path in ("/setup/", "/admin/", "/admin/chats/provideraccount/", "/api/v1/models", address):
+        seen.append(http.get(path).text)
+    accounts = instance.database.rows("SELECT id FROM chats_provideraccount")
+    seen += [http.get(f"/admin/chats/provideraccount/{a['id']}/change/").text for a in accounts]
+    assert all(SECRET not in text for text in seen)
+    assert any(SECRET[-4:] in text for text in seen)
+    assert SECRET.encode() not in everything_stored(instance)
+    assert PASSWORD.encode() not in everything_stored(instance)
+    said = logs(instance)
+    cookies = [value for value in dict(http.cookies).values() if len(value) > 20]
+    api_keys = list(instance.keys.values())
+    for secret in (SECRET, MESSAGE, REPLY, TITLE, EMAIL, PASSWORD, *cookies, *api_keys):
+        assert secret not in said
+
+
+def test_S24_a_refused_login_link_is_not_in_the_logs(
+    instance: Instance, http: httpx2.Client
+) -> None:
+    token = instance.said_at_setup.split("link ")[1].strip()
+    assert http.post(f"/login/link/{token}/").status_code == 403
+    assert http.put(f"/login/link/{token}/").status_code in {403, 405}
+    assert http.get("/api/v1/chats?key=plm_canarykey000000").status_code == 400
+    said = logs(instance)
+    assert token not in said
+    assert "plm_canarykey" not in said
+    assert "/login/link/…" in said
+
+
+def test_S24_no_request_can_begin_a_line_of_the_log(
+    instance: Instance, http: httpx2.Client
+) -> None:
+    http.post("/login/%0a2026-11-20 ERROR forged", data={"x": "y"})
+    http.post("/login/link/forged%0d%0a/", headers={"Host": "forged\x1b[31m.example"})
+    http.get("/", headers={"Host": "forged.example"})
+    lines = logs(instance).splitlines()
+    assert not any(line.startswith(("2026-11-20 ERROR forged", "forged")) for line in lines)
+    assert "\x1b" not in logs(instance)
+    named = [line for line in lines if "forged.example" in line and line[0] != "\t"]
+    assert named
+    assert all(re.match(r"\d{4}-.* \w+ [\w.]+ [0-9a-f]{32} ", line) for line in named)
+
+
+@pytest.mark.parametrize("path", ["/login/", "/api/v1/chats", "/nowhere"])
+def test_S19_what_is_too_large_is_refused_before_it_is_read(path: str, http: httpx2.Client) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield from [b"x" * 65_536] * 80
+
+    cases: list[tuple[int, str, Any]] = [
+        (414, "address_too_long", http.get(path, params={"q": "x" * 10_000})),
+        (431, "headers_too_large", http.get(path, headers={"X-Long": "x" * 8_200})),
+        (
+            431,
+            "headers_too_large",
+            http.get(path, headers={f"X-{n}": "x" * 4_000 for n in range(10)}),
+        ),
+        (413, "request_too_large", http.post(path, content=b"x" * 5_000_000)),
+        (413, "request_too_large", http.post(path, content=pieces())),
+    ]
+    for status, code, answer in cases:
+        assert answer.status_code == status, code
+        assert answer.headers["Connection"] == "close"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert code in answer.text
+        if path.startswith("/api/"):
+            assert answer.json()["error"]["code"] == code
+    just = http.get(path, params={"q": "x" * 4_000}, headers={"X-Long": "x" * 8_000})
+    assert just.status_code in {200, 401, 404}
+
+
+def test_S19_a_connection_is_of_use_after_a_refusal(
+    instance: Instance, http: httpx2.Client
+) -> None:
+    assert http.post("/login/", content=b"x" * 5_000_000).status_code == 413
+    assert http.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\n b\r\nBad header\r\n\r\n",
+        b"GET /\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /login/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /smuggled HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET " + b"/" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["NUL", "folded", "NUL path", "length", "smuggling", "websocket", "TLS", "long line"],
+)
+def test_S23_bytes_that_are_no_request_break_nothing(
+    wire: bytes, instance: Instance, http: httpx2.Client
+) -> None:
+    before = logs(instance).count("Traceback")
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(5)
+        raw.connect(instance.socket)
+        raw.sendall(wire)
+        raw.shutdown(socket.SHUT_WR)
+        answer = raw.recv(65_536)
+    assert answer[9:10] in {b"", b"2", b"3", b"4"}, answer[:100]
+    assert http.get("/healthz").status_code == 200
+    assert logs(instance).count("Traceback") == before
+
+
+NULS = ["title", "model", "text", "name", "base_url", "api_key", "username", "next"]
+
+
+def test_S19_no_value_breaks_the_database(instance: Instance, http: httpx2.Client) -> None:
+    sign_in(http)
+    address = talk(instance, http)
+    for path in ("/chats/new", "/setup/", f"{address}rename", f"{address}model", "/login/"):
+        for name in NULS:
+            form = {"text": "x", "base_url": instance.fake.base_url, name: "a\x00b"}
+            answer = http.post(path, data={**form, **token_of(http)})
+            assert answer.status_code < 500, (path, name)
+    for path in ("/admin/chats/turn/", "/admin/contextpolicy/auditevent/", "/admin/auth/user/"):
+        for query in (
+            "q=a%00b",
+            "status__exact=%00",
+            "created_at__year=" + "9" * 30,
+            "id=" + "9" * 30,
+        ):
+            assert http.get(f"{path}?{query}").status_code < 500, (path, query)
+    http.cookies.clear()
+    cookie = {"Cookie": 'sessionid="' + "\\000" * 9 + '"'}
+    assert http.get("/", headers=cookie).status_code == 400
+
+
+def test_S14_the_keys_of_the_instance_are_outside_of_its_database(instance: Instance) -> None:
+    stored = everything_stored(instance)
+    for name in ("secret_key", "encryption_key"):
+        path = Path(instance.folder / name)
+        assert path.stat().st_mode & 0o077 == 0
+        assert path.read_bytes().strip() not in stored
+    assert run(python(MANAGE, "ledger_verify"), env=instance.env)

@@ -1,0 +1,75 @@
+"""S30: what is installed is exactly what was chosen, and pages load nothing from elsewhere."""
+# ruff: noqa: N802 (tests are named for the row they hold)
+
+import importlib.metadata
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)")
+
+
+def pins() -> dict[str, str]:
+    """Name → version of the constraints; every line is an exact pin."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [PIN.fullmatch(line) for line in lines if line and not line.startswith("#")]
+    assert all(found), "a line that is no exact pin"
+    named = [(canonicalize_name(match[1]), match[2]) for match in found if match]
+    assert len(named) == len(dict(named)), "a name stands twice"
+    return dict(named)
+
+
+def declared(*extras: str) -> list[Requirement]:
+    """What pyproject.toml asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = list(project["dependencies"])
+    for extra in extras:
+        lines += project["optional-dependencies"][extra]
+    return [Requirement(line) for line in lines]
+
+
+def test_S30_what_is_declared_is_pinned_to_one_version() -> None:
+    locked = pins()
+    for requirement in declared("test"):
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", requirement
+        assert locked[canonicalize_name(requirement.name)] == specifier.version
+
+
+def test_S30_everything_that_comes_along_is_pinned_too() -> None:
+    locked, waiting, seen = pins(), declared(), set()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        assert name in locked, f"{name} comes along and is not in constraints.txt"
+        assert importlib.metadata.version(name) == locked[name]
+        extras = {"", *requirement.extras}
+        for line in importlib.metadata.requires(name) or []:
+            inner = Requirement(line)
+            if not inner.marker or any(inner.marker.evaluate({"extra": e}) for e in extras):
+                inner.marker = None
+                waiting.append(inner)
+    assert len(seen) > 20
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "Makefile", "Dockerfile"])
+def test_S30_no_file_names_another_place_to_install_from(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert not re.search(
+        r"--(?:extra-)?index-url|--find-links|--trusted-host|git\+|@ ?https?:", text
+    )
+
+
+def test_S30_no_account_has_a_password_from_the_start() -> None:
+    for path in (ROOT / "project").rglob("*.py"):
+        assert "set_password" not in path.read_text(encoding="utf-8")
+    for path in [*ROOT.glob("*/migrations/*.py"), *(ROOT / "deploy").iterdir()]:
+        assert "create_superuser" not in path.read_text(encoding="utf-8")

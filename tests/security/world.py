@@ -1,0 +1,203 @@
+"""Something of everything that Alice owns, each text with a word that nobody else may ever read."""
+
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+
+from chats import context, keys, library
+from chats.compaction.sections import sections_of
+from chats.models import Chat, Compaction, Message, PromptText, ProviderAccount, Receipt, Turn
+from chats.turns.start import open_branch
+from contextpolicy.engine.facts import KINDS
+from contextpolicy.ledger import record
+from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.publish import assign, create_policy
+
+CANARY = "canary-4b1d"
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What people and servers may write, by place; a test puts what it likes there."""
+
+    title: str = f"{CANARY}-title"
+    message: str = f"{CANARY}-message"
+    reply: str = f"{CANARY}-reply"
+    partial: str = f"{CANARY}-partial"
+    summary: str = f"{CANARY}-summary"
+    prompt: str = f"{CANARY}-prompt"
+    tool: str = f"{CANARY}-tool"
+    key: str = f"{CANARY}-key"
+    # What administrators may read: written by them, or by us.
+    model: str = "a model"
+    provider: str = "a provider"
+    policy: str = "a policy"
+    policy_text: str = "Be brief."
+    error: str = "The provider did not answer."
+    reason: str = "not_smaller"
+    group: str = "a group"
+
+
+@dataclass(slots=True)
+class World:
+    """The rows, and what addresses call them."""
+
+    texts: Texts
+    chat: Chat
+    ids: dict[str, Any]
+    rows: dict[str, Any] = field(default_factory=dict)
+
+
+def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
+    """Alice's chat with a summary, a failed turn and a running one; and what administrators see."""
+    texts = texts or Texts()
+    account = ProviderAccount.objects.create(slug="acme", name=texts.provider, kind="demo")
+    model = ModelSpec.objects.create(
+        slug="model", provider="acme", name=texts.model, label=texts.model, is_default=True
+    )
+    policy = create_policy(
+        slug="house",
+        name=texts.policy,
+        values={"system_text": texts.policy_text},
+        actor="system",
+        now=now,
+    )
+    chat = library.create_chat(owner=alice, now=now, model=model, system_text=texts.prompt)
+    Chat.objects.filter(pk=chat.pk).update(title=texts.title)
+    chat.refresh_from_db()
+    assigned = assign(policy=policy, level="instance", actor="system", now=now)
+    effective = context.effective_policy(chat=chat, model=model)
+    turns = [make_turn(chat, n, now=now, texts=texts, policy=effective) for n in (1, 2)]
+    finish(turns[0], texts=texts, now=now)
+    summary = make_summary(chat, now=now, texts=texts, policy=effective)
+    receipt = make_receipt(turns[0], now=now, texts=texts, policy=effective)
+    key, _ = keys.create_key(owner=alice, name=texts.key, scopes=keys.SCOPES, now=now)
+    event = record("chat.created", actor=f"user:{alice.pk}", now=now, chat_id=chat.pk)
+    ids = {
+        "chat_id": chat.pk,
+        "turn_id": turns[1].pk,
+        "message_id": turns[0].trigger_id,
+        "compaction_id": summary.pk,
+        "key_id": key.pk,
+        "token": "absent",
+        "id": alice.pk,
+        "content_type_id": 1,
+    }
+    rows = {
+        "contextpolicy_contextpolicy": policy,
+        "contextpolicy_policyassignment": assigned,
+        "contextpolicy_effectivepolicy": effective,
+        "contextpolicy_auditevent": event,
+        "contextpolicy_modelspec": model,
+        "chats_provideraccount": account,
+        "chats_turn": turns[0],
+        "chats_receipt": receipt,
+        "chats_compaction": summary,
+        "auth_user": alice,
+        "auth_group": Group.objects.create(name=texts.group),
+    }
+    return World(texts=texts, chat=chat, ids=ids, rows=rows)
+
+
+def make_turn(chat: Chat, n: int, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Turn:
+    """A message of Alice's and its turn, running with some text."""
+    branch = open_branch(chat)
+    message = Message.objects.create(
+        branch=branch,
+        seq=2 * n - 1,
+        accepted=4 * n,
+        role="user",
+        parts=[{"type": "text", "text": texts.message}],
+        created_at=now,
+    )
+    return Turn.objects.create(
+        branch=branch,
+        accepted=4 * n + 1,
+        trigger=message,
+        status="running" if n == 2 else "queued",
+        lease_token="t" if n == 2 else "",
+        lease_until=now + timedelta(days=1) if n == 2 else None,
+        queued_at=now,
+        model_name=texts.model,
+        effective_policy=policy,
+        partial_text=texts.partial,
+        partial_reasoning=texts.partial,
+    )
+
+
+def finish(turn: Turn, *, texts: Texts, now: datetime) -> None:
+    """A step with a tool's result as the reply, and then the provider failed."""
+    turn.reply = Message.objects.create(
+        branch=turn.branch,
+        seq=2,
+        accepted=99,
+        role="assistant",
+        parts=[
+            {"type": "reasoning", "text": texts.reply},
+            {"type": "tool_call", "call_id": "c", "name": texts.tool, "arguments": texts.tool},
+            {"type": "tool_result", "call_id": "c", "content": texts.tool},
+            {"type": "text", "text": texts.reply},
+        ],
+        turn=turn,
+        model_name=texts.model,
+        finish="incomplete",
+        created_at=now,
+    )
+    turn.status, turn.error_code, turn.error_sentence = "failed", "provider_error", texts.error
+    turn.finished_at = now
+    turn.save()
+    turn.branch.last_seq = 3
+    turn.branch.save()
+
+
+def make_summary(chat: Chat, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Compaction:
+    """The first message, folded; and one attempt that was not good enough."""
+    text = f"## Facts\n\n- {texts.summary} [1]\n"
+    common: dict[str, Any] = {
+        "branch": chat.active_branch,
+        "kind": "summary",
+        "from_seq": 1,
+        "to_seq": 1,
+        "text": text,
+        "sections": sections_of(text),
+        "retention": {"lost": {next(iter(KINDS)): [texts.summary]}},
+        "trigger": "auto",
+        "model_name": texts.model,
+        "effective_policy": policy,
+        "created_at": now,
+    }
+    Compaction.objects.create(status="rejected", reason=texts.reason, **common)
+    row = Compaction.objects.create(status="published", published_at=now, **common)
+    branch = open_branch(chat)
+    branch.refresh_from_db()
+    branch.active_compaction = row
+    branch.save()
+    return row
+
+
+def make_receipt(turn: Turn, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Receipt:
+    """What the failed call was sent."""
+    digest = uuid.uuid4().hex * 2
+    PromptText.objects.create(digest=digest, origin="system", text=texts.prompt)
+    return Receipt.objects.create(
+        turn=turn,
+        attempt=1,
+        step=1,
+        effective_policy=policy,
+        model_name=texts.model,
+        segments=[
+            ["system", "system", None, 5, None, digest, None],
+            ["question", str(turn.trigger_id), 1, 9, None, "", None],
+        ],
+        left_out=[],
+        budget={"token_budget": 100, "reserve": 10, "prompt_limit": 90},
+        prompt_tokens=14,
+        prompt_sha256="0" * 64,
+        last_seq=1,
+        notes=[],
+        outcome="failed",
+        created_at=now,
+    )
