@@ -28,7 +28,7 @@ def fill(size: int) -> Any:
     now = timezone.now()
     owner, _ = User.objects.get_or_create(username=f"bench-{size}")
     chat = library.create_chat(owner=owner, now=now)
-    branch = chat.active_branch
+    branch = Branch.objects.get(chat=chat)
     rows = (
         Message(
             branch=branch,
@@ -48,7 +48,7 @@ def fill(size: int) -> Any:
     Branch.objects.filter(pk=branch.pk).update(last_seq=size)
     chat.refresh_from_db()
     turn = start(user=owner, chat=chat, text="What now?", now=now).turn
-    Message.objects.filter(pk=turn.trigger_id).update(seq=size + 1, turn=turn)
+    Message.objects.filter(branch=branch, seq=None).update(seq=size + 1, turn=turn)
     Branch.objects.filter(pk=branch.pk).update(last_seq=size + 1)
     return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
 
