@@ -102,11 +102,21 @@ if (thread && find("#tail")) {
   });
 }
 
-// Earlier messages come in above: the line that was read stays where it was.
-document.addEventListener("htmx:beforeSwap", (event) => {
-  if (!event.target.id.startsWith("earlier-")) return;
-  const below = thread.scrollHeight - thread.scrollTop;
-  requestAnimationFrame(() => (thread.scrollTop = thread.scrollHeight - below));
+// Earlier messages come in above, and folded ones leave: the line that was read stays where it was.
+let places = [];
+
+document.addEventListener("htmx:beforeSwap", () => {
+  const top = thread?.getBoundingClientRect().top;
+  places = follow || !thread ? [] : [...thread.querySelectorAll("article.msg, .seam")]
+    .map((part) => ({ id: part.id, ...part.getBoundingClientRect().toJSON() }))
+    .filter((part) => part.bottom > top);
+});
+
+document.addEventListener("htmx:afterSettle", () => {
+  const place = places.find(({ id }) => document.getElementById(id));
+  places = [];
+  if (!place || follow) return;
+  thread.scrollTop += document.getElementById(place.id).getBoundingClientRect().top - place.top;
 });
 
 // --- After swaps: focus, what was open, what a screen reader is told ---
@@ -133,7 +143,10 @@ document.addEventListener("htmx:beforeSwap", () => {
 });
 
 document.addEventListener("htmx:oobBeforeSwap", (event) => {
-  if (event.detail.target.open) wasOpen.add(event.detail.target.id);
+  const { target } = event.detail;
+  for (const part of [target, ...target.querySelectorAll("details[id]")]) {
+    if (part.open) wasOpen.add(part.id);
+  }
 });
 
 document.addEventListener("htmx:afterSettle", () => {
@@ -142,6 +155,8 @@ document.addEventListener("htmx:afterSettle", () => {
   const now = state();
   if (now.turn !== before.turn || words[now.status] !== words[before.status]) {
     say(words[now.status]);
+  } else if (now.state !== before.state) {
+    say("What the model gets of older messages has changed.");
   }
   before = now;
   measure();
@@ -152,11 +167,12 @@ document.addEventListener("htmx:afterSettle", () => {
 
 // --- When the server cannot be reached ---
 
-document.addEventListener("htmx:sendError", () => {
+document.addEventListener("htmx:sendError", (event) => {
+  if (event.target.hasAttribute?.("data-quiet")) return;
   find("#notices").replaceChildren(find("#not-sent").content.cloneNode(true));
 });
 document.addEventListener("htmx:beforeRequest", (event) => {
-  if (!event.target.hasAttribute("data-again")) find("#notices")?.replaceChildren();
+  if (!event.target.matches("[data-again], [data-quiet]")) find("#notices")?.replaceChildren();
 });
 // The end of a reply is asked for until it is there.
 for (const kind of ["htmx:sendError", "htmx:responseError"]) {
@@ -165,6 +181,30 @@ for (const kind of ["htmx:sendError", "htmx:responseError"]) {
     if (asker.hasAttribute?.("data-again")) setTimeout(() => window.htmx.trigger(asker, "again"), 3000);
   });
 }
+
+// --- From a line of a summary to the message it comes from ---
+
+function showOriginal(key) {
+  const original = key && document.getElementById(key);
+  if (!original) return false;
+  original.closest("details").open = true;
+  for (const shown of document.querySelectorAll(".is-shown")) shown.classList.remove("is-shown");
+  original.classList.add("is-shown");
+  original.scrollIntoView({ block: "center" });
+  original.focus({ preventScroll: true });
+  return true;
+}
+
+// Before htmx: what is on the page already needs no request.
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-original]");
+  if (!link || !showOriginal(link.dataset.original)) return;
+  event.preventDefault();
+  event.stopPropagation();
+}, true);
+document.addEventListener("htmx:afterSettle", (event) => {
+  showOriginal(event.detail.requestConfig?.elt.dataset.original);
+});
 
 // --- Copying ---
 

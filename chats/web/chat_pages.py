@@ -14,9 +14,11 @@ from chats.models import Chat
 from chats.refusals import Refusal
 from chats.turns.start import IdempotencyKeyReused, start
 from chats.web.composer import PolicyInTheWay, composer_for, meter_view
-from chats.web.doors import PersonRequest, actor, signed_in
+from chats.web.doors import PersonRequest, actor, count_message, signed_in
+from chats.web.looks import next_look
+from chats.web.rows import branch_of, now_on
 from chats.web.shell import shell_for
-from chats.web.tails import seq_from, tail_update
+from chats.web.tails import look_of, seen, seq_from, tail_update
 from chats.web.thread import thread_of
 from contextpolicy.engine.budget import BudgetRefusal
 
@@ -79,6 +81,7 @@ def chat_response(
             "chat": chat,
             "shell": shell_for(user=request.user, current=chat),
             "thread": thread,
+            "look": look_of(thread),
             "before": before,
             "meter": meter,
             "composer": composer,
@@ -94,6 +97,7 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     text, key = sent_text(request), request.POST.get("key", "")
     try:
+        count_message(request)
         start(user=request.user, chat=chat, text=text, now=timezone.now(), idempotency_key=key)
     except IdempotencyKeyReused:
         return message_refused(request, chat, text=text, refusal=AlreadySent())
@@ -133,6 +137,21 @@ def sent_text(request: PersonRequest) -> str:
 def tail(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """The end of the thread as it is now."""
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+
+
+@require_GET
+@signed_in
+def look(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """The whole thread if its seams or rails changed, else the next look, if there is one."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    number = (seq_from(request, "n") or 0) + 1
+    now = now_on(branch_of(chat))
+    if seen(request) not in {"", now.state} or not request.htmx:
+        return tail_update(request, chat, looks=number)
+    following = next_look(
+        number=number, turn=now.turn, is_preparing=now.is_preparing, now=timezone.now()
+    )
+    return render(request, "chats/_look.html", {"chat": chat, "look": following})
 
 
 @require_GET

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 
-from chats import context, library
+from chats import library
 from chats.library import ModelChoice
+from chats.meter import meter as meter_of
 from chats.models import Chat
 from chats.refusals import Refusal
 from chats.web.words import grouped, short
@@ -124,7 +125,7 @@ def models_of(*, user: User, chat: Chat | None) -> Sequence[ModelChoice]:
 def meter_view(*, chat: Chat) -> MeterView:
     """The meter of a chat; a page stays readable whatever the policy says."""
     try:
-        meter = context.meter(chat=chat)
+        meter = meter_of(chat=chat)
     except (Refusal, BudgetRefusal) as refusal:
         return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
     about = "≈ " if meter.approximate else ""

@@ -1,6 +1,7 @@
 """The way into every page: a signed-in person, and times in that person's zone."""
 
 import functools
+import time
 import zoneinfo
 from collections.abc import Callable
 from datetime import UTC, tzinfo
@@ -13,6 +14,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
+
+from chats import rates
 
 # Set by the page's script from the browser's own setting.
 ZONE_COOKIE = "zone"
@@ -62,3 +65,11 @@ def zone_of(request: HttpRequest) -> tzinfo:
 def actor(request: PersonRequest) -> str:
     """The person as the ledger names them."""
     return f"user:{request.user.pk}"
+
+
+def count_message(request: PersonRequest) -> None:
+    """Count a request that starts a reply; the same person's keys count with it.
+
+    Raises `RateLimited`.
+    """
+    rates.MESSAGES.take(f"user:{request.user.pk}", now=time.monotonic())

@@ -8,8 +8,9 @@ from typing import ClassVar
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from chats.models import Compaction, Message, Turn
-from chats.web.words import counted, grouped, short
+from chats.models import Message, Turn
+from chats.web.seams import Seam
+from chats.web.words import counted, grouped
 
 # What the line beside a message says about it: the attribute's value, and the words for it.
 SENT = {
@@ -25,6 +26,10 @@ REASONS = {
     "excluded": "not sent: excluded",
     "incomplete": "not sent: incomplete",
 }
+
+# Seconds that a turn may wait for a worker before the page says what is wrong.
+LATE = 30
+PLACES = ("first", "second", "third", "fourth", "fifth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,37 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Queue:
+    """How a turn waits for a worker: how long already, how many are before it, is one alive."""
+
+    seconds: int
+    before: int
+    is_served: bool
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is time to say that nobody comes."""
+        return self.seconds >= LATE
+
+    @property
+    def late_in(self) -> int:
+        """Seconds until it is time."""
+        return max(LATE - self.seconds, 1)
+
+    @property
+    def title(self) -> str:
+        """What is the matter."""
+        what = "every worker is busy" if self.is_served else "no worker is running"
+        return f"Waiting: {what}."
+
+    @property
+    def place(self) -> str:
+        """The place in the line: second in line."""
+        word = PLACES[self.before] if self.before < len(PLACES) else f"number {self.before + 1:,}"
+        return f"{word} in line"
+
+
+@dataclass(frozen=True, slots=True)
 class Live:
     """The reply that is being written."""
 
@@ -110,41 +146,13 @@ class Live:
     turn: Turn
     html: SafeString
 
+    queue: Queue | None = None
+
     @property
     def waits(self) -> bool:
         """Whether the provider asked for a pause that is not over."""
         until = self.turn.waiting_until
         return until is not None and until > timezone.now()
-
-
-@dataclass(frozen=True, slots=True)
-class Seam:
-    """The place of a compaction in the thread."""
-
-    partial: ClassVar[str] = "chats/_seam.html"
-    compaction: Compaction
-    html: SafeString
-    in_force: bool
-
-    @property
-    def covered(self) -> int:
-        """How many messages the compaction stands for."""
-        row = self.compaction
-        return row.source_count or row.to_seq - row.from_seq + 1 - len(row.exceptions)
-
-    @property
-    def what(self) -> str:
-        """The seam's first words."""
-        messages = counted(self.covered, "message")
-        if self.compaction.kind == Compaction.Kind.WINDOW:
-            return f"{messages} left out"
-        return f"{messages} summarised"
-
-    @property
-    def tokens(self) -> str:
-        """From how many tokens to how many."""
-        row = self.compaction
-        return f"{short(row.tokens_before)} → {short(row.tokens_after)} tokens"
 
 
 Entry = DayMark | MessageEntry | Outcome | Live | Seam

@@ -13,7 +13,7 @@ from chats.refusals import Refusal
 from chats.turns.start import IdempotencyKeyReused
 from chats.web.chat_pages import AlreadySent, sent_text
 from chats.web.composer import PolicyInTheWay, composer_for
-from chats.web.doors import PersonRequest, signed_in
+from chats.web.doors import PersonRequest, count_message, signed_in
 from chats.web.shell import shell_for
 from contextpolicy import resolution
 from contextpolicy.engine.budget import BudgetRefusal
@@ -52,6 +52,7 @@ def chat_new(request: PersonRequest) -> HttpResponse:
         return welcome(request)
     text = sent_text(request)
     try:
+        count_message(request)
         accepted = library.start_in_new_chat(
             user=request.user,
             text=text,

@@ -14,9 +14,8 @@ from chats.history import on_path
 from chats.models import Compaction, Message
 from chats.rendering.store import html_for_many
 from chats.web.doors import PersonRequest, signed_in
+from chats.web.seams import ORIGINALS_PAGE as PAGE
 from chats.web.tails import seq_from
-
-PAGE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,17 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
     first = row.from_seq + (page - 1) * PAGE
     found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
     left = max(row.to_seq - first - PAGE + 1, 0)
+    # A page that is put beside another one leads on in its own direction only.
+    go = request.GET.get("go", "")
     context = {
         "chat": chat,
         "compaction": row,
         "originals": dressed(list(found.order_by("seq")), row=row),
         "page": page,
-        "next_page": page + 1 if left else None,
+        "next_page": page + 1 if left and go != "back" else None,
         "left": left,
+        "previous_page": page - 1 if go != "on" else None,
+        "before": min(first, row.to_seq + 1) - row.from_seq,
     }
     template = "chats/_originals.html" if request.htmx else "chats/originals.html"
     return render(request, template, context)

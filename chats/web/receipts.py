@@ -187,7 +187,7 @@ def segment_view(
     text = texts.get(str(digest or label), "")
     if hidden and origin == "system":
         text = f"{HIDDEN} {counted(len(text), 'character')}, SHA-256 {digest}"
-    where = f"Message {seq}" if seq else str(label).capitalize()
+    where = f"Message {seq}" if seq else ("" if is_uuid(label) else str(label).capitalize())
     return SegmentView(
         number=number,
         origin=ORIGINS.get(str(origin), str(origin)),

@@ -1,8 +1,12 @@
 """The rows behind one page of a thread, in a bounded number of queries."""
 
+import hashlib
+import json
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Q, Sum
 
 from chats.history import on_path
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
@@ -19,6 +23,10 @@ TOLD = [
 ]
 # What a prompt leaves out for want of room; the other reasons stand in the message's own row.
 FOR_ROOM = {"window", "budget", "turn_split"}
+# A page adds up the tokens of at most so many folded messages.
+MOST_SUMMED = 2000
+
+LeftOut = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +44,16 @@ class Cover:
 class Rows:
     """The rows of one page; `left_out` as (from seq, to seq, reason)."""
 
+    chat_id: uuid.UUID
     messages: list[Message]
     waiting: list[Message]
     turns: list[Turn]
     last_turn: Turn | None
     told: list[Compaction]
-    left_out: list[tuple[int, int, str]]
+    left_out: list[LeftOut]
     has_earlier: bool
+    folded_tokens: int | None
+    state: str
 
     @property
     def running(self) -> Turn | None:
@@ -75,7 +86,20 @@ def cover_of(branch: Branch) -> Cover:
 
 
 def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Rows:
-    """The newest `PAGE` messages with `after` < seq < `before`, and what belongs to them."""
+    """The newest `PAGE` messages with `after` < seq < `before`, and what belongs to them.
+
+    Read in the order in which things come to be over, because each query sees its own moment. A
+    turn that ends meanwhile is shown as running beside its reply, and the page hears at once that
+    it is over; the other way round it would be over without a reply, and nobody would tell the
+    page. A message that is taken up meanwhile is found twice, never not at all.
+    """
+    newest = before is None
+    turns = Turn.objects.exclude(status=Turn.Status.ABSORBED).select_related("continues")
+    own = turns.filter(branch=branch).order_by("-accepted")
+    unfinished = list(own.filter(status__in=UNFINISHED)) if newest else []
+    last_turn = own.select_related("reply", "continues__reply", "effective_policy").first()
+    waiting = list(branch.messages.filter(seq=None).order_by("accepted")) if newest else []
+    branch.refresh_from_db(fields=["last_seq"])
     end = branch.last_seq + 1 if before is None else before
     path = on_path(branch, after=after, before=end).select_related("turn").order_by("-seq")
     page = list(path[: PAGE + 1])
@@ -83,24 +107,31 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     messages = page[:PAGE][::-1]
     if cover.exceptions and after == cover.to_seq and not has_earlier:
         messages = covered_pins(branch, cover=cover) + messages
-    newest = before is None
-    waiting = list(branch.messages.filter(seq=None).order_by("accepted")) if newest else []
-    turns = Turn.objects.exclude(status=Turn.Status.ABSORBED).select_related("continues")
+    taken_up = {message.pk for message in messages}
+    waiting = [message for message in waiting if message.pk not in taken_up]
     ids = [message.pk for message in (*messages, *waiting)]
-    caused = Q(trigger__in=ids) | Q(continues__reply__in=ids)
-    unfinished = Q(branch=branch, status__in=UNFINISHED if newest else [])
+    caused = turns.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
+    told, left_out = told_compactions(branch), left_out_for_room(branch)
     return Rows(
+        chat_id=branch.chat_id,
         messages=messages,
         waiting=waiting,
-        turns=list(turns.filter(caused | unfinished).order_by("accepted")),
-        last_turn=turns.filter(branch=branch)
-        .select_related("reply", "continues__reply")
-        .order_by("-accepted")
-        .first(),
-        told=told_compactions(branch),
-        left_out=left_out_for_room(branch),
+        turns=first_read([*unfinished, *caused]),
+        last_turn=last_turn,
+        told=told,
+        left_out=left_out,
         has_earlier=has_earlier,
+        folded_tokens=folded_tokens(branch, row=cover.summary),
+        state=state_of(branch, told=told, left_out=left_out),
     )
+
+
+def first_read(turns: Sequence[Turn]) -> list[Turn]:
+    """Each turn once, as it was read first, in the order of acceptance."""
+    found: dict[uuid.UUID, Turn] = {}
+    for turn in turns:
+        found.setdefault(turn.pk, turn)
+    return sorted(found.values(), key=lambda turn: turn.accepted)
 
 
 def covered_pins(branch: Branch, *, cover: Cover) -> list[Message]:
@@ -118,9 +149,54 @@ def told_compactions(branch: Branch) -> list[Compaction]:
     return list(rows.order_by("-created_at")[:1])
 
 
-def left_out_for_room(branch: Branch) -> list[tuple[int, int, str]]:
+def left_out_for_room(branch: Branch) -> list[LeftOut]:
     """The ranges that the newest prompt had no room for, if the same compaction is in force."""
     row = Receipt.objects.filter(turn__branch=branch).order_by("-created_at").first()
     if row is None or row.compaction_id != branch.active_compaction_id:
         return []
     return [(first, last, reason) for first, last, reason in row.left_out if reason in FOR_ROOM]
+
+
+def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
+    """The tokens of the messages that a summary stands for; None when they are too many to add."""
+    if row is None or row.to_seq - row.from_seq >= MOST_SUMMED:
+        return None
+    rows = on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    sources = rows.exclude(seq__in=row.exceptions)
+    total: int | None = sources.aggregate(total=Sum("token_count"))["total"]
+    return total
+
+
+def state_of(branch: Branch, *, told: Sequence[Compaction], left_out: Sequence[LeftOut]) -> str:
+    """A mark of everything that decides seams and rails: a page with another one is out of date."""
+    facts = [
+        str(branch.active_compaction_id),
+        [[str(row.pk), row.status] for row in told],
+        list(left_out),
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """What a page asks for that only wants to know whether it is out of date."""
+
+    state: str
+    turn: Turn | None
+    is_preparing: bool
+
+
+def now_on(branch: Branch) -> Now:
+    """The state of seams and rails at this moment, without any message."""
+    told, left_out = told_compactions(branch), left_out_for_room(branch)
+    turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
+    return Now(
+        state=state_of(branch, told=told, left_out=left_out),
+        turn=turns.select_related("effective_policy").order_by("-accepted").first(),
+        is_preparing=is_preparing(told),
+    )
+
+
+def is_preparing(told: Sequence[Compaction]) -> bool:
+    """Whether a summary is being written."""
+    return any(row.status == Compaction.Status.PREPARING for row in told)

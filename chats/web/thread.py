@@ -17,8 +17,9 @@ from chats.history import on_path
 from chats.models import Chat, Compaction, Message, Turn
 from chats.rendering.fragments import live_html
 from chats.rendering.store import html_for_many
-from chats.web.entries import DayMark, Entry, Live, MessageEntry, Outcome, Seam
-from chats.web.rows import Cover, Rows, branch_of, cover_of, load
+from chats.web.entries import DayMark, Entry, Live, MessageEntry, Outcome, Queue
+from chats.web.rows import Cover, Rows, branch_of, cover_of, is_preparing, load
+from chats.web.seams import Seam, sections_of, summary_texts
 from chats.web.words import day_name
 
 
@@ -37,6 +38,9 @@ class Thread:
     # The page before this one ends below this seq; None when nothing is before it.
     earlier: int | None
     turn: Turn | None
+    # What seams and rails were drawn from; see `rows.state_of`.
+    state: str
+    is_preparing: bool
 
     @property
     def is_replying(self) -> bool:
@@ -63,6 +67,8 @@ def thread_of(*, chat: Chat, before: int | None = None) -> Thread:
         tail_from=tail_from,
         earlier=rows.messages[0].seq if rows.has_earlier else None,
         turn=rows.last_turn,
+        state=rows.state,
+        is_preparing=is_preparing(rows.told),
     )
 
 
@@ -81,7 +87,15 @@ def thread_from(*, chat: Chat, start: int) -> Thread:
     entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
     tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
     still, tail = split(entries, at=tail_from)
-    return Thread(entries=still, tail=tail, tail_from=tail_from, earlier=None, turn=rows.last_turn)
+    return Thread(
+        entries=still,
+        tail=tail,
+        tail_from=tail_from,
+        earlier=None,
+        turn=rows.last_turn,
+        state=rows.state,
+        is_preparing=is_preparing(rows.told),
+    )
 
 
 def tail_start(rows: Rows, *, cover: Cover, end: int) -> int:
@@ -101,19 +115,19 @@ def cause_of(turn: Turn) -> uuid.UUID | None:
 def arrange(rows: Rows, *, cover: Cover, top: bool) -> list[Entry]:
     """The page's entries in order; with `top` the seam of the summary in force stands first."""
     borders = borders_of(rows, cover=cover)
-    summaries = [row.text for row in (cover.summary, *borders) if row]
+    summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
     html = html_for_many([*summaries, *(row.text for row in (*rows.messages, *rows.waiting))])
     outcomes = outcomes_of(rows)
     entries: list[Entry] = []
     if cover.summary is not None and top:
-        entries.append(Seam(cover.summary, html[cover.summary.text], in_force=True))
+        entries.append(seam(cover.summary, html, rows=rows, cover=cover))
     for message in rows.messages:
         while borders and (message.seq or 0) > borders[0].to_seq:
-            entries.append(border(borders.pop(0), html, cover=cover))
+            entries.append(seam(borders.pop(0), html, rows=rows, cover=cover))
         sent, reason = sent_as(message, rows=rows, cover=cover)
         entries.append(MessageEntry(message, html[message.text], sent=sent, reason=reason))
         entries += outcomes.pop(message.pk, [])
-    entries += [border(row, html, cover=cover) for row in borders]
+    entries += [seam(row, html, rows=rows, cover=cover) for row in borders]
     for entry in unfinished_entries(rows, html):
         entries.append(entry)
         if isinstance(entry, MessageEntry):
@@ -130,7 +144,7 @@ def unfinished_entries(rows: Rows, html: dict[str, SafeString]) -> Iterator[Entr
     if turn is None:
         yield from waiting
         return
-    live = Live(turn, live_html(turn.partial_text))
+    live = Live(turn, live_html(turn.partial_text), queue=queue_of(turn) if is_queued else None)
     if is_queued:
         yield from waiting
         yield live
@@ -139,15 +153,33 @@ def unfinished_entries(rows: Rows, html: dict[str, SafeString]) -> Iterator[Entr
         yield from waiting
 
 
+def queue_of(turn: Turn) -> Queue:
+    """How a queued turn stands in the line of this installation."""
+    now = timezone.now()
+    unfinished = Turn.objects.exclude(pk=turn.pk)
+    ahead = unfinished.filter(status=Turn.Status.QUEUED, queued_at__lt=turn.queued_at)
+    served = unfinished.filter(status=Turn.Status.RUNNING, lease_until__gt=now)
+    return Queue(
+        seconds=int((now - turn.queued_at).total_seconds()),
+        before=ahead.count(),
+        is_served=served.exists(),
+    )
+
+
 def borders_of(rows: Rows, *, cover: Cover) -> list[Compaction]:
     """The compactions that stand at the end of their range: a window, and what is not in force."""
     window = [cover.active] if cover.active and cover.window_to else []
     return sorted([*window, *rows.told], key=lambda row: row.to_seq)
 
 
-def border(row: Compaction, html: dict[str, SafeString], *, cover: Cover) -> Seam:
-    """The seam of a compaction at the end of its range."""
-    return Seam(row, html[row.text], in_force=row == cover.active)
+def seam(row: Compaction, html: dict[str, SafeString], *, rows: Rows, cover: Cover) -> Seam:
+    """The seam of a compaction: a summary in force before all, any other at its range's end."""
+    return Seam(
+        row,
+        html[row.text],
+        folded_tokens=rows.folded_tokens if row == cover.summary else None,
+        sections=sections_of(row, chat_id=rows.chat_id, html=html),
+    )
 
 
 def sent_as(message: Message, *, rows: Rows, cover: Cover) -> tuple[str, str]:

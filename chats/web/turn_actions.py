@@ -1,17 +1,34 @@
-"""What a person may do about a turn or its reply: stop, try again, continue, keep."""
+"""What a person may ask and do about a turn: its place in line, stop, retry, continue, keep."""
 
 import uuid
 from contextlib import suppress
 
 from django.http import HttpResponse
+from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
 from chats import access, messages
+from chats.models import Turn
 from chats.turns.start import continue_reply, retry
 from chats.turns.stop import TurnIsOver, stop
-from chats.web.doors import PersonRequest, actor, signed_in
+from chats.web.doors import PersonRequest, actor, count_message, signed_in
 from chats.web.tails import tail_update
+from chats.web.thread import queue_of
+
+
+@require_GET
+@signed_in
+def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """What a reply waits for; nothing once it has begun."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    is_queued = turn.status == Turn.Status.QUEUED
+    context = {
+        "chat": turn.branch.chat,
+        "turn": turn,
+        "queue": queue_of(turn) if is_queued else None,
+    }
+    return render(request, "chats/_queue.html", context)
 
 
 @require_POST
@@ -29,6 +46,7 @@ def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Answer the same message again."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    count_message(request)
     retry(user=request.user, turn=turn, now=timezone.now())
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
 
@@ -38,6 +56,7 @@ def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Go on with a reply that was cut."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    count_message(request)
     continue_reply(user=request.user, turn=turn, now=timezone.now())
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
 

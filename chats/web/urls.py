@@ -23,6 +23,7 @@ urlpatterns = [
     path(CHAT, chat_pages.chat_page, name="chat"),
     path(CHAT + "messages", chat_pages.message_create, name="message-create"),
     path(CHAT + "tail", chat_pages.tail, name="tail"),
+    path(CHAT + "look", chat_pages.look, name="look"),
     path(CHAT + "meter", chat_pages.meter, name="meter"),
     path(CHAT + "rename", chat_pages.chat_rename, name="chat-rename"),
     path(CHAT + "model", chat_pages.chat_model, name="chat-model"),
@@ -32,6 +33,7 @@ urlpatterns = [
         CHAT + "compactions/<uuid:compaction_id>/originals", originals.originals, name="originals"
     ),
     path(TURN + "stream", turn_stream, name="turn-stream"),
+    path(TURN + "queue", turn_actions.turn_queue, name="turn-queue"),
     path(TURN + "stop", turn_actions.turn_stop, name="turn-stop"),
     path(TURN + "retry", turn_actions.turn_retry, name="turn-retry"),
     path(TURN + "continue", turn_actions.turn_continue, name="turn-continue"),

@@ -100,13 +100,3 @@ def test_a_policy_that_cannot_work_is_a_refusal_before_any_write(
         start(user=alice, chat=chat, text="Hello", now=now)
     assert refused.value.code == "policy_impossible"
     assert not Message.objects.exists()
-
-
-def test_the_meter_adds_up(alice: User, chat: Chat, now: datetime) -> None:
-    fill(chat, 20, now)
-    chat.refresh_from_db()
-    meter = context.meter(chat=chat)
-    parts = {part.key: part.tokens for part in meter.parts}
-    assert parts["history"] == 20 * 14
-    assert meter.used + parts["free"] == meter.prompt_limit
-    assert meter.prompt_limit + meter.reserve == meter.token_budget

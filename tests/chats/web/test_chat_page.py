@@ -1,5 +1,6 @@
 """Reading a chat."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -10,7 +11,9 @@ from django.test import Client
 from django.utils.html import escape
 
 from chats import library
-from chats.models import Chat, Compaction, Message, Turn
+from chats.history import on_path
+from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start
 from chats.web.rows import PAGE
 from contextpolicy.models import ModelSpec
@@ -210,7 +213,7 @@ def test_a_summary_in_force_stands_for_its_messages(
 
     assert "the first question" not in page_text(html)
     assert "2 messages summarised" in html
-    assert "12.4k → 604 tokens" in html
+    assert re.search(r"≈ \d+ → \d+ tokens", html)
     assert "<strong>ticket 48213</strong>" in html
     assert f"/compactions/{row.pk}/originals" in html
     assert "the second question" in html
@@ -240,13 +243,15 @@ def test_what_a_window_leaves_out_is_dotted(
 ) -> None:
     talk("the first question")
     talk("the second question")
-    summary(2, kind="window", text="")
+    summary(2, kind="window", text="", reason="tokens")
 
     html = page.get(url(chat)).content.decode()
 
     assert html.count('data-sent="none"') == 2
     assert "not sent: older than the window" in html
-    assert "2 messages left out" in html
+    assert "2 messages no longer sent" in html
+    assert "because the prompt reached its limit" in html
+    assert "prompt ≈ 12.4k → 604 tokens" in html
 
 
 @pytest.mark.parametrize(
@@ -309,3 +314,25 @@ def test_an_erased_message_says_so(page: Client, chat: Chat, talk: Talk, now: da
     Message.objects.filter(seq=1).update(erased_at=now, parts=[])
 
     assert "was erased on 20 November 2026" in page.get(url(chat)).content.decode()
+
+
+def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
+    page: Client, chat: Chat, say: Talk, work: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = say("hello")
+
+    def end_first(branch: Branch, **bounds: int) -> Any:
+        if not turn.is_over:
+            work(turn, [TextDelta("All of it."), Finished("stop")])
+            branch.refresh_from_db(fields=["last_seq"])
+        return on_path(branch, **bounds)
+
+    monkeypatch.setattr("chats.web.rows.on_path", end_first)
+    html = page.get(url(chat)).content.decode()
+
+    assert html.count("hello</p>") == 1
+    assert "data-live" in html
+    monkeypatch.undo()
+    html = page.get(url(chat, "tail"), {"from": "1"}, headers=HTMX).content.decode()
+    assert "All of it." in html
+    assert "data-live" not in html

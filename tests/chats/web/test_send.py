@@ -1,12 +1,15 @@
 """Sending a message: accepted once, or refused with the text still in its box."""
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 
+from chats import rates
 from chats.models import Chat, Message, Turn
 from contextpolicy.engine.budget import PolicyImpossible
 from tests.chats.web.conftest import HTMX
@@ -102,6 +105,26 @@ def test_too_many_waiting_messages_are_refused_with_the_text_kept(
     assert "two</textarea>" in response.content.decode()
 
 
+def test_too_many_messages_in_a_minute_are_refused_with_the_text_kept(
+    page: Client, alice: User, chat: Chat, settings: Any
+) -> None:
+    settings.MESSAGES_PER_MINUTE = 1
+    page.post(url(chat, "messages"), {"text": "first"}, headers=HTMX)
+
+    response = page.post(url(chat, "messages"), {"text": "second"}, headers=HTMX)
+
+    html = response.content.decode()
+    assert response.headers["HX-Retarget"] == "#composer"
+    assert "More than 1 requests in a minute" in html
+    assert "second</textarea>" in html
+    assert Message.objects.count() == 1
+    assert page.post("/chats/new", {"text": "third"}).status_code == 429
+    turn = Turn.objects.get()
+    assert page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).status_code == 429
+    with pytest.raises(rates.RateLimited):
+        rates.MESSAGES.take(f"user:{alice.pk}", now=time.monotonic())
+
+
 @pytest.mark.requirement("S4.6")
 def test_a_message_sent_during_a_reply_is_shown_as_waiting(
     page: Client, chat: Chat, say: Callable[[str], Turn]
@@ -144,7 +167,7 @@ def test_messages_that_left_the_tail_come_back_as_still_ones(
     assert 'id="tail-from" value="3"' in tail
 
 
-def test_a_page_that_is_far_behind_is_loaded_anew(
+def test_a_page_that_is_far_behind_gets_the_whole_thread(
     page: Client, chat: Chat, talk: Callable[..., Turn], now: Any
 ) -> None:
     talk("first")
@@ -152,7 +175,12 @@ def test_a_page_that_is_far_behind_is_loaded_anew(
 
     response = page.get(url(chat, "tail"), {"from": "1"}, headers=HTMX)
 
-    assert response.headers["HX-Refresh"] == "true"
+    assert response.headers["HX-Reswap"] == "none"
+    assert (
+        response.content.decode()
+        .lstrip()
+        .startswith('<div class="messages" id="messages" hx-swap-oob="true"')
+    )
 
 
 def test_the_tail_without_htmx_is_the_chat(page: Client, chat: Chat) -> None:

@@ -4,11 +4,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from chats import library
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
+from chats.turns.start import start
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_send import running
@@ -156,6 +160,51 @@ def test_a_queued_reply_says_that_it_waits_for_a_worker(page: Client, chat: Chat
     assert html.index("hello</p>") < html.index("data-live")
     assert "Waiting for a free worker" in html
     assert "waiting</span>" not in html
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(5, False), (31, True)])
+def test_a_reply_that_nobody_begins_says_that_no_worker_runs(
+    page: Client, chat: Chat, say: Say, seconds: int, late: bool
+) -> None:
+    turn = say("hello")
+    queued_at = timezone.now() - timedelta(seconds=seconds)
+    Turn.objects.filter(pk=turn.pk).update(queued_at=queued_at)
+
+    shown = page.get(url(chat)).content.decode()
+    asked = page.get(url(chat, f"turns/{turn.pk}/queue"), headers=HTMX).content.decode()
+
+    for html in (shown, asked):
+        assert ("Waiting: no worker is running." in html) == late
+        assert ("Your message is saved, first in line." in html) == late
+        assert (f'/queue" hx-trigger="load delay:{30 - seconds}s"' in html) != late
+
+
+def test_a_late_reply_has_its_place_in_the_line_and_knows_of_busy_workers(
+    page: Client, alice: User, chat: Chat
+) -> None:
+    long_ago = timezone.now() - timedelta(minutes=1)
+    for minutes, text in ((1, "before"), (2, "being answered")):
+        other = library.create_chat(owner=alice, now=long_ago)
+        earlier = long_ago - timedelta(minutes=minutes)
+        found = start(user=alice, chat=other, text=text, now=earlier).turn
+    running(found)
+    later = timezone.now() + timedelta(seconds=30)
+    Turn.objects.filter(pk=found.pk).update(lease_until=later)
+    start(user=alice, chat=chat, text="hello", now=long_ago)
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "Waiting: every worker is busy." in html
+    assert "second in line" in html
+
+
+def test_a_reply_that_has_begun_waits_for_no_worker(page: Client, chat: Chat, say: Say) -> None:
+    turn = say("hello")
+    running(turn)
+
+    response = page.get(url(chat, f"turns/{turn.pk}/queue"), headers=HTMX)
+
+    assert response.content.strip() == b""
 
 
 def test_a_reply_says_until_when_its_provider_wants_a_pause(

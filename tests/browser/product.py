@@ -1,0 +1,50 @@
+"""The product as a person starts it: `manage.py serve` on an empty folder, all its processes."""
+
+import os
+import re
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+from tests.faults.programs import MANAGE, Program, free_port, python, until
+
+LINK = re.compile(r"https?://\S+/login/link/\S+/")
+
+
+class Product:
+    """One running installation with data of its own. What it printed is in its log."""
+
+    def __init__(self, **env: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="plm-browser-", dir="/tmp"))
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "PALIMPSEST_DATA": str(self.folder / "data"),
+            "PALIMPSEST_PORT": str(self.port),
+            **env,
+        }
+        self.log = self.folder / "serve.log"
+        command = python(MANAGE, "serve", "--port", str(self.port))
+        self.program = Program("serve", command, env=self.env, log=self.log)
+
+    def printed_link(self) -> str:
+        """The sign-in link that the launcher printed, once the pages answer."""
+        until(lambda: self.program.must_live() and LINK.search(self.program.said()), seconds=40)
+        until(self.is_listening, seconds=20)
+        found = LINK.search(self.program.said())
+        if found is None:
+            raise RuntimeError("the launcher printed no link")
+        return found[0]
+
+    def is_listening(self) -> bool:
+        """Whether the web process takes connections."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def close(self) -> None:
+        """Press Ctrl-C, as a person would, and forget the data."""
+        self.program.terminate()
+        shutil.rmtree(self.folder)

