@@ -108,9 +108,13 @@ class Supervisor:
     def watch(self) -> None:
         """Restart what ends, until a stop is requested."""
         while not self.stopping:
-            for child in self.children:
-                child.tend()
+            self.look()
             time.sleep(0.1)
+
+    def look(self) -> None:
+        """Restart what ended since the last look."""
+        for child in self.children:
+            child.tend()
 
     def stop(self) -> None:
         """Stop the children, the last started first."""

@@ -26,7 +26,9 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     """
     check_claim(claimed)
     written = performed.written
+    previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
+    freed += previous.tokens if previous else 0
     result: dict[str, Any] = {
         "prompt_version": written.prompt_version,
         "usage": written.usage,

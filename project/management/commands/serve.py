@@ -4,8 +4,10 @@ import fcntl
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
+import time
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +29,8 @@ from project.supervisor import Child, Supervisor
 MANAGE = str(settings.BASE_DIR / "manage.py")
 # A worker drains its replies before it ends, so it gets the longest grace.
 WORKER_GRACE = 25.0
+# How long the printed link waits for the web process.
+PAGE_SECONDS = 30.0
 
 
 class Command(BaseCommand):
@@ -59,6 +63,7 @@ class Command(BaseCommand):
             signal.signal(name, supervisor.request_stop)
         try:
             start(supervisor, host=host, port=port)
+            wait_for_page(supervisor, host=host, port=port)
             self.stdout.write(welcome)
             self.stdout.flush()
             supervisor.watch()
@@ -123,6 +128,17 @@ def begin_schedule() -> None:
     schedule = cast(Thread, EmbeddedService(celery_app, thread=True, scheduler_cls=scheduler))
     schedule.daemon = True
     schedule.start()
+
+
+def wait_for_page(supervisor: Supervisor, *, host: str, port: int) -> None:
+    """Until the web process listens, so that a printed link works at the first click."""
+    give_up = time.monotonic() + PAGE_SECONDS
+    while time.monotonic() < give_up and not supervisor.stopping:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            if probe.connect_ex((host, port)) == 0:
+                return
+        supervisor.look()
+        time.sleep(0.05)
 
 
 def worker_command() -> list[str]:
