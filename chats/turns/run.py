@@ -372,7 +372,7 @@ class Run:
             await self.guarded(leases.renew)
 
     async def checkpoint(self) -> None:
-        """Save the text so far every second or every few thousand characters."""
+        """Save the text so far, at most once a second."""
         while True:
             await asyncio.sleep(settings.CHECKPOINT_EVERY)
             call = self.call

@@ -58,6 +58,7 @@ class Runtime:
         # Turns handed to the loop and not over, also those whose claim is still on its way.
         self.begun: set[Future[None]] = set()
         self.closing = False
+        self.drainer: threading.Thread | None = None
         self.loop = uvloop.new_event_loop()
         self.bus = live.connect(settings.REDIS_URL)
         self.writer = live.Writer(self.bus, coalesce=settings.COALESCE_SECONDS)
@@ -140,9 +141,20 @@ class Runtime:
                 if current:
                     current.interrupt(STOP)
 
-    def drain(self, seconds: float) -> None:
-        """Begin nothing new; give running turns some time, then hand them back."""
+    def start_draining(self, seconds: float) -> threading.Thread:
+        """Begin to drain, once, in a thread of its own.
+
+        Celery ends only when its tasks are over, and a summary can take minutes: turns that waited
+        for that would lose their worker instead of being handed back.
+        """
         self.closing = True
+        if self.drainer is None:
+            self.drainer = threading.Thread(target=self.drain, args=(seconds,), name="drain")
+            self.drainer.start()
+        return self.drainer
+
+    def drain(self, seconds: float) -> None:
+        """Give running turns some time, then hand them back."""
         give_up = time.monotonic() + seconds
         while self.begun and time.monotonic() < give_up:
             time.sleep(0.05)

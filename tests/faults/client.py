@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 
@@ -29,11 +29,13 @@ class Client:
             transport=httpx2.HTTPTransport(uds=tree.socket),
             base_url="http://localhost/api/v1",
             headers={"Authorization": f"Bearer {tree.keys[person]}"},
-            timeout=30,
+            timeout=40,
         )
 
-    def close(self) -> None:
-        """Give the connections back."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
         self.http.close()
 
     def new_chat(self) -> str:

@@ -22,7 +22,7 @@ from chats import access, keys, library, providers_setup, queue  # noqa: E402  #
 from chats.models import ProviderAccount, Turn  # noqa: E402  # needs the settings
 from chats.refusals import Refusal  # noqa: E402  # needs the settings
 from chats.turns import recover, start, stop  # noqa: E402  # needs the settings
-from contextpolicy import ledger  # noqa: E402  # needs the settings
+from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ModelSpec  # noqa: E402  # needs the settings
 
 
@@ -96,6 +96,24 @@ def save_account(*, slug: str) -> None:
     providers_setup.save_account(account=account, values={}, actor="system", now=timezone.now())
 
 
+def fold_early(*, chat: str) -> None:
+    """A policy for one chat that has the fake model fold after two rounds already."""
+    now = timezone.now()
+    policy = publish.create_policy(
+        slug=f"early-{chat}",
+        name="Early",
+        values={
+            "strategy": "dynamic_summary",
+            "turn_threshold": 2,
+            "fold_turns": 1,
+            "summarization_model": "fake",
+        },
+        actor="system",
+        now=now,
+    )
+    publish.assign(policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now)
+
+
 def verify() -> list[str]:
     """The first break of every chain of the ledger."""
     return [f"{found.scope} row {found.seq}: {found.reason}" for found in ledger.verify()]
@@ -103,7 +121,17 @@ def verify() -> list[str]:
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (prepare, new_chat, post, stop_turn, deliver, sweep, save_account, verify)
+    for function in (
+        prepare,
+        new_chat,
+        post,
+        stop_turn,
+        deliver,
+        sweep,
+        save_account,
+        fold_early,
+        verify,
+    )
 }
 
 

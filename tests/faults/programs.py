@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import pytest
 
@@ -33,14 +33,16 @@ def until(look: Callable[[], Found], *, seconds: float = 15.0, what: str = "") -
 
 
 def needed(name: str) -> str:
-    """The path of a program; without it the test is skipped, or fails where it must not be."""
+    """The path of a program; the test is `absent` without it."""
     found = shutil.which(name)
-    if found is None:
-        reason = f"{name} is not installed"
-        if os.environ.get("PALIMPSEST_REQUIRE_SERVICES"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+    return found if found is not None else absent(f"{name} is not installed")
+
+
+def absent(reason: str) -> NoReturn:
+    """Skip the test, or fail it where every service must be there."""
+    if os.environ.get("PALIMPSEST_REQUIRE_SERVICES"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def free_port() -> int:
@@ -80,6 +82,12 @@ class Program:
     def is_alive(self) -> bool:
         """Whether it still runs."""
         return self.process.poll() is None
+
+    def must_live(self) -> bool:
+        """True; raises RuntimeError with its words when the process has ended."""
+        if not self.is_alive:
+            raise RuntimeError(f"{self.name} ended: {self.said()[-3000:]}")
+        return True
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to this process alone."""

@@ -35,9 +35,7 @@ def unfinished(tree: Tree) -> list[str]:
     return [f"{row['id']} ({row['status']})" for row in rows]
 
 
-def assert_each_message_has_one_outcome(
-    tree: Tree, turns: dict[str, Row], said: list[Row]
-) -> None:
+def assert_each_message_has_one_outcome(tree: Tree, turns: dict[str, Row], said: list[Row]) -> None:
     """Accepted once, stored once, taken up once, and answered or failed once."""
     stored = Counter(str(row["id"]) for row in said if row["role"] == "user")
     for message in map(tree.key, tree.accepted):

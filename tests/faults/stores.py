@@ -4,7 +4,7 @@ import os
 import pwd
 import shutil
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,9 +12,9 @@ import psycopg
 from psycopg.rows import dict_row
 from redis import Redis
 
+from project.broker import BrokerMissing, wait_until_ready
 from project.broker import command as embedded_broker
-from project.broker import wait_until_ready
-from tests.faults.programs import Program, free_port, needed, run, until
+from tests.faults.programs import Program, absent, free_port, needed, run, until
 
 Row = dict[str, Any]
 
@@ -24,7 +24,10 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.command = embedded_broker(folder)
+        try:
+            self.command = embedded_broker(folder)
+        except BrokerMissing as error:
+            absent(str(error))
         self.url = f"unix://{folder / 'run' / 'broker.sock'}"
         self.program: Program | None = None
 
@@ -192,6 +195,3 @@ def count(database: Database, table: str, where: str = "1 = 1", *values: object)
 def wait_for_rows(database: Database, query: str, *values: object, seconds: float = 15) -> Row:
     """The first row of a query as soon as it has one."""
     return until(lambda: database.rows(query, values), seconds=seconds, what=query)[0]
-
-
-Environment = Mapping[str, str]

@@ -12,6 +12,9 @@ from django.core.management.base import BaseCommand
 from chats.streams.connection import STREAMS
 
 GRACE_SECONDS = 3
+# Longer than proxies and clients keep an idle connection (60 s), so that they close it first:
+# a message sent into a connection that is being closed from here is answered by a reset.
+IDLE_SECONDS = 75
 
 
 class Server(uvicorn.Server):
@@ -51,6 +54,7 @@ class Command(BaseCommand):
             server_header=False,
             date_header=True,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=IDLE_SECONDS,
             log_config=None,
             # One header may be 8 kB, all of them 32 kB (limits of reliable operation).
             h11_max_incomplete_event_size=32_768,

@@ -1,0 +1,156 @@
+"""`manage.py serve`: the whole product from one command, whatever ends one of its processes."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import httpx2
+import pytest
+
+from tests.faults.harness import OVER, TIMINGS, Desk, new_folder
+from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
+from tests.faults.stores import Row, SQLite, count, wait_for_rows
+
+FIRST_PAGE = 10.0
+# What a child's command line has in it.
+MARKS = {"broker": "broker.sock", "worker": "celery", "web": "--port"}
+
+
+class Launched:
+    """One run of the launcher on a data folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.database = SQLite(folder)
+        self.env = {
+            **TIMINGS,
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "DJANGO_SETTINGS_MODULE": "project.settings",
+            "PALIMPSEST_DATA": str(folder),
+            "DEMO_TOKEN_DELAY": "0.001",
+        }
+
+    def __enter__(self) -> Self:
+        begun = time.monotonic()
+        self.program = self.serve()
+        until(self.has_page, seconds=30, what="the first page")
+        self.seconds = time.monotonic() - begun
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.program.kill()
+
+    def serve(self) -> Program:
+        """Start the launcher."""
+        command = python(MANAGE, "serve", "--port", str(self.port))
+        self.folder.mkdir(exist_ok=True)
+        log = self.folder.parent / f"{self.folder.name}-{time.monotonic_ns()}.log"
+        return Program("serve", command, env=self.env, log=log)
+
+    def has_page(self) -> bool:
+        """Whether a browser sees the sign-in page."""
+        self.program.must_live()
+        try:
+            answer = httpx2.get(f"http://127.0.0.1:{self.port}/login/", timeout=5)
+        except httpx2.TransportError:
+            return False
+        return answer.status_code == 200
+
+    def children(self) -> dict[str, int]:
+        """The ids of the launcher's processes, by what they are."""
+        tasks = Path(f"/proc/{self.program.pid}/task")
+        found = {}
+        for listed in tasks.glob("*/children"):
+            for pid in listed.read_text(encoding="ascii").split():
+                line = command_line(int(pid))
+                found.update({name: int(pid) for name, mark in MARKS.items() if mark in line})
+        return found
+
+    def answer(self, desk: Desk, text: str) -> Row:
+        """Alice says something; the turn's row once it has ended."""
+        turn = desk.ask("post", chat=desk.ask("new_chat"), text=text)["turn"]
+        return wait_for_rows(self.database, OVER, turn.replace("-", ""), seconds=25)
+
+
+def command_line(pid: int) -> str:
+    """The command line of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty data folder."""
+    outer = new_folder()
+    inner = outer / "data"
+    inner.mkdir()
+    yield inner
+    shutil.rmtree(outer)
+
+
+def test_the_first_start_shows_a_page_in_time(folder: Path) -> None:
+    def first_start(name: str) -> float:
+        with Launched(folder / name) as first:
+            return first.seconds
+
+    # A busy machine gets a second chance, on a folder that is empty as well.
+    assert first_start("one") < FIRST_PAGE or first_start("two") < FIRST_PAGE
+
+
+def test_ctrl_c_leaves_no_process(folder: Path) -> None:
+    with Launched(folder) as first:
+        assert "/login/link/" in first.program.said()
+        children = first.children()
+        assert set(children) == {"broker", "worker", "web"}
+        first.program.send(signal.SIGINT)
+        first.program.process.wait(30)
+        assert first.program.process.returncode == 0
+        until(lambda: not any(map(command_line, children.values())), seconds=2)
+        assert not first.program.left_behind()
+
+
+def test_a_second_start_keeps_what_was_said_and_a_second_launcher_is_refused(folder: Path) -> None:
+    with Launched(folder) as first:
+        desk = Desk(first.env, folder.parent / "desk.log")
+        desk.ask("prepare", addresses={})
+        assert first.answer(desk, "Before")["status"] == "completed"
+        second = first.serve()
+        assert second.process.wait(20) != 0
+        assert "already runs" in second.said()
+        first.program.send(signal.SIGINT)
+        first.program.process.wait(30)
+    people = count(first.database, "auth_user")
+    with Launched(folder) as again:
+        assert count(again.database, "auth_user") == people
+        assert count(again.database, "chats_message", "role = %s", "user") == 1
+        assert again.answer(desk, "After")["status"] == "completed"
+        assert desk.ask("verify") == []
+        desk.close()
+
+
+@pytest.mark.parametrize("name", ["worker", "broker", "web"])
+def test_a_killed_child_is_replaced_and_the_chat_goes_on(folder: Path, name: str) -> None:
+    with Launched(folder) as launched:
+        desk = Desk(launched.env, folder.parent / "desk.log")
+        desk.ask("prepare", addresses={})
+        before = launched.children()[name]
+        os.kill(before, signal.SIGKILL)
+        until(lambda: launched.children().get(name, before) != before, seconds=10)
+        assert launched.answer(desk, f"After the {name}")["status"] == "completed"
+        until(launched.has_page, seconds=15, what="the page")
+        desk.close()
+
+
+def test_a_killed_launcher_takes_its_processes_with_it(folder: Path) -> None:
+    with Launched(folder) as launched:
+        children = launched.children()
+        launched.program.kill()
+        until(lambda: not any(map(command_line, children.values())), seconds=5)

@@ -1,0 +1,206 @@
+"""Rows F23, F25 and F26: stores that restart, forget, refuse or are held by somebody else."""
+
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import psycopg
+import pytest
+
+from tests.faults.client import Client, Screen
+from tests.faults.harness import Tree
+from tests.faults.programs import until
+from tests.faults.promises import receipts_of, reply_of, text_of, tokens_of
+from tests.faults.proxy import CommitLoser
+from tests.faults.stores import Postgres, SQLite
+
+REPEATS = 5
+
+
+@pytest.fixture
+def postgres(tree: Tree) -> Postgres:
+    """The tree's database, for a row that is PostgreSQL's own."""
+    assert isinstance(tree.database, Postgres)
+    return tree.database
+
+
+@pytest.fixture
+def sqlite(tree: Tree) -> SQLite:
+    """The tree's database, for a row that is SQLite's own."""
+    assert isinstance(tree.database, SQLite)
+    return tree.database
+
+
+def test_f23_a_bus_that_forgets_everything_costs_no_token_and_no_turn(
+    tree: Tree, alice: Client
+) -> None:
+    for fault in ["flush", "restart", "flush", "restart", "restart"]:
+        chat = alice.new_chat()
+        turn = alice.send(chat, f"Forget by {fault} [[fake tokens=70 ms=40]]")
+        screen = Screen()
+        assert longest_silence(tree, alice, (chat, turn), screen, fault) < 5
+        assert (screen.status, screen.text) == ("completed", text_of(reply_of(tree, turn)))
+        assert tokens_of(tree, turn) == 70
+        later = alice.send(chat, f"After {fault} [[fake tokens=3]]")
+        assert tree.wait_until_over(later, seconds=25)["status"] == "completed"
+        assert tree.running("beat")
+
+
+def longest_silence(
+    tree: Tree, alice: Client, place: tuple[str, str], screen: Screen, fault: str
+) -> float:
+    """Watch a turn whose bus is lost on the way; the longest time without an event."""
+    longest, heard, is_lost = 0.0, time.monotonic(), False
+    with alice.events(*place) as events:
+        for event in events:
+            longest = max(longest, time.monotonic() - heard)
+            heard = time.monotonic()
+            screen.show(event)
+            if len(screen.text) > 300 and not is_lost:
+                is_lost = True
+                lose_bus(tree, fault)
+    assert is_lost
+    return longest
+
+
+def lose_bus(tree: Tree, fault: str) -> None:
+    """Empty the broker, or kill it and start it again without what it had."""
+    if fault == "flush":
+        tree.broker.flush()
+        return
+    tree.broker.kill()
+    tree.broker.start()
+
+
+def post_until_accepted(alice: Client, chat: str, number: int) -> str:
+    """A message with a key, sent again until it is accepted; its turn's id.
+
+    What is not accepted must be refused as an absent database, and nothing else.
+    """
+    give_up = time.monotonic() + 30
+    while True:
+        assert time.monotonic() < give_up, "no message was accepted for 30 s"
+        answer = alice.post(chat, f"Keep {number} [[fake tokens=5]]", key=f"{chat}-{number}")
+        if answer.status_code == 202:
+            return str(answer.json()["turn"]["id"])
+        assert answer.status_code == 503, answer.text
+        assert answer.json()["error"]["code"] == "database_busy"
+        assert int(answer.headers["Retry-After"]) > 0
+        time.sleep(0.1)
+
+
+def test_f25_a_crashed_server_leaves_nothing_half_written_and_all_goes_on(
+    tree: Tree, alice: Client, postgres: Postgres
+) -> None:
+    for crash in range(REPEATS):
+        chat, other = alice.new_chat(), alice.new_chat()
+        turn = alice.send(chat, f"Crash {crash} [[fake tokens=60 ms=30]]")
+        tree.wait_for_text(turn)
+        postgres.cluster.stop(mode="immediate")
+        if crash == 0:
+            answer = alice.post(other, "While it is away")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_busy")
+            assert answer.headers["Retry-After"]
+        postgres.cluster.start()
+        back = time.monotonic()
+        later = post_until_accepted(alice, other, crash)
+        assert tree.wait_until_over(later, seconds=10)["status"] == "completed"
+        assert time.monotonic() - back < 10
+        row = tree.wait_until_over(turn, seconds=20)
+        assert (row["status"], tokens_of(tree, turn)) == ("completed", 60)
+
+
+def test_f25_terminated_backends_cost_no_message_and_double_none(
+    tree: Tree, alice: Client, postgres: Postgres
+) -> None:
+    chats = [alice.new_chat() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        sending = [
+            threads.submit(lambda c=chat: [post_until_accepted(alice, c, n) for n in range(5)])  # type: ignore[misc]  # mypy does not infer lambdas with defaults
+            for chat in chats
+        ]
+        for _ in range(20):
+            terminate_backends(postgres)
+            time.sleep(0.15)
+        turns = [turn for done in sending for turn in done.result()]
+    assert len(turns) == 20
+    for turn in turns:
+        assert tree.wait_until_over(turn, seconds=30)["status"] in {"completed", "absorbed"}
+
+
+def terminate_backends(postgres: Postgres) -> None:
+    """End every connection of the processes, wherever it is in its transaction."""
+    address = postgres.cluster.url("postgres", postgres.name)
+    with psycopg.connect(address, autocommit=True) as admin:
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'"
+        )
+
+
+def test_f25_a_commit_of_unknown_fate_is_looked_up_and_not_repeated(
+    tree: Tree, postgres: Postgres
+) -> None:
+    tree.clear("worker")
+    loser = CommitLoser(postgres.cluster.port)
+    through = postgres.url.replace(f":{postgres.cluster.port}/", f":{loser.port}/")
+    tree.worker(DATABASE_URL=through)
+    turns = []
+    for number in range(3 * REPEATS):
+        turns.append(tree.post(f"Fate {number} [[fake tokens=12 ms=30]]"))
+        until(lambda: tree.turn(turns[-1])["status"] != "queued", what="the claim")
+        loser.arm(1 + number % 2)
+        row = tree.wait_until_over(turns[-1], seconds=20)
+        assert (row["status"], row["error_code"]) == ("completed", "")
+        assert tokens_of(tree, turns[-1]) == 12
+        assert len([r for r in receipts_of(tree, turns[-1]) if r["outcome"] == "ok"]) == 1
+    assert loser.lost >= REPEATS
+    tree.clear("worker")
+    loser.close()
+
+
+def test_f26_a_database_locked_for_seconds_delays_messages_and_loses_none(
+    tree: Tree, alice: Client, sqlite: SQLite
+) -> None:
+    for seconds in (10.0, 1.0, 1.0, 1.0, 1.0):
+        chat = alice.new_chat()
+        running = alice.send(chat, "Runs on [[fake tokens=60 ms=40]]")
+        tree.wait_for_text(running)
+        others = [alice.new_chat() for _ in range(8)]
+        holder = locked(sqlite)
+        with ThreadPoolExecutor(8) as threads:
+            answers = [threads.submit(alice.post, other, "Wait [[fake]]") for other in others]
+            time.sleep(seconds)
+            holder.rollback()
+            holder.close()
+            codes = [answer.result().status_code for answer in answers]
+        assert set(codes) <= {202, 503}
+        assert codes.count(202) == len(codes)
+        row = tree.wait_until_over(running, seconds=30)
+        assert (row["status"], tokens_of(tree, running)) == ("completed", 60)
+
+
+def test_f26_a_database_locked_for_longer_is_said_to_be_busy(
+    tree: Tree, alice: Client, sqlite: SQLite
+) -> None:
+    chat = alice.new_chat()
+    running = alice.send(chat, "Runs on [[fake tokens=40 ms=40]]")
+    tree.wait_for_text(running)
+    holder = locked(sqlite)
+    begun = time.monotonic()
+    answer = alice.post(chat, "Too long")
+    waited = time.monotonic() - begun
+    holder.rollback()
+    holder.close()
+    assert isinstance(answer, httpx2.Response)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database_busy")
+    assert answer.headers["Retry-After"]
+    assert 15 < waited < 25
+    assert tree.wait_until_over(running, seconds=30)["status"] == "completed"
+
+
+def locked(database: SQLite) -> sqlite3.Connection:
+    """A connection of another process that holds the only place to write."""
+    holder = sqlite3.connect(database.path, timeout=20, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    return holder
