@@ -120,11 +120,15 @@ def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: dat
     if all(message.pk == turn.trigger_id for message in taken):
         return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
-    for other in others.order_by("accepted"):
+    ended = list(others.order_by("accepted"))
+    for other in ended:
         other.status = Turn.Status.ABSORBED
         other.absorbed_by = turn
         other.finished_at = now
         other.save(update_fields=["status", "absorbed_by", "finished_at"])
+    # The ledger's head is locked last, as everywhere: a stop of one of these turns locks the turn
+    # first too.
+    for other in ended:
         ledger.record(
             "turn.absorbed",
             actor="worker",
