@@ -175,7 +175,16 @@ class _Reader:
         self._results: list[Part] = []
 
     def parts(self) -> tuple[Part, ...]:
-        return (*self._parts, *self._results)
+        """What was read; between two results texts stand before calls, as they are written."""
+        settled: list[Part] = []
+        run: list[Part] = []
+        for part in (*self._parts, *self._results):
+            if isinstance(part, ToolResultPart):
+                settled += [*_texts_first(run), part]
+                run = []
+            else:
+                run.append(part)
+        return (*settled, *_texts_first(run))
 
     def read(self, item: object) -> None:
         kind = item.get("type") if isinstance(item, Mapping) else None
@@ -235,6 +244,10 @@ class _Reader:
                 f"A part {item.get('type')!r} of message {self.own_id!r} needs {name}, a text."
             )
         return value
+
+
+def _texts_first(parts: Sequence[Part]) -> list[Part]:
+    return sorted(parts, key=lambda part: isinstance(part, ToolCallPart))
 
 
 def _written(parts: Sequence[Part]) -> list[dict[str, object]]:

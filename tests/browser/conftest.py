@@ -30,7 +30,7 @@ def sent() -> None:
     """Here the broker is real: nothing is caught on its way to it."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium; each tab gets a profile of its own."""
     program = needed("chromium")
@@ -42,14 +42,14 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fake() -> Iterator[FakeServer]:
     """A model server that says what a test tells it."""
     with FakeServer() as server:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def product(browser: Browser, fake: FakeServer) -> Iterator[Product]:
     """The installation of most tests; it may reach the fake model server."""
     running = Product(ALLOWED_PRIVATE_PROVIDERS=fake.host, MESSAGES_PER_MINUTE="1000")
@@ -69,7 +69,7 @@ def fresh(browser: Browser) -> Iterator[Product]:
         running.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def signed_in(browser: Browser, product: Product) -> Any:
     """The cookies of the administrator's session."""
     context = browser.new_context()

@@ -14,7 +14,7 @@ from tests.fakes.fake_server import FakeServer
 SLOW = "[[fake tokens=400 ms=30]]"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) -> str:
     """The fake server, connected on the setup page as an operator does it; its host."""
     context = browser.new_context(storage_state=signed_in)
