@@ -4,6 +4,7 @@ import uuid
 from typing import TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import Model, QuerySet
 
 from chats.models import Chat, Compaction, Message, Turn
@@ -20,10 +21,11 @@ def chats_visible_to(*, user: Person) -> QuerySet[Chat]:
 
 def one(rows: QuerySet[Row]) -> Row:
     """The single row, or `NotFound`: absent and forbidden are the same answer."""
-    row = rows.first()
-    if row is None:
-        raise NotFound
-    return row
+    try:
+        # Not `first`, which would order: for one row that costs as much as fetching it.
+        return rows.get()
+    except ObjectDoesNotExist:
+        raise NotFound from None
 
 
 def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
@@ -32,12 +34,28 @@ def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
     return one(rows.select_related("active_branch", "model", "owner"))
 
 
+def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+    """The same chat by its id alone, for those who read it again under a lock."""
+    return one(chats_visible_to(user=user).filter(pk=chat_id).only("pk"))
+
+
 def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
     """The turn, if it is of that chat and the chat is the person's. Raises `NotFound`."""
-    rows = Turn.objects.filter(
-        pk=turn_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
-    )
+    rows = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
     return one(rows.select_related("branch__chat", "trigger"))
+
+
+def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
+    """Raise `NotFound` where `turn_for` would; reads no row, for those who need none."""
+    if not turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id).exists():
+        raise NotFound
+
+
+def turns_visible_to(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
+    """The turns of a chat, if the chat is the person's."""
+    return Turn.objects.filter(
+        branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
 
 
 def message_for(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:

@@ -126,11 +126,11 @@ def effective_policy(
     """What every assigned policy comes out to. Raises `PolicyRefused` when that cannot work."""
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
-    groups = Group.objects.filter(user=chat.owner_id)
+    groups = Group.objects.filter(user=chat.owner_id).values("pk")
     try:
         return resolution.resolve(
             user_id=chat.owner_id,
-            group_ids=list(groups.values_list("pk", flat=True)),
+            group_ids=groups,
             chat_id=chat.pk,
             model_window=min(known) if known else None,
             defaults={
@@ -149,7 +149,10 @@ def available_account(model: ModelSpec) -> ProviderAccount:
     """
     is_paused = ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
     rows = ProviderAccount.objects.annotate(is_paused=is_paused)
-    row = rows.filter(slug=model.provider).first()
+    try:
+        row = rows.get(slug=model.provider)
+    except ProviderAccount.DoesNotExist:
+        row = None
     if row is None or not row.enabled or not model.enabled:
         raise ModelUnavailable(model=str(model), reason="it is switched off")
     if row.is_paused:
@@ -176,9 +179,7 @@ def compose(*, turn: Turn, counter: TokenCounter, window_limit: int | None = Non
     """
     chat = turn.branch.chat
     choice = choose_again(chat=chat, turn=turn)
-    branch = Branch.objects.select_related("active_compaction__base", "chat", "parent").get(
-        pk=turn.branch_id
-    )
+    branch = read_branch(turn)
     given = gather(
         branch=branch, turn=turn, choice=choice, counter=counter, window_limit=window_limit
     )
@@ -186,6 +187,19 @@ def compose(*, turn: Turn, counter: TokenCounter, window_limit: int | None = Non
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
     return prompt_of(assembled, given=given, choice=choice, branch=branch)
+
+
+def read_branch(turn: Turn) -> Branch:
+    """The turn's branch as it is now; joined with a compaction only where there is one.
+
+    Most chats have none, and the join of seventy columns costs more than all the rest here.
+    """
+    branch = Branch.objects.get(pk=turn.branch_id)
+    branch.chat = turn.branch.chat
+    if branch.active_compaction_id is not None:
+        rows = Compaction.objects.select_related("base")
+        branch.active_compaction = rows.get(pk=branch.active_compaction_id)
+    return branch
 
 
 def choose_again(*, chat: Chat, turn: Turn) -> Choice:

@@ -172,9 +172,13 @@ def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
 def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
     """The living key with this secret, with its owner; its use is noted once a minute."""
     rows = living(now=now).select_related("owner")
-    key = rows.filter(key_hash=secrets.hash_token(secret)).first()
-    if key is not None:
-        unnoted = Q(last_used_at=None) | Q(last_used_at__lt=now - NOTED_EVERY)
+    try:
+        key = rows.get(key_hash=secrets.hash_token(secret))
+    except ApiKey.DoesNotExist:
+        return None
+    noted_until = now - NOTED_EVERY
+    if key.last_used_at is None or key.last_used_at < noted_until:
+        unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
         ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now)
     return key
 

@@ -8,6 +8,7 @@ and one reader per web process: two pipelines on two connections would reorder.
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -105,7 +106,8 @@ class Writer:
         self.coalesce = coalesce
         self.pending: dict[uuid.UUID, list[Frame]] = {}
         # One for all: making one copies some hundred entries. It is empty after each sending.
-        self.pipeline = client.pipeline(transaction=False)
+        # As a transaction, so that a reader who waits for several turns wakes once and gets all.
+        self.pipeline = client.pipeline(transaction=True)
         self.wake = asyncio.Event()
         self.is_down = False
         self.task: asyncio.Task[None] | None = None
@@ -163,22 +165,35 @@ class Subscription:
     """One viewer's frames. `lagged` is set when it reads too slowly to hold them all."""
 
     turn_id: uuid.UUID
-    frames: asyncio.Queue[Frame] = field(default_factory=lambda: asyncio.Queue(QUEUE_LENGTH))
+    frames: deque[Frame] = field(default_factory=deque)
     lagged: bool = False
+    waiting: asyncio.Future[None] | None = None
 
     def put(self, frame: Frame) -> None:
         """Hand over a frame, or mark the viewer as lagging."""
-        try:
-            self.frames.put_nowait(frame)
-        except asyncio.QueueFull:
+        if len(self.frames) < QUEUE_LENGTH:
+            self.frames.append(frame)
+        else:
             self.lagged = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait for a frame."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
 
     async def next(self, *, seconds: float) -> Frame | None:
         """The next frame, or None after `seconds` of silence."""
-        try:
-            return await asyncio.wait_for(self.frames.get(), seconds)
-        except TimeoutError:
-            return None
+        if not self.frames:
+            # A queue with a timeout would make two tasks for each frame.
+            loop = asyncio.get_running_loop()
+            self.waiting = loop.create_future()
+            silence = loop.call_later(seconds, self.wake)
+            try:
+                await self.waiting
+            finally:
+                silence.cancel()
+        return self.frames.popleft() if self.frames else None
 
 
 class Hub:
@@ -240,5 +255,8 @@ class Hub:
 
     def deliver(self, key: str, fields: dict[str, str]) -> None:
         """One entry to its viewers."""
-        for subscription in self.watched.get(key, set()):
-            subscription.put(Frame.from_fields(fields))
+        watching = self.watched.get(key)
+        if watching:
+            frame = Frame.from_fields(fields)
+            for subscription in watching:
+                subscription.put(frame)

@@ -95,6 +95,11 @@ def waiting(*, branch_id: uuid.UUID) -> Sequence[Message]:
     return list(rows.order_by("accepted"))
 
 
+def any_waiting(*, branch_id: uuid.UUID) -> bool:
+    """Whether there are messages not yet taken up."""
+    return Message.objects.filter(branch_id=branch_id, seq=None, erased_at=None).exists()
+
+
 def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message]:
     """Give every waiting message of the turn's branch its seq, and absorb the turns behind them.
 

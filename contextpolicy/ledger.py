@@ -122,8 +122,9 @@ def locked_head(scope: str) -> LedgerHead:
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("An audit event needs an open transaction.")
     heads = LedgerHead.objects.select_for_update().filter(pk=scope)
-    head = heads.first()
-    if head is None:
+    try:
+        head = heads.get()
+    except LedgerHead.DoesNotExist:
         # Of two transactions that start a chain at once, the second waits here for the first.
         new = LedgerHead(scope=scope, count=0, last_hash=GENESIS)
         LedgerHead.objects.bulk_create([new], ignore_conflicts=True)

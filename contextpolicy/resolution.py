@@ -7,12 +7,12 @@ them, choices the nearest; the strategy and its config are one choice; a lock en
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.policy import (
@@ -26,6 +26,15 @@ from contextpolicy.models import EffectivePolicy, PolicyAssignment
 
 FAR_TO_NEAR = ("instance", "group", "user", "chat")
 BUILT_IN = "Built-in defaults"
+# Of an assignment, what a `Layer` is made of.
+_LAYER = (
+    "level",
+    "policy__slug",
+    "policy__name",
+    "policy__current__number",
+    "policy__current__values",
+    "policy__current__locks",
+)
 
 # [level, policy slug, version, locked]; level is also `setting` (of the server) or `default`.
 Source = tuple[str, str, int, bool]
@@ -48,13 +57,14 @@ class Layer:
 def resolve(
     *,
     user_id: int,
-    group_ids: Collection[int],
+    group_ids: Collection[int] | QuerySet[Any, Any],
     chat_id: UUID | None,
     model_window: int | None,
     defaults: Mapping[str, object],
 ) -> EffectivePolicy:
     """The stored effective policy of a person's chat with a model of `model_window` tokens.
 
+    `group_ids` are values or a query for them, which then runs within the one for the assignments.
     `defaults` are the server's settings `window_size` and `max_chars_per_message`: they hold under
     strategy `simple` alone, where no level sets the field. Reads the assignments in one query.
     Raises PolicyImpossible when the merged values cannot work, even with a smaller keep-last and
@@ -72,18 +82,21 @@ def values_of(row: EffectivePolicy) -> PolicyValues:
 
 
 def layers_for(
-    *, user_id: int, group_ids: Collection[int], chat_id: UUID | None
+    *, user_id: int, group_ids: Collection[int] | QuerySet[Any, Any], chat_id: UUID | None
 ) -> tuple[Layer, ...]:
     """The policies that apply, far to near.
 
     Of several groups the one whose policy comes first by slug counts as the nearest.
     """
     applies = Q(level="instance") | Q(level="user", user_id=user_id)
-    applies |= Q(level="group", group_id__in=list(group_ids))
+    applies |= Q(level="group", group_id__in=group_ids)
     if chat_id is not None:
         applies |= Q(level="chat", chat_id=chat_id)
-    assignments = PolicyAssignment.objects.filter(applies).select_related("policy__current")
-    layers = [layer for row in assignments for layer in _layer(row)]
+    assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
+    layers = [
+        Layer(level, slug, name, version, values, frozenset(locks))
+        for level, slug, name, version, values, locks in assigned.values_list(*_LAYER)
+    ]
     layers.sort(key=lambda layer: layer.slug, reverse=True)
     return tuple(sorted(layers, key=lambda layer: FAR_TO_NEAR.index(layer.level)))
 
@@ -139,19 +152,6 @@ def made_to_work(
     return fitted, tuple(
         (name, wanted[name], used[name]) for name in used if wanted[name] != used[name]
     )
-
-
-def _layer(row: PolicyAssignment) -> Iterator[Layer]:
-    version = row.policy.current
-    if version is not None:
-        yield Layer(
-            level=row.level,
-            slug=row.policy.slug,
-            name=row.policy.name,
-            version=version.number,
-            values=version.values,
-            locks=frozenset(version.locks),
-        )
 
 
 def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool] | None:

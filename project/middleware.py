@@ -1,8 +1,7 @@
 """What every answer carries: a request id, the security headers, and words for refusals.
 
-`Bounded` judges a request by its size before Django reads it. Each other class works around a sync
-and an async handler alike: one sync-only middleware would push every open event stream through a
-thread.
+`Bounded` judges a request by its size before Django reads it. The other classes are synchronous,
+like every view: `project.asgi` runs them in the request's thread.
 """
 
 import logging
@@ -13,7 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, InterfaceError, OperationalError
@@ -27,7 +25,7 @@ from chats.web.errors import refusal_response
 from project.logs import REQUEST
 
 LOGGER = logging.getLogger(__name__)
-Handler = Callable[[HttpRequest], Any]
+Handler = Callable[[HttpRequest], HttpResponseBase]
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -139,24 +137,13 @@ def oversize(scope: Scope) -> Refusal | None:
 
 
 class Around:
-    """A step before and a step after the view, the same for sync and async handlers."""
-
-    sync_capable = True
-    async_capable = True
+    """A step before and a step after everything further in."""
 
     def __init__(self, get_response: Handler) -> None:
         self.get_response = get_response
-        self.is_async = bool(iscoroutinefunction(get_response))
-        if self.is_async:
-            markcoroutinefunction(self)
 
-    def __call__(self, request: HttpRequest) -> HttpResponseBase | Awaitable[HttpResponseBase]:
-        if self.is_async:
-            return self.around_async(request)
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
         return self.after(request, self.before(request) or self.get_response(request))
-
-    async def around_async(self, request: HttpRequest) -> HttpResponseBase:
-        return self.after(request, self.before(request) or await self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
         """Prepare the request; an answer that is given here goes no further in."""

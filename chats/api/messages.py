@@ -58,7 +58,7 @@ class Messages(Endpoint):
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Send a message. 202: it is stored and will be answered; follow the turn."""
-        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         text = NewMessage.read(request.data)["text"]
         count_message(request)
         accepted = start(

@@ -7,6 +7,7 @@ missing. The page's twin, with HTML, is `chats.streams.web`.
 import json
 import uuid
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from asgiref.sync import sync_to_async
@@ -16,20 +17,20 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from chats import keys, signin
-from chats.access import turn_for
-from chats.models import Turn
-from chats.refusals import Refusal
+from chats.access import check_turn
+from chats.refusals import NotFound, Refusal
 from chats.streams import connection
 from chats.streams.follow import (
     Delta,
     Done,
     Reshaped,
     Row,
+    Silence,
     Snapshot,
     State,
     Update,
     follow,
-    read_row,
+    read_row_with_reply,
 )
 from chats.streams.web import user_now
 
@@ -59,31 +60,29 @@ class Viewer:
 
 
 @csrf_exempt  # so that a POST is told in JSON that it is of no use; nothing here changes anything
-async def turn_events(
-    request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID
-) -> HttpResponseBase:
+def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
     """Follow one turn of one's own chat, from `Last-Event-ID` on if it is given.
 
     Raises `OnlyGet`, `StreamRefused`, what `keys.key_from_header` raises, `NotFound` and
     `TooManyStreams`.
     """
-    viewer = await sync_to_async(viewer_of)(request)
+    viewer = viewer_of(request)
     if request.method != "GET":
         raise OnlyGet
     user_id = int(viewer.user.pk)
-    await sync_to_async(turn_for)(user=viewer.user, chat_id=chat_id, turn_id=turn_id)
+    check_turn(user=viewer.user, chat_id=chat_id, turn_id=turn_id)
     connection.STREAMS.check_room(user_id)
-
-    async def may_still() -> bool:
-        return await sync_to_async(still)(request, viewer, chat_id=chat_id, turn_id=turn_id)
-
     seen = connection.place_from(request.headers.get("Last-Event-ID", ""))
-    read = sync_to_async(read_turn)
-    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub(), read=read, seen=seen)
+    read = sync_to_async(read_row_with_reply)
+    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub, read=read, seen=seen)
     program = Program(turn_id=turn_id, seen=seen)
+    check = partial(still, request, viewer, chat_id=chat_id, turn_id=turn_id)
     return connection.response(
         connection.events(
-            user_id=user_id, updates=updates, encode=program.encode, may_still=may_still
+            user_id=user_id,
+            updates=updates,
+            encode=program.encode,
+            may_still=sync_to_async(check),
         )
     )
 
@@ -111,20 +110,13 @@ def still(request: HttpRequest, viewer: Viewer, *, chat_id: uuid.UUID, turn_id: 
         user = viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
     else:
         user = cast(AbstractBaseUser, user_now(request))
-    try:
-        return user is not None and bool(turn_for(user=user, chat_id=chat_id, turn_id=turn_id))
-    except Refusal:
+    if user is None:
         return False
-
-
-def read_turn(turn_id: uuid.UUID) -> Row:
-    """The turn as stored; of one that is over its reply, so that a late viewer gets the text."""
-    row = read_row(turn_id)
-    if not row.is_over:
-        return row
-    turn = Turn.objects.select_related("reply").filter(pk=turn_id).first()
-    text = turn.reply.text if turn and turn.reply else ""
-    return Row(status=row.status, is_over=True, attempt=row.attempt, step=row.step, text=text)
+    try:
+        check_turn(user=user, chat_id=chat_id, turn_id=turn_id)
+    except NotFound:
+        return False
+    return True
 
 
 class Program:
@@ -147,19 +139,20 @@ class Program:
             case Reshaped(attempt=attempt, step=step):
                 self.attempt, self.step, self.position = attempt, step, 0
                 return self.event("reshaped")
-            case Done(status):
-                return await self.end(status)
+            case Done(row):
+                return self.end(row)
+            case Silence():
+                return ""
 
-    async def end(self, status: str) -> str:
+    def end(self, row: Row) -> str:
         """The rest of the stored reply, if the bus lost some of it, and the end."""
-        row = await sync_to_async(read_turn)(self.turn_id)
         rest = ""
         if (row.attempt, row.step) != (self.attempt, self.step) or self.position > len(row.text):
             self.attempt, self.step = row.attempt, row.step
             rest = self.text("snapshot", offset=0, text=row.text)
         elif row.text[self.position :]:
             rest = self.text("delta", offset=self.position, text=row.text[self.position :])
-        return rest + self.event("done", marked=True, status=status)
+        return rest + self.event("done", marked=True, status=row.status)
 
     def text(self, event: str, *, offset: int, text: str) -> str:
         """An event that moves this program's place to the end of the text."""

@@ -5,17 +5,18 @@ quarter of an hour or when this process shuts down, each time so that the client
 """
 
 import asyncio
+import threading
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import cast
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
 from chats import live
 from chats.refusals import Refusal
-from chats.streams.follow import Update
+from chats.streams.follow import Silence, Update
 
 PING_SECONDS = 15.0
 PING = ": ping\n\n"
@@ -37,7 +38,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.by_user: Counter[int] = Counter()
-        self.closing = asyncio.Event()
+        self.closing = threading.Event()
         self.hubs: dict[asyncio.AbstractEventLoop, live.Hub] = {}
 
     def hub(self) -> live.Hub:
@@ -78,7 +79,9 @@ class Sentinel(Exception):
 
 
 class EventStream:
-    """One open stream: waits for the next update, the end of this process, or the next ping."""
+    """One open stream. Its source never rests for long, so between two updates is time enough
+    to look at the clock and at the end of this process.
+    """
 
     def __init__(
         self,
@@ -93,46 +96,37 @@ class EventStream:
         self.may_still = may_still
         self.end_at = now + settings.STREAM_SECONDS
         self.check_at = now + settings.STREAM_RECHECK_SECONDS
-        self.closing: asyncio.Task[object] = asyncio.create_task(STREAMS.closing.wait())
-        self.waiting = self.next_update()
-
-    def next_update(self) -> "asyncio.Task[object]":
-        """Wait for one more update beside everything else."""
-        return asyncio.ensure_future(cast(Coroutine[Any, Any, object], anext(self.updates)))
+        self.ping_at = now + PING_SECONDS
 
     async def next_text(self) -> str:
-        """The next bytes to send. Raises `Sentinel` when the stream has to end."""
+        """The next text to send, empty for none. Raises `Sentinel` when the stream has to end."""
+        update = await anext(self.updates, None)
         now = asyncio.get_running_loop().time()
-        if now >= self.end_at:
-            raise Sentinel(RESUME)
-        await asyncio.wait(
-            {self.waiting, self.closing}, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
-        if self.closing.done():
-            raise Sentinel(RESTARTING)
-        await self.check()
-        if not self.waiting.done():
-            return PING
-        if isinstance(self.waiting.exception(), StopAsyncIteration):
+        await self.check(now)
+        if update is None:
             # The turn is over, or this viewer was too slow and comes back.
             raise Sentinel
-        text = await self.encode(cast(Update, self.waiting.result()))
-        self.waiting = self.next_update()
-        return text
+        if not isinstance(update, Silence):
+            self.ping_at = now + PING_SECONDS
+            return await self.encode(update)
+        if now < self.ping_at:
+            return ""
+        self.ping_at = now + PING_SECONDS
+        return PING
 
-    async def check(self) -> None:
-        """Once a minute: is the person still allowed to read this?"""
-        now = asyncio.get_running_loop().time()
+    async def check(self, now: float) -> None:
+        """May it go on? Once a minute: is the person still allowed to read this?"""
+        if STREAMS.closing.is_set():
+            raise Sentinel(RESTARTING)
+        if now >= self.end_at:
+            raise Sentinel(RESUME)
         if now >= self.check_at:
             self.check_at = now + settings.STREAM_RECHECK_SECONDS
             if not await self.may_still():
                 raise Sentinel
 
     async def close(self) -> None:
-        """End the waiting and the source, which gives up its place on the bus."""
-        for task in (self.waiting, self.closing):
-            task.cancel()
-        await asyncio.gather(self.waiting, self.closing, return_exceptions=True)
+        """End the source, which gives up its place on the bus."""
         await cast(AsyncGenerator[Update, None], self.updates).aclose()
 
 
@@ -148,7 +142,8 @@ async def events(
         stream = EventStream(updates=updates, encode=encode, may_still=may_still)
         try:
             while True:
-                yield await stream.next_text()
+                if text := await stream.next_text():
+                    yield text
         except Sentinel as end:
             if end.farewell:
                 yield end.farewell

@@ -52,16 +52,6 @@ class Reshaped:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """The turn is over."""
-
-    status: str
-
-
-Update = Snapshot | Delta | State | Reshaped | Done
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """What a viewer needs of the turn's row."""
 
@@ -72,17 +62,53 @@ class Row:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The turn is over, and this is how it is stored."""
+
+    row: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Nothing new; comes at least once in `PATIENCE`, so that a stream can look after itself."""
+
+
+Update = Snapshot | Delta | State | Reshaped | Done | Silence
+
+GONE = Row(status="deleted", is_over=True, attempt=0, step=0, text="")
+# Of sixty columns: every stream reads them when it begins, in silence and at its end.
+_COLUMNS = ("status", "attempt", "step", "partial_text")
+
+
 def read_row(turn_id: uuid.UUID) -> Row:
     """The turn as stored; a deleted one reads as over."""
-    turn = Turn.objects.filter(pk=turn_id).first()
-    if turn is None:
-        return Row(status="deleted", is_over=True, attempt=0, step=0, text="")
+    try:
+        turn = Turn.objects.only(*_COLUMNS).get(pk=turn_id)
+    except Turn.DoesNotExist:
+        return GONE
+    return row_of(turn, text=turn.partial_text)
+
+
+def read_row_with_reply(turn_id: uuid.UUID) -> Row:
+    """The same, but of a turn that is over the reply's text, for viewers who come late."""
+    rows = Turn.objects.select_related("reply").only(*_COLUMNS, "reply__parts")
+    try:
+        turn = rows.get(pk=turn_id)
+    except Turn.DoesNotExist:
+        return GONE
+    reply = turn.reply.text if turn.reply else ""
+    return row_of(turn, text=reply if turn.is_over else turn.partial_text)
+
+
+def row_of(turn: Turn, *, text: str) -> Row:
+    """The row as a value."""
     return Row(
         status=turn.status,
         is_over=turn.is_over,
         attempt=turn.attempt,
         step=turn.step,
-        text=turn.partial_text,
+        text=text,
     )
 
 
@@ -120,12 +146,12 @@ class Viewer:
 
     def over(self, row: Row) -> list[Update]:
         """The end, if the row says so."""
-        return [Done(row.status)] if row.is_over else []
+        return [Done(row)] if row.is_over else []
 
     def catch_up(self, row: Row) -> list[Update]:
         """What the row knows beyond this viewer's place."""
         if row.is_over:
-            return [Done(row.status)]
+            return [Done(row)]
         if (row.attempt, row.step) != (self.attempt, self.step):
             return [*self.reshaped(row.attempt, row.step), self.snapshot(row)]
         return self.more(row.text[self.position :], self.position)
@@ -171,13 +197,18 @@ class Viewer:
 
 
 async def follow(
-    *, turn_id: uuid.UUID, hub: Hub, read: ReadRow, seen: tuple[int, int, int] | None = None
+    *,
+    turn_id: uuid.UUID,
+    hub: Callable[[], Hub],
+    read: ReadRow,
+    seen: tuple[int, int, int] | None = None,
 ) -> AsyncIterator[Update]:
     """Every update of a turn until it is over; `seen` is a place to go on from.
 
-    Ends without `Done` when the viewer reads too slowly: it comes back with its place.
+    `hub` is asked in the event loop. Ends without `Done` when the viewer reads too slowly: it
+    comes back with its place.
     """
-    async with hub.follow(turn_id) as subscription:
+    async with hub().follow(turn_id) as subscription:
         viewer = Viewer(turn_id=turn_id, read=read)
         updates = await viewer.begin(seen=seen)
         while True:
@@ -187,7 +218,7 @@ async def follow(
                     return
             if subscription.lagged:
                 return
-            updates = await listen(viewer, subscription)
+            updates = await listen(viewer, subscription) or [Silence()]
 
 
 async def listen(viewer: Viewer, subscription: Subscription) -> list[Update]:

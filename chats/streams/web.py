@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 
 from asgiref.sync import sync_to_async
@@ -12,40 +13,51 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.html import escape
 
-from chats.access import turn_for
+from chats.access import check_turn
 from chats.refusals import NotFound
 from chats.rendering.blocks import closed_blocks
 from chats.rendering.fragments import delta_fragments, snapshot_fragments
 from chats.streams import connection
-from chats.streams.follow import Delta, Done, Reshaped, Snapshot, State, Update, follow, read_row
+from chats.streams.follow import (
+    Delta,
+    Done,
+    Reshaped,
+    Silence,
+    Snapshot,
+    State,
+    Update,
+    follow,
+    read_row,
+)
 
 # Longer texts are rendered in a thread, so that one long block does not hold up every stream.
 THREAD_FROM = 2000
 
 
-async def turn_stream(
-    request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID
-) -> HttpResponseBase:
+def turn_stream(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
     """Follow one turn of one's own chat. Raises `NotFound` and `TooManyStreams`."""
-    user = await request.auser()
-    user_id = user.pk or 0
-    await sync_to_async(turn_for)(user=user, chat_id=chat_id, turn_id=turn_id)
+    user_id = request.user.pk or 0
+    check_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     connection.STREAMS.check_room(user_id)
-
-    async def may_still() -> bool:
-        try:
-            now_user = await sync_to_async(user_now)(request)
-            await sync_to_async(turn_for)(user=now_user, chat_id=chat_id, turn_id=turn_id)
-        except NotFound:
-            return False
-        return True
-
-    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub(), read=sync_to_async(read_row))
+    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub, read=sync_to_async(read_row))
+    check = partial(still, request, chat_id=chat_id, turn_id=turn_id)
     return connection.response(
         connection.events(
-            user_id=user_id, updates=updates, encode=Page().encode, may_still=may_still
+            user_id=user_id,
+            updates=updates,
+            encode=Page().encode,
+            may_still=sync_to_async(check),
         )
     )
+
+
+def still(request: HttpRequest, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
+    """Whether the session lives and the chat is still theirs."""
+    try:
+        check_turn(user=user_now(request), chat_id=chat_id, turn_id=turn_id)
+    except NotFound:
+        return False
+    return True
 
 
 def user_now(request: HttpRequest) -> AbstractBaseUser | AnonymousUser:
@@ -77,6 +89,8 @@ class Page:
                 return connection.sse("refresh", "")
             case Done():
                 return connection.sse("refresh", "") + connection.sse("done", "")
+            case Silence():
+                return ""
 
     async def grow(self, text: str) -> str:
         """More text: as text, and as finished HTML once a block closes."""

@@ -82,9 +82,11 @@ def write(lease: Lease, **values: Any) -> None:
 
 
 def locked_turn(lease: Lease) -> Turn:
-    """The turn for the rest of the transaction, locked and fenced. Raises `LeaseLost`."""
-    write(lease, lease_until=until())
-    return read_turn(lease)
+    """The turn with its branch, locked for the rest of the transaction. Raises `LeaseLost`."""
+    try:
+        return held(lease).select_for_update(of=("self",)).select_related("branch").get()
+    except Turn.DoesNotExist:
+        raise LeaseLost(lease.turn_id) from None
 
 
 def read_turn(lease: Lease) -> Turn:
@@ -95,8 +97,19 @@ def read_turn(lease: Lease) -> Turn:
 
 def renew(lease: Lease) -> bool:
     """Move the end of the lease on. True when a person asked the turn to stop."""
-    write(lease, lease_until=until())
-    return held(lease).filter(stop_requested_at__isnull=False).exists()
+    return write_unless_stopped(lease, lease_until=until())
+
+
+def write_unless_stopped(lease: Lease, **values: Any) -> bool:
+    """A fenced update. True, and nothing written, when a person asked the turn to stop.
+
+    One statement where nobody did. Raises `LeaseLost`.
+    """
+    if held(lease).filter(stop_requested_at=None).update(**values):
+        return False
+    if not held(lease).exists():
+        raise LeaseLost(lease.turn_id)
+    return True
 
 
 RELEASED: dict[str, Any] = {"lease_token": "", "lease_until": None}

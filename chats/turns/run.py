@@ -403,8 +403,7 @@ class Run:
 
 def save_partial(*, lease: Lease, text: str, reasoning: str) -> bool:
     """Write the text so far. True when a stop was asked for. Raises `LeaseLost`."""
-    leases.write(lease, partial_text=text, partial_reasoning=reasoning)
-    return leases.held(lease).filter(stop_requested_at__isnull=False).exists()
+    return leases.write_unless_stopped(lease, partial_text=text, partial_reasoning=reasoning)
 
 
 def shrunk(prompt: context.Prompt, error: ProviderError) -> int:

@@ -17,7 +17,7 @@ from chats.context import Prompt
 from chats.failpoints import hit
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.turns import breaker
-from chats.turns.lease import RELEASED, Lease, claim, locked_turn, read_turn, write
+from chats.turns.lease import RELEASED, Lease, claim, locked_turn, read_turn, until, write
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -62,7 +62,8 @@ def begin(
     The branch is locked first: of two turns of a branch that begin at the same time, one would
     hold itself and wait to absorb the other, which waits to see whether the first one runs.
     """
-    Branch.objects.select_for_update(of=("self",)).filter(turns=turn_id).first()
+    branch = Turn.objects.filter(pk=turn_id).values("branch")
+    Branch.objects.select_for_update().filter(pk__in=branch).values_list("pk").first()
     lease = claim(turn_id=turn_id, worker=worker, now=now)
     if lease is None:
         return None
@@ -72,13 +73,15 @@ def begin(
 @transaction.atomic
 def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Open the next step of a turn that goes on. Raises `LeaseLost`."""
-    return opened(locked_turn(lease), lease=lease, counter=counter, now=now)
+    write(lease, lease_until=until())
+    return opened(read_turn(lease), lease=lease, counter=counter, now=now)
 
 
 def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Take up every waiting message and begin the next step, in the caller's transaction."""
     messages.take_up(turn=turn, counter=counter, now=now)
-    own = own_steps(turn)
+    # A first attempt that begins has none yet.
+    own = own_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
             attempt=turn.attempt
@@ -152,8 +155,8 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         if own_steps(turn) == turn.step:
             return True
         chat = locked_chat(turn)
-        goes_on = ending.finish == Message.Finish.TOOL_CALLS or bool(
-            messages.waiting(branch_id=turn.branch_id)
+        goes_on = ending.finish == Message.Finish.TOOL_CALLS or messages.any_waiting(
+            branch_id=turn.branch_id
         )
         step = store_step(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
         if goes_on:
