@@ -2,6 +2,7 @@
 # ruff: noqa: N802 (tests are named for the row they hold; each process is our own Python)
 
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -12,8 +13,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.faults.harness import new_folder
+from tests.faults.stores import Cluster
+
 ROOT = Path(__file__).resolve().parents[2]
-SERVER = "postgres://postgres@127.0.0.1:5432"
 WRITERS, EVENTS_EACH = 4, 25
 
 MIGRATE = """
@@ -70,14 +73,22 @@ def run(code: str, env: dict[str, str], *arguments: str) -> str:
     ).stdout
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of our own."""
+    folder = new_folder()
+    server = Cluster(folder)
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def postgres() -> Iterator[str]:
+def postgres(cluster: Cluster) -> str:
     """The address of an empty database on the PostgreSQL server."""
     name = f"ledger_{uuid.uuid4().hex}"
-    with psycopg.connect(f"{SERVER}/postgres", autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield f"{SERVER}/{name}"
-        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    cluster.execute(f"CREATE DATABASE {name}")
+    return cluster.url("postgres", name)
 
 
 @pytest.mark.processes
