@@ -59,6 +59,8 @@ def instance() -> Iterator[Tree]:
             tree.prepare()
             fake.configure(ms=5)
             tree.worker()
+            # The sweep, so that a lost broker message delays the reply and no more.
+            tree.beat()
             yield tree
         finally:
             tree.close()
