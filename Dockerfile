@@ -6,7 +6,7 @@ COPY scripts/requirements.py scripts/
 RUN python -m venv /venv \
     && python scripts/requirements.py > requirements.txt \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
-        -c constraints.txt -r requirements.txt
+        --require-hashes -r requirements.txt
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /data --shell /usr/sbin/nologin palimpsest \

@@ -6,7 +6,7 @@ TESTERS := auto
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
 
-.PHONY: run test test-all check format requirements replay-all bench clean
+.PHONY: run test test-all check format requirements lock audit replay-all bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -41,6 +41,16 @@ format: $(VENV)/.for-testing
 requirements: $(VENV)/.for-testing
 	@$(BIN)/python -m pytest --requirements -q
 
+# The pins with the hashes of their files, after a version was changed: make lock INDEX=address
+lock: $(VENV)/.for-testing
+	@test -n "$(INDEX)" || { echo "Say which index: make lock INDEX=https://host/simple"; exit 1; }
+	@$(BIN)/python scripts/lock.py $(INDEX)
+
+# Known weaknesses of what is installed; a package that the service does not know counts as one.
+audit: $(VENV)/.for-running
+	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
+	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r $(VENV)/requirements.txt
+
 # Recorded conversations through the real pipeline: make replay-all DATA=folder/of/jsonl
 replay-all: $(VENV)/.for-testing
 	@test -n "$(DATA)" || { echo "Say where the recordings are: make replay-all DATA=DIR"; exit 1; }
@@ -51,7 +61,6 @@ replay-all: $(VENV)/.for-testing
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing
 	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make bench TOOLS=DIR"; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check httptools psutil
 	@$(BIN)/python -m tests.load.compose
 	@$(BIN)/python -m tests.load.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
 
@@ -62,15 +71,15 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Palimpsest needs Python 3.11 or newer." if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv $(VENV) || { echo "Python's venv module is missing (Debian: apt install python3-venv)."; exit 1; }
 
-$(VENV)/.for-running: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.for-running: constraints.txt | $(VENV)/bin/python
 	@echo "Installing (about half a minute, once)"
 	@$(BIN)/python scripts/requirements.py > $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/requirements.txt
 	@touch $@
 
-$(VENV)/.for-testing: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.for-testing: constraints.txt tests/compose-schema.txt | $(VENV)/bin/python
 	@$(BIN)/python scripts/requirements.py test > $(VENV)/requirements-test.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/requirements-test.txt
-	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps \
-		-d $(VENV)/compose-schema docker-compose==1.29.2
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/requirements-test.txt
+	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
+		-d $(VENV)/compose-schema -r tests/compose-schema.txt
 	@touch $@ $(VENV)/.for-running

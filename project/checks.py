@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.apps import AppConfig
 from django.conf import settings
+from django.contrib.auth.hashers import check_password
+from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import connections
+from redis.exceptions import RedisError
+
+from chats.models import ProviderAccount
+from chats.providers.address import AddressRefused, check_base_url
+from project.probes import KEEPS_ALL, eviction_policy
 
 TRIGGERS = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s",
@@ -15,6 +23,10 @@ TRIGGERS = {
 }
 LEDGER_TABLES = ("contextpolicy_auditevent", "contextpolicy_ledgerhead")
 SHORTEST_KEY = 50
+ON_THIS_HOST = {"127.0.0.1", "::1", "localhost", None}
+# What people type first. Each is tried on each active superuser; hashing one takes about 50 ms.
+WELL_KNOWN_PASSWORDS = ("admin", "administrator", "password", "palimpsest", "changeme", "123456")
+MOST_SUPERUSERS = 20
 
 
 @register(Tags.security, deploy=True)
@@ -38,6 +50,76 @@ def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
     return found
 
 
+@register(Tags.security, deploy=True)
+def one_host_keeps_to_sqlite(
+    app_configs: Sequence[AppConfig] | None, **_: Any
+) -> list[CheckMessage]:
+    """A broker on another host means several hosts, and these cannot share a SQLite file."""
+    del app_configs
+    engine = str(settings.DATABASES["default"]["ENGINE"])
+    if not engine.endswith("sqlite3") or urlsplit(settings.REDIS_URL).hostname in ON_THIS_HOST:
+        return []
+    hint = "Set DATABASE_URL to a PostgreSQL database, or run the broker on this host."
+    message = "SQLite holds the data, but the broker is on another host."
+    return [Error(message, hint=hint, id="palimpsest.E004")]
+
+
+@register(Tags.security, deploy=True)
+def broker_keeps_every_task(
+    app_configs: Sequence[AppConfig] | None, **_: Any
+) -> list[CheckMessage]:
+    """A full broker refuses instead of forgetting. One that cannot be asked is `/readyz`'s case."""
+    del app_configs
+    try:
+        policy = eviction_policy()
+    except (RedisError, OSError):
+        return []
+    if policy == KEEPS_ALL:
+        return []
+    hint = f"Set maxmemory-policy to {KEEPS_ALL} on the broker."
+    return [Error(f"The broker may evict tasks ({policy}).", hint=hint, id="palimpsest.E005")]
+
+
+@register(Tags.database)
+def superusers_have_passwords_of_their_own(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """No active superuser has a password that everybody tries; asked for with `--database`."""
+    del app_configs
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        if not exists(alias, "auth_user"):
+            continue
+        rows = User.objects.using(alias).filter(is_superuser=True, is_active=True)
+        for user in rows.order_by("pk")[:MOST_SUPERUSERS]:
+            tried = {*WELL_KNOWN_PASSWORDS, user.username}
+            if user.has_usable_password() and any(check_password(t, user.password) for t in tried):
+                hint = "Change it on the page Account, or with manage.py changepassword."
+                message = f"The superuser {user.username} has a well-known password."
+                found.append(Error(message, hint=hint, id="palimpsest.E007"))
+    return found
+
+
+@register(Tags.database)
+def keys_travel_encrypted(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """No enabled provider is called by plain http but those an operator listed as their own."""
+    del app_configs
+    found: list[CheckMessage] = []
+    for alias in databases or ():
+        if not exists(alias, "chats_provideraccount"):
+            continue
+        rows = ProviderAccount.objects.using(alias).filter(enabled=True)
+        for account in rows.filter(base_url__startswith="http://"):
+            try:
+                check_base_url(account.base_url, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
+            except AddressRefused as refusal:
+                message = f"The provider {account.slug} is called by plain http."
+                found.append(Error(message, hint=refusal.sentence, id="palimpsest.E008"))
+    return found
+
+
 @register(Tags.database)
 def ledger_has_its_triggers(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
@@ -54,6 +136,11 @@ def ledger_has_its_triggers(
                 message = f"The table {table} has no triggers: the ledger could be changed."
                 found.append(Error(message, hint=hint, id="palimpsest.E006"))
     return found
+
+
+def exists(alias: str, table: str) -> bool:
+    """Whether the table is there; before the first migration it is not."""
+    return table in connections[alias].introspection.table_names()
 
 
 def triggers_of(alias: str, table: str) -> int:

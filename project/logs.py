@@ -36,6 +36,15 @@ class OneLineFormatter(logging.Formatter):
         return "\n".join(reversed([told(error) for error in chain(ei[1])]))
 
 
+class WithoutStack(logging.Filter):
+    """Keeps the line and drops the stack of what was refused as foreseen."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Every record passes."""
+        record.exc_info = None
+        return True
+
+
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error, what caused it, and so on; each once."""
     seen: set[int] = set()

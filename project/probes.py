@@ -10,6 +10,8 @@ from redis.exceptions import RedisError
 
 from chats.streams.connection import STREAMS
 
+KEEPS_ALL = "noeviction"
+
 
 def healthz(_request: HttpRequest) -> JsonResponse:
     """Alive."""
@@ -36,14 +38,17 @@ def database_fault() -> str:
 def broker_fault() -> str:
     """Why the broker cannot be used. Messages are accepted all the same, replies wait."""
     try:
-        with Redis.from_url(
-            settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
-        ) as client:
-            client.ping()
-            policy = client.config_get("maxmemory-policy").get("maxmemory-policy")
+        policy = eviction_policy()
     except (RedisError, OSError):
         return "no connection"
-    return "" if policy == "noeviction" else f"it may evict tasks ({policy})"
+    return "" if policy == KEEPS_ALL else f"it may evict tasks ({policy})"
+
+
+def eviction_policy() -> str:
+    """What the broker does when its memory is full. Raises RedisError or OSError."""
+    with Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2) as client:
+        client.ping()
+        return str(client.config_get("maxmemory-policy").get("maxmemory-policy"))
 
 
 def shutdown_fault() -> str:

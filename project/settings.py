@@ -275,6 +275,7 @@ LOGGING = {
             "style": "{",
         },
     },
+    "filters": {"without_stack": {"()": "project.logs.WithoutStack"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
     "loggers": {
@@ -283,6 +284,8 @@ LOGGING = {
         "contextpolicy": {"level": LOG_LEVEL},
         "celery": {"level": "WARNING"},
         "django.request": {"level": "ERROR"},
+        # What a stranger sends is no fault of ours: a line, no stack.
+        "django.security.DisallowedHost": {"filters": ["without_stack"]},
         "uvicorn.error": {"level": "WARNING"},
     },
 }

@@ -2,7 +2,7 @@
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.views import defaults
+from django.template import loader
 
 from chats.refusals import Refusal
 
@@ -37,4 +37,6 @@ def server_error(request: HttpRequest) -> HttpResponse:
     """The answer to an unforeseen error, in the form of the door."""
     if request.path.startswith("/api/"):
         return refusal_response(request, Unforeseen())
-    return defaults.server_error(request)
+    # Without the context processors: what one of them asks for may be what is broken.
+    context = {"request_id": getattr(request, "request_id", "")}
+    return HttpResponse(loader.get_template("500.html").render(context), status=500)

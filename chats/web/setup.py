@@ -5,7 +5,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from chats import providers_setup
+from chats import providers_setup, signin
 from chats.models import ProviderAccount
 from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, actor, signed_in
@@ -29,13 +29,15 @@ def setup(request: PersonRequest) -> HttpResponse:
         return setup_page(request)
     if not request.user.has_perm(PERMISSION):
         raise MayNotConnect
+    now = timezone.now()
     try:
+        signin.require_recent(session=request.session, now=now)
         providers_setup.connect(
             name=request.POST.get("name", ""),
             base_url=request.POST.get("base_url", ""),
             api_key=request.POST.get("api_key", ""),
             actor=actor(request),
-            now=timezone.now(),
+            now=now,
         )
     except Refusal as refusal:
         return setup_page(request, refusal=refusal)
@@ -45,10 +47,12 @@ def setup(request: PersonRequest) -> HttpResponse:
 def setup_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     """The page; after a refusal with what was typed, except the key."""
     may_connect = request.user.has_perm(PERMISSION)
+    is_fresh = signin.reauthenticated_recently(session=request.session, now=timezone.now())
     context = {
         "accounts": ProviderAccount.objects.filter(enabled=True),
-        "found": providers_setup.found_servers() if may_connect else [],
+        "found": providers_setup.found_servers() if may_connect and is_fresh else [],
         "may_connect": may_connect,
+        "is_fresh": is_fresh,
         "refusal": refusal,
         "name": request.POST.get("name", ""),
         "base_url": request.POST.get("base_url", ""),

@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 from cryptography.fernet import Fernet
+from django.contrib.auth.models import User
 from django.core.checks import run_checks
 from django.db import connection
 from pytest_django.fixtures import Settings
+from redis.exceptions import ConnectionError as RedisConnectionError
 
-from project.checks import secrets_are_sound
+from chats.models import ProviderAccount
+from project import checks
+from project.checks import broker_keeps_every_task, one_host_keeps_to_sqlite, secrets_are_sound
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,13 +60,70 @@ def test_a_shared_key_is_named(settings: Settings) -> None:
 
 @pytest.mark.django_db
 def test_missing_triggers_are_named() -> None:
-    def found() -> list[str | None]:
-        messages = run_checks(tags=["database"], databases=["default"])
-        return [message.id for message in messages]
-
-    assert "palimpsest.E006" not in found()
+    assert "palimpsest.E006" not in ids_of_database_checks()
     triggers: Any = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
     with connection.cursor() as cursor:
         for statement in triggers.DROP[connection.vendor]:
             cursor.execute(statement)
-    assert "palimpsest.E006" in found()
+    assert "palimpsest.E006" in ids_of_database_checks()
+
+
+def test_sqlite_with_a_broker_elsewhere_is_named(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = settings.DATABASES["default"]
+    monkeypatch.setitem(default, "ENGINE", "django.db.backends.sqlite3")
+    settings.REDIS_URL = "redis://127.0.0.1:6379/0"
+    assert one_host_keeps_to_sqlite(None) == []
+    settings.REDIS_URL = "redis://broker.example.org:6379/0"
+    assert [message.id for message in one_host_keeps_to_sqlite(None)] == ["palimpsest.E004"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        pytest.param("noeviction", [], id="keeps all"),
+        pytest.param("allkeys-lru", ["palimpsest.E005"], id="evicts"),
+    ],
+)
+def test_a_broker_that_evicts_is_named(
+    policy: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "eviction_policy", lambda: policy)
+    assert [message.id for message in broker_keeps_every_task(None)] == expected
+
+
+def test_an_absent_broker_is_left_to_the_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> str:
+        raise RedisConnectionError
+
+    monkeypatch.setattr(checks, "eviction_policy", absent)
+    assert broker_keeps_every_task(None) == []
+
+
+@pytest.mark.django_db
+def test_a_well_known_password_of_a_superuser_is_named() -> None:
+    User.objects.create_superuser("root", password="a long one of its own")
+    nobody = User.objects.create_superuser("nobody")
+    nobody.set_unusable_password()
+    nobody.save()
+    assert "palimpsest.E007" not in ids_of_database_checks()
+    User.objects.create_superuser("operator", password="operator")
+    assert "palimpsest.E007" in ids_of_database_checks()
+
+
+@pytest.mark.django_db
+def test_a_public_provider_over_plain_http_is_named(settings: Settings) -> None:
+    settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:11434"]
+    ProviderAccount.objects.create(slug="own", name="own", base_url="http://127.0.0.1:11434/v1")
+    ProviderAccount.objects.create(
+        slug="off", name="off", base_url="http://api.example.com/v1", enabled=False
+    )
+    assert "palimpsest.E008" not in ids_of_database_checks()
+    ProviderAccount.objects.create(slug="far", name="far", base_url="http://api.example.com/v1")
+    assert "palimpsest.E008" in ids_of_database_checks()
+
+
+def ids_of_database_checks() -> list[str | None]:
+    """What the checks that look into the database say."""
+    return [message.id for message in run_checks(tags=["database"], databases=["default"])]

@@ -110,6 +110,8 @@ def test_S10_errors_carry_them_too(
             assert answer.status_code == status
         check_headers(answer, answer.request)
         check_html(answer, answer.request)
+        if status == 500:
+            assert answer.headers["X-Request-ID"] in answer.content.decode()
         assert "Traceback" not in answer.content.decode()
         assert "a bug" not in answer.content.decode()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from django.test import Client
 
 from project.logs import REQUEST, OneLineFormatter
 
@@ -90,3 +91,13 @@ def test_S24_a_line_names_the_request_that_it_belongs_to() -> None:
     within.run(REQUEST.set, "0123abcd")
     assert " chats - It happened" in nowhere.run(line_of, "It happened")
     assert " chats 0123abcd It happened" in within.run(line_of, "It happened")
+
+
+def test_S24_a_host_that_is_not_ours_is_one_line_without_a_stack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR, logger="django.security.DisallowedHost"):
+        assert Client().get("/login/", headers={"Host": "evil.example"}).status_code == 400
+    (record,) = caplog.records
+    assert "evil.example" in record.getMessage()
+    assert record.exc_info is None

@@ -11,14 +11,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)")
+PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)((?: --hash=sha256:[0-9a-f]{64})+)")
 
 
-def pins() -> dict[str, str]:
-    """Name → version of the constraints; every line is an exact pin."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(text: str = (ROOT / "constraints.txt").read_text(encoding="utf-8")) -> dict[str, str]:
+    """Name → version of the constraints; every line is an exact pin with hashes."""
+    lines = re.sub(r" \\\n +", " ", text).splitlines()
     found = [PIN.fullmatch(line) for line in lines if line and not line.startswith("#")]
-    assert all(found), "a line that is no exact pin"
+    assert all(found), "a line that is no exact pin with the hashes of its files"
     named = [(canonicalize_name(match[1]), match[2]) for match in found if match]
     assert len(named) == len(dict(named)), "a name stands twice"
     return dict(named)
@@ -58,6 +58,22 @@ def test_S30_everything_that_comes_along_is_pinned_too() -> None:
                 inner.marker = None
                 waiting.append(inner)
     assert len(seen) > 20
+
+
+def test_S30_the_part_for_running_is_enough_to_run() -> None:
+    running = pins((ROOT / "constraints.txt").read_text(encoding="utf-8").partition("# testing")[0])
+    for requirement in declared():
+        assert canonicalize_name(requirement.name) in running
+    assert "pytest" not in running
+
+
+@pytest.mark.parametrize("name", ["Makefile", "Dockerfile"])
+def test_S30_nothing_is_installed_without_its_hash(name: str) -> None:
+    text = re.sub(r"\\\n\s*", "", (ROOT / name).read_text(encoding="utf-8"))
+    commands = re.findall(r"pip (?:install|download)[^\n&]*", text)
+    for command in commands:
+        # The auditor stands in an environment of its own, which nothing runs in.
+        assert "--require-hashes" in command or "pip-audit==" in command, command
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "Makefile", "Dockerfile"])

@@ -1,15 +1,18 @@
 """Connecting a model server from the first-run page."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from chats import providers_setup
 from chats.models import ProviderAccount
 from chats.providers.discovery import FoundServer
 from chats.refusals import Refusal
+from chats.signin import SIGNED_IN_AT
 
 
 @pytest.fixture(autouse=True)
@@ -19,10 +22,18 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def operator(alice: User) -> User:
-    """Alice may connect servers."""
+def operator(alice: User, page: Client) -> User:
+    """Alice may connect servers, and has just signed in."""
     alice.user_permissions.add(Permission.objects.get(codename="change_provideraccount"))
+    signed_in(page, at=timezone.now())
     return alice
+
+
+def signed_in(page: Client, *, at: datetime) -> None:
+    """Move the sign-in of a browser's session."""
+    session = page.session
+    session[SIGNED_IN_AT] = at.isoformat()
+    session.save()
 
 
 def test_who_may_not_connect_is_told_who_may(page: Client) -> None:
@@ -101,3 +112,18 @@ def test_the_settings_page_names_the_person_and_the_keys(page: Client, alice: Us
     assert alice.username in html
     assert "Sign out" in html
     assert "Shift Enter" in html
+
+
+def test_a_key_is_taken_only_soon_after_a_sign_in(
+    page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(providers_setup, "connect", lambda **_: pytest.fail("connected"))
+    signed_in(page, at=timezone.now() - timedelta(minutes=16))
+
+    html = page.get("/setup/").content.decode()
+    response = page.post("/setup/", {"base_url": "https://api.example.com/v1"})
+
+    assert 'name="api_key"' not in html
+    assert 'href="/login/?next=/setup/"' in html
+    assert response.status_code == 403
+    assert 'href="/login/?next=/setup/"' in response.content.decode()
