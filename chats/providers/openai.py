@@ -5,6 +5,7 @@ costs an eighth of its typed chunks and lets every fault of a real server be tol
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, replace
@@ -36,6 +37,10 @@ AFTER_FINISH_SECONDS = 5.0
 _ADDRESS_REFUSED = (
     "The provider's address is not allowed on this instance. "
     "An operator needs to check the provider's address."
+)
+_CERTIFICATE_REFUSED = (
+    "The provider's certificate is not valid, so nothing was sent to it. "
+    "An operator needs to check the provider's address and its certificate."
 )
 _OWN_FIELDS = frozenset(
     {
@@ -250,8 +255,15 @@ def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
 
 
 def _connection_failure(cause: BaseException | None) -> ProviderError:
-    is_refused = isinstance(cause, AnswerRefused)
-    return ProviderError("provider_protocol" if is_refused else "provider_unavailable")
+    if isinstance(cause, AnswerRefused):
+        return ProviderError("provider_protocol")
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return ProviderError(
+                "provider_unavailable", retryable=False, sentence=_CERTIFICATE_REFUSED
+            )
+        cause = cause.__cause__ or cause.__context__
+    return ProviderError("provider_unavailable")
 
 
 def _message(message: WireMessage) -> Any:

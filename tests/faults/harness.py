@@ -15,6 +15,7 @@ from typing import Any
 
 from project.management.commands.serve import worker_command
 from tests.fakes.fake_server import FakeServer
+from tests.faults.impostor import Impostor
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, run, until
 from tests.faults.stores import Broker, Database, Row, wait_for_rows
 
@@ -106,6 +107,7 @@ class Tree:
         self.lease = SHORT_LEASE
         # Nothing listens there: where a provider refuses the connection.
         self.closed_port = free_port()
+        self.impostor = Impostor(folder)
         self.socket = str(folder / "web.sock")
         self.env = self.environment()
         self._desk: Desk | None = None
@@ -122,7 +124,7 @@ class Tree:
             "ALLOWED_PRIVATE_PROVIDERS": ",".join(
                 f"{host}:{port}"
                 for host in ("127.0.0.1", "localhost")
-                for port in (self.fake.port, self.closed_port)
+                for port in (self.fake.port, self.closed_port, self.impostor.port)
             ),
             **TIMINGS,
         }
@@ -140,6 +142,7 @@ class Tree:
             "locked": self.fake.base_url,
             "closed": f"http://{closed}/v1",
             "not-tls": f"https://{self.fake.host}/v1",
+            "impostor": f"https://127.0.0.1:{self.impostor.port}/v1",
             "no-host": "https://no-such-host.invalid/v1",
         }
         self.keys = self.desk.ask("prepare", addresses=addresses)
@@ -256,6 +259,7 @@ class Tree:
         if self._desk is not None:
             self._desk.close()
         self.broker.kill()
+        self.impostor.close()
         self.database.close()
 
 

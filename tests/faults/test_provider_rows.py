@@ -159,6 +159,15 @@ def test_f15_a_server_out_of_reach_is_tried_three_times_at_most(
         assert len(receipts_of(tree, turn)) <= 3
 
 
+def test_f15_a_server_with_a_certificate_of_its_own_hears_nothing(tree: Tree) -> None:
+    for turn in post_each(tree, "tokens=1", model="impostor"):
+        row = failed(tree, turn, code="provider_unavailable")
+        assert "certificate" in row["error_sentence"]
+        assert len(receipts_of(tree, turn)) <= 3
+    assert tree.impostor.callers > 0
+    assert tree.impostor.heard == b""
+
+
 def test_f16_no_answer_at_all_times_out(tree: Tree) -> None:
     for turn in post_each(tree, "fault=hang"):
         failed(tree, turn, code="provider_timeout")
