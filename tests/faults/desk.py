@@ -5,7 +5,9 @@ does what an operator would do. One request a line, one answer a line.
 """
 
 import json
+import statistics
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +23,7 @@ from django.utils import timezone  # noqa: E402  # needs the settings
 from chats import access, keys, library, providers_setup, queue  # noqa: E402  # needs the settings
 from chats.models import ProviderAccount, Turn  # noqa: E402  # needs the settings
 from chats.refusals import Refusal  # noqa: E402  # needs the settings
-from chats.turns import recover, start, stop  # noqa: E402  # needs the settings
+from chats.turns import lease, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ModelSpec  # noqa: E402  # needs the settings
 
@@ -85,6 +87,18 @@ def deliver(*, turn: str, times: int) -> None:
         queue.publish(queue.RUN_TURN, {"turn_id": turn})
 
 
+def claim_again(*, turn: str, times: int) -> float:
+    """How long one refused claim of a turn takes, in seconds: the median of several."""
+    took = []
+    for _ in range(times):
+        begun = time.perf_counter()
+        found = lease.claim(turn_id=uuid.UUID(turn), worker="late", now=timezone.now())
+        took.append(time.perf_counter() - begun)
+        if found is not None:
+            raise RuntimeError("the turn was claimed a second time")
+    return statistics.median(took)
+
+
 def sweep() -> int:
     """What the schedule does."""
     return recover.sweep(now=timezone.now())
@@ -127,6 +141,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         post,
         stop_turn,
         deliver,
+        claim_again,
         sweep,
         save_account,
         fold_early,

@@ -92,6 +92,8 @@ def test_f06_a_task_delivered_ten_times_is_one_call_and_one_reply(tree: Tree) ->
     assert tree.wait_until_over(last)["status"] == "completed"
     for turn in turns:
         assert len(receipts_of(tree, turn)) == tree.turn(turn)["attempt"]
+        # What a delivery that comes too late costs: this one statement.
+        assert tree.desk.ask("claim_again", turn=turn, times=11) < 0.05
 
 
 def test_f29_a_worker_told_to_end_hands_its_turns_back_and_they_go_on_at_once(tree: Tree) -> None:
