@@ -69,13 +69,18 @@ def state_text(state: Mapping[str, object]) -> str:
     return json.dumps(state, ensure_ascii=False, sort_keys=True) if state else ""
 
 
+def schema_text(schema: Mapping[str, object]) -> str:
+    """The schema as it stands in the request."""
+    return json.dumps(schema, ensure_ascii=False, sort_keys=True)
+
+
 def state_request(
     *, question: Sequence[Message], state: Mapping[str, object], schema: Mapping[str, object]
 ) -> tuple[WireMessage, ...]:
     """Ask a model for the state after `question` (prompt STATE_V1)."""
     said = "\n\n".join(escaped(text_of(message)) for message in question)
     content = (
-        f"The schema:\n{json.dumps(schema, ensure_ascii=False, sort_keys=True)}\n\n"
+        f"The schema:\n{schema_text(schema)}\n\n"
         f"The state so far:\n{state_text(state) or '{}'}\n\n"
         f"The newest message:\n<message>\n{said}\n</message>\n\nAnswer with the new state now."
     )
@@ -111,9 +116,7 @@ def size_of(state: object) -> int:
     return len(json.dumps(state))
 
 
-def state_faults(
-    state: Mapping[str, object], *, schema: Mapping[str, object]
-) -> tuple[str, ...]:
+def state_faults(state: Mapping[str, object], *, schema: Mapping[str, object]) -> tuple[str, ...]:
     """Why values cannot be the state, whoever gave them, a sentence each; empty if they can."""
     if any(_is_unstorable(text) for text in _texts(state)):
         return ("the value has a NUL or half of a surrogate pair",)
