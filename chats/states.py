@@ -11,6 +11,8 @@ from typing import Any
 
 from chats.models import Branch, ChatState
 from chats.refusals import Refusal
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 class StateChanged(Refusal):
@@ -46,6 +48,13 @@ class Kept:
         """The fields of the schema, then what else is known."""
         declared = list(self.schema.get("properties", {}))
         return declared + [name for name in self.values if name not in declared]
+
+
+def kept_on(branch: Branch, *, values: PolicyValues) -> Kept | None:
+    """The state that a policy keeps on a branch; None when it keeps none."""
+    if values.strategy != EntityState.name:
+        return None
+    return Kept(schema=values.state_schema, row=newest(branch))
 
 
 def newest(branch: Branch) -> ChatState | None:
