@@ -132,8 +132,11 @@ def changed(
         now=now,
         corrected_by_id=user.pk,
     )
-    named = found.kept.schema.get("properties", {})
-    touched = [n for n in named if (n in before, before.get(n)) != (n in values, values.get(n))]
+    touched = [
+        name
+        for name in found.kept.declared
+        if (name in before, before.get(name)) != (name in values, values.get(name))
+    ]
     ledger.record(
         f"state.{kind}",
         actor=f"user:{user.pk}",

@@ -44,10 +44,14 @@ class Kept:
         return self.row.version if self.row else 0
 
     @property
+    def declared(self) -> list[str]:
+        """The fields of the schema by name: not every database keeps the order they came in."""
+        return sorted(self.schema.get("properties", {}))
+
+    @property
     def names(self) -> list[str]:
         """The fields of the schema, then what else is known."""
-        declared = list(self.schema.get("properties", {}))
-        return declared + [name for name in self.values if name not in declared]
+        return self.declared + sorted(set(self.values) - set(self.declared))
 
 
 def kept_on(branch: Branch, *, values: PolicyValues) -> Kept | None:

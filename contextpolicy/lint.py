@@ -124,6 +124,11 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
     return plugins.strategy_problems(name, values.get("strategy_config") or {})
 
 
+def offered_strategies() -> tuple[str, ...]:
+    """The strategies that a policy may name."""
+    return plugins.strategy_names()
+
+
 def _text_problems(values: PolicyValues) -> list[Problem]:
     length = len(values.system_text)
     if length > LONGEST_TEXT:

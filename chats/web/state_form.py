@@ -26,7 +26,8 @@ class StateForm(forms.Form):
         super().__init__(data)
         # Names are an administrator's free text; controls are numbered.
         self.names: dict[str, str] = {}
-        for number, (name, schema) in enumerate(kept.schema.get("properties", {}).items()):
+        for number, name in enumerate(kept.declared):
+            schema = kept.schema["properties"][name]
             declared = schema if isinstance(schema, Mapping) else {}
             value = kept.values.get(name)
             self.names[f"f{number}"] = name

@@ -8,9 +8,8 @@ from django import forms
 
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
-from contextpolicy.lint import LONGEST_TEXT, check
+from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
 from contextpolicy.models import ContextPolicy, ModelSpec
-from contextpolicy.plugins import strategy_names
 
 UNSET = ("", "not set")
 # What stands for the empty string: no model writes the summary, sentences are picked.
@@ -72,7 +71,7 @@ class ConfigField(forms.JSONField):
 
 def strategies() -> list[tuple[str, str]]:
     """The strategies that exist."""
-    return [UNSET, *((name, STRATEGY_NAMES.get(name, name)) for name in strategy_names())]
+    return [UNSET, *((name, STRATEGY_NAMES.get(name, name)) for name in offered_strategies())]
 
 
 def models() -> list[tuple[str, str]]:

@@ -1,7 +1,5 @@
 """A policy in plain words."""
 
-from collections.abc import Mapping
-
 from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
 
@@ -9,19 +7,13 @@ STRATEGY_NAMES = {
     "simple": "Newest messages, counted",
     "sliding_window": "Newest messages, as many as fit",
     "dynamic_summary": "Newest messages and a summary of the rest",
-    "entity_state": "A state in place of the dialogue",
 }
 
 
 def plain_words(values: PolicyValues) -> str:
     """What these values do, in a few sentences with their numbers."""
     limit = prompt_limit(values, model_window=None)
-    describe = {
-        "simple": _simple,
-        "sliding_window": _sliding,
-        "dynamic_summary": _summary,
-        "entity_state": _state,
-    }
+    describe = {"simple": _simple, "sliding_window": _sliding, "dynamic_summary": _summary}
     sentences = [
         f"Sends at most {limit:,} tokens and keeps {values.reserve_tokens:,} free for the reply.",
         *describe.get(values.strategy, _other)(values, limit),
@@ -57,18 +49,6 @@ def _summary(values: PolicyValues, limit: int) -> list[str]:
         f"{values.summary_max_tokens:,} tokens for older messages.",
         f"At {high:,} tokens it takes their place, down to {low:,}; the newest "
         f"{values.keep_last_messages:,} messages stay in full where they fit.",
-    ]
-
-
-def _state(values: PolicyValues, _limit: int) -> list[str]:
-    reader = values.summarization_model or "the model of the chat"
-    properties = values.state_schema.get("properties")
-    names = ", ".join(properties) if isinstance(properties, Mapping) and properties else "a state"
-    kept = values.keep_last_messages
-    dialogue = f"the newest {kept:,} messages" if kept else "no past dialogue"
-    return [
-        f"Before each reply {reader} takes over what the message says: {names}.",
-        f"The reply gets that state, {dialogue} and the message.",
     ]
 
 

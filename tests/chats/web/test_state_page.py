@@ -12,13 +12,14 @@ from django.test import Client
 from chats import corrections
 from chats.models import Branch, Chat, ChatState, Message, Turn
 from chats.providers.base import Finished, TextDelta
+from chats.states import StateChanged
 from chats.turns.start import start
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.conftest import HTMX
 
 XSS = "<script>alert(1)</script>"
-# The controls in the order of the schema.
+# The controls: class, date, destination, insured, people, wishes.
 EMPTY = {f"f{number}": "" for number in range(len(SCHEMA["properties"]))}
 
 
@@ -80,11 +81,11 @@ def test_a_correction_is_the_next_version(
     page: Client, chat: Chat, kept: ChatState, alice: User, headers: dict[str, str]
 ) -> None:
     said = {
-        "f0": "Rome",
+        "f2": "Rome",
         "f1": "2026-05-03",
-        "f2": "2",
-        "f3": '"first"',
-        "f4": "true",
+        "f4": "2",
+        "f0": '"first"',
+        "f3": "true",
         "f5": '["a window"]',
     }
     answer = page.post(address(chat), {"version": 1, **said}, headers=headers)
@@ -106,7 +107,7 @@ def test_a_correction_is_the_next_version(
     assert event.data == {
         "state": str(row.pk),
         "version": 2,
-        "fields": list(SCHEMA["properties"]),
+        "fields": sorted(SCHEMA["properties"]),
     }
     body = page.get(address(chat)).content.decode()
     assert body.count("Corrected by you after message 0") == 6
@@ -116,12 +117,12 @@ def test_a_correction_is_the_next_version(
 def test_a_field_left_empty_is_not_known_any_more(
     page: Client, chat: Chat, kept: ChatState
 ) -> None:
-    page.post(address(chat), {"version": 1, **EMPTY, "f2": "3"})
+    page.post(address(chat), {"version": 1, **EMPTY, "f4": "3"})
     assert newest(chat).values == {"people": 3}
 
 
 def test_saving_what_is_there_changes_nothing(page: Client, chat: Chat, kept: ChatState) -> None:
-    page.post(address(chat), {"version": 1, **EMPTY, "f0": "Oslo"})
+    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Oslo"})
     assert newest(chat) == kept
     assert not AuditEvent.objects.filter(type="state.corrected").exists()
 
@@ -131,7 +132,7 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
 ) -> None:
     lay(chat, {"destination": "Bergen"}, now=now, seq=3)
     for headers in ({}, HTMX):
-        answer = page.post(address(chat), {"version": 1, **EMPTY, "f0": "Rome"}, headers=headers)
+        answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"}, headers=headers)
         body = answer.content.decode()
         assert answer.status_code == (200 if headers else 409)
         assert "The state was changed meanwhile and is at version 2 now." in body
@@ -148,28 +149,28 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"f0": "x" * 81}, "at most 80 characters"),
+        ({"f2": "x" * 81}, "at most 80 characters"),
         ({"f1": "soon"}, "must be a date"),
-        ({"f2": "0"}, "must be at least 1"),
-        ({"f2": "two"}, "whole number"),
-        ({"f3": '"third"'}, "Select a valid choice"),
+        ({"f4": "0"}, "must be at least 1"),
+        ({"f4": "two"}, "whole number"),
+        ({"f0": '"third"'}, "Select a valid choice"),
         ({"f5": "no json"}, "valid JSON"),
         ({"f5": '{"a": 1}'}, "must be of type array"),
         ({"f5": '["%s"]' % ("x" * 17_000)}, "16,384 are allowed"),
         ({"f5": r'["\u0000"]'}, "NUL"),
         ({"f5": r'["\ud83d"]'}, "surrogate"),
-        ({"f0": "a\0b"}, "Null characters"),
+        ({"f2": "a\0b"}, "Null characters"),
     ],
     ids=range(11),
 )
 def test_what_does_not_fit_is_refused_and_stays_in_the_form(
     page: Client, chat: Chat, kept: ChatState, said: dict[str, str], sentence: str
 ) -> None:
-    answer = page.post(address(chat), {"version": 1, **EMPTY, "f0": "Nowhere", **said})
+    answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Nowhere", **said})
     body = answer.content.decode()
     assert answer.status_code == 422
     assert sentence in body
-    if "f0" not in said:
+    if "f2" not in said:
         assert 'value="Nowhere"' in body
     assert newest(chat) == kept
 
@@ -204,7 +205,7 @@ def test_a_correction_counts_from_the_next_turn_on(
     found = [TextDelta('{"destination": "Oslo"}'), Finished("stop")]
     reply = [TextDelta("Fine."), Finished("stop")]
     work(start(user=alice, chat=chat, text="To Oslo", now=now).turn, found, reply)
-    page.post(address(chat), {"version": 1, **EMPTY, "f0": "Rome"})
+    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
     assert newest(chat).to_seq == 2
 
     turn = start(user=alice, chat=chat, text="For two", now=now).turn
@@ -230,7 +231,7 @@ def test_a_correction_during_a_reply_leaves_its_message_to_be_read(
     Turn.objects.filter(pk=turn.pk).update(
         status="running", lease_token="t", lease_until="2100-01-01T00:00:00Z"
     )
-    page.post(address(chat), {"version": 1, **EMPTY, "f0": "Rome"})
+    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
     assert newest(chat).to_seq == kept.to_seq == 1
 
 
@@ -241,7 +242,7 @@ def test_values_are_shown_as_text(page: Client, chat: Chat, now: datetime) -> No
         body = page.get(address(chat, part), headers=HTMX if part == "tail" else {}).content
         assert b"&lt;script&gt;alert" in body
         assert b"<script>alert" not in body
-    answer = page.post(address(chat), {"version": 0, **EMPTY, "f0": XSS}, headers=HTMX)
+    answer = page.post(address(chat), {"version": 0, **EMPTY, "f2": XSS}, headers=HTMX)
     assert b"<script>alert" not in answer.content
 
 
@@ -253,7 +254,7 @@ def test_fields_of_an_older_schema_are_shown_and_stay(
     lay(chat, {"mood": "good"}, now=now)
     body = page.get(address(chat)).content.decode()
     assert "The policy declares no such field" in body
-    page.post(address(chat), {"version": 1, **EMPTY, "f2": "2"})
+    page.post(address(chat), {"version": 1, **EMPTY, "f4": "2"})
     assert newest(chat).values == {"mood": "good", "people": 2}
     assert AuditEvent.objects.get(type="state.corrected").data["fields"] == ["people"]
 
@@ -263,7 +264,7 @@ def test_two_corrections_at_once_leave_one(
 ) -> None:
     one = corrections.state_in(chat=chat)
     corrections.correct(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
-    with pytest.raises(corrections.StateChanged):
+    with pytest.raises(StateChanged):
         # The slower one passed its own look at the version before.
         corrections.changed(one, user=alice, kind="corrected", values={}, now=now)
     assert newest(chat).version == 2
