@@ -167,7 +167,7 @@ def parts_of(sizes: Sizes, *, values: PolicyValues, limit: int) -> tuple[MeterPa
         MeterPart("pins", "Pins", tokens["pins"], pins),
         *([layer_part(sizes, values=values)] if sizes.summary or not sizes.kept else []),
         *([state_part(sizes)] if sizes.kept else []),
-        MeterPart("history", "History", tokens["history"], history_words(sizes.history)),
+        MeterPart("history", "History", tokens["history"], history_words(sizes)),
         MeterPart("free", "Free", free, free_words(values, limit=limit)),
         MeterPart("reserve", "Reply reserve", values.reserve_tokens, reserve),
     )
@@ -193,10 +193,11 @@ def state_part(sizes: Sizes) -> MeterPart:
     return MeterPart("state", "State", sizes.state, f"In place of dialogue: {dialogue}")
 
 
-def history_words(span: Span) -> str:
+def history_words(sizes: Sizes) -> str:
     """Which messages are sent as they are."""
+    span = sizes.history
     if not span.count:
-        return "Nothing yet"
+        return "None: the state stands for it" if sizes.kept else "Nothing yet"
     return f"{messages(span.count)}, from message {span.first:,} on"
 
 

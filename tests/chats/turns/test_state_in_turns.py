@@ -10,11 +10,12 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
-from chats import states
+from chats import history, states
 from chats.models import (
     Branch,
     Chat,
     ChatState,
+    Message,
     PromptText,
     ProviderAccount,
     Receipt,
@@ -31,6 +32,9 @@ from chats.providers.demo import DemoProvider
 from chats.turns.run import SHUTDOWN, STOP, run
 from chats.turns.start import continue_reply, retry, start
 from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.segments import prompt_json, text_ref
+from contextpolicy.engine.strategies.entity_state import state_request
+from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign, create_policy
 from tests.chats.conftest import InlineWorker, ScriptedProvider
@@ -145,6 +149,15 @@ def test_the_extraction_has_a_receipt_and_usage_of_its_own(
         ["question", str(turn.trigger_id)],
     ]
     assert not PromptText.objects.filter(text__contains="pineapple").exists()
+    # The prompt can be built again from what the receipt names.
+    texts = {s[1]: PromptText.objects.get(digest=s[5]).text for s in asked.segments if s[5]}
+    read = Message.objects.filter(pk__in=[s[1] for s in asked.segments if s[2]]).order_by("seq")
+    again = state_request(
+        question=history.load_all(read, counter=ApproximateCounter()),
+        state=json.loads(texts["state"]),
+        schema=json.loads(texts["schema"]),
+    )
+    assert text_ref(prompt_json(again, ())) == asked.prompt_sha256
     assert events(chat)[-1] == (
         "state.extracted",
         {"version": 2, "receipt": str(asked.pk), "to_seq": 3},
@@ -205,6 +218,25 @@ def test_what_was_not_taken_over_is_read_with_the_next_message(
     worker = work(ask(alice, chat, now, "On May 3."), found(destination="Oslo", date="3"), REPLY)
     assert "To Oslo\n\nOn May 3." in worker.scripted.requests[0].messages[1].content
     assert of_chat(chat) == [(1, "extracted", {"destination": "Oslo", "date": "3"}, 3)]
+
+
+def test_of_many_missed_messages_the_newest_that_fit_are_read(
+    alice: User, chat: Chat, now: datetime, work: Work, policy: Callable[..., None]
+) -> None:
+    policy(token_budget=1_400, reserve_tokens=400)
+    for number in range(3):
+        text = f"Number {number}. " + "A long story. " * 60
+        work(ask(alice, chat, now, text), [ProviderError("provider_timeout")], REPLY)
+    turn = ask(alice, chat, now, "To Oslo")
+    worker = work(turn, found(destination="Oslo"), REPLY)
+    asked = worker.scripted.requests[0].messages[1].content
+    assert ("Number 0" in asked, "Number 2" in asked, "To Oslo" in asked) == (False, True, True)
+    receipt = Receipt.objects.get(turn=turn, call=0)
+    assert receipt.prompt_tokens <= receipt.budget["limit"]
+    named = [segment[2] for segment in receipt.segments if segment[2]]
+    for first, last, _ in receipt.left_out:
+        named += range(first, last + 1)
+    assert sorted(named) == list(range(1, 8))
 
 
 @pytest.mark.requirement("S2.5")

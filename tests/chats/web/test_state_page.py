@@ -65,7 +65,7 @@ def test_the_meter_counts_the_state_in_place_of_dialogue(
     talk("Hello")
     body = page.get(address(chat, "meter")).content.decode()
     assert "In place of dialogue: messages 1 to 2" in body
-    assert "Nothing yet" in body
+    assert "None: the state stands for it" in body
 
 
 def test_the_new_state_comes_with_the_end_of_a_reply(
@@ -257,6 +257,16 @@ def test_fields_of_an_older_schema_are_shown_and_stay(
     page.post(address(chat), {"version": 1, **EMPTY, "f4": "2"})
     assert newest(chat).values == {"mood": "good", "people": 2}
     assert AuditEvent.objects.get(type="state.corrected").data["fields"] == ["people"]
+
+
+def test_a_long_text_has_room_for_its_lines(page: Client, chat: Chat, now: datetime) -> None:
+    properties = {"story": {"type": "string"}, "name": {"type": "string", "maxLength": 80}}
+    keep_a_state(now=now, state_schema={"type": "object", "properties": properties})
+    lay(chat, {"name": "Two\nlines", "story": "Once"}, now=now)
+    body = page.get(address(chat)).content.decode()
+    assert body.count("<textarea") == 2
+    page.post(address(chat), {"version": 1, "f0": "Two\r\nlines", "f1": "Once\r\nmore"})
+    assert newest(chat).values == {"name": "Two\nlines", "story": "Once\nmore"}
 
 
 def test_two_corrections_at_once_leave_one(
