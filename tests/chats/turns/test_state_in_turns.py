@@ -225,7 +225,7 @@ def test_of_many_missed_messages_the_newest_that_fit_are_read(
 ) -> None:
     policy(token_budget=1_400, reserve_tokens=400)
     for number in range(3):
-        text = f"Number {number}. " + "A long story. " * 60
+        text = f"Number {number}. " + "A long story. " * 100
         work(ask(alice, chat, now, text), [ProviderError("provider_timeout")], REPLY)
     turn = ask(alice, chat, now, "To Oslo")
     worker = work(turn, found(destination="Oslo"), REPLY)
