@@ -14,7 +14,7 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 
 from chats import history, secrets
-from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn
+from chats.models import Branch, Chat, ChatState, Compaction, Message, ProviderAccount, Turn
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.refusals import Refusal
@@ -32,7 +32,9 @@ from contextpolicy.engine.assembly import (
 from contextpolicy.engine.assembly import compose as assemble
 from contextpolicy.engine.budget import PolicyImpossible, prepare_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.entity_state import EntityState, state_text
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.transcript import Background
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 CONTINUE_INSTRUCTION = (
@@ -87,6 +89,13 @@ class Move:
 
     needed: WindowNeeded
     effective: EffectivePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class TailDue:
+    """The turn's tail has to be built before its first prompt: what `turns.state` does."""
+
+    choice: Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +180,18 @@ def account_for(model: ModelSpec) -> Account:
     )
 
 
-def compose(*, turn: Turn, counter: TokenCounter, window_limit: int | None = None) -> Prompt | Move:
-    """The prompt of the turn's next call, or the order to move the window first.
+def compose(
+    *, turn: Turn, counter: TokenCounter, window_limit: int | None = None
+) -> Prompt | Move | TailDue:
+    """The prompt of the turn's next call, or the order to build its tail or move the window first.
 
     `window_limit` is the smaller window that an overflow error taught. Raises the refusals of
     `choose` and the engine's `BudgetRefusal`.
     """
     chat = turn.branch.chat
     choice = choose_again(chat=chat, turn=turn)
+    if turn.tail is None and choice.values.strategy == EntityState.name:
+        return TailDue(choice=choice)
     branch = read_branch(turn)
     given = gather(
         branch=branch, turn=turn, choice=choice, counter=counter, window_limit=window_limit
@@ -186,7 +199,7 @@ def compose(*, turn: Turn, counter: TokenCounter, window_limit: int | None = Non
     assembled = assemble(given)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
-    return prompt_of(assembled, given=given, choice=choice, branch=branch)
+    return prompt_of(assembled, given=given, choice=choice, branch=branch, turn=turn)
 
 
 def read_branch(turn: Turn) -> Branch:
@@ -257,10 +270,18 @@ def gather(
         question=history.load_all(question, counter=counter),
         steps=history.load_all(steps, counter=counter),
         instruction="" if question else CONTINUE_INSTRUCTION,
+        background=background(turn),
         last_seq=branch.last_seq,
         calibration=choice.model.calibration,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
+
+
+def background(turn: Turn) -> Background:
+    """What is known beside the chat; the same in every step of the turn."""
+    state_id = (turn.tail or {}).get("state")
+    row = ChatState.objects.get(pk=state_id) if state_id else None
+    return Background(state=state_text(row.values) if row else "")
 
 
 def in_force(
@@ -337,7 +358,12 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
 
 
 def prompt_of(
-    assembled: AssembledContext, *, given: ComposeInput, choice: Choice, branch: Branch
+    assembled: AssembledContext,
+    *,
+    given: ComposeInput,
+    choice: Choice,
+    branch: Branch,
+    turn: Turn,
 ) -> Prompt:
     """The request and the receipt of an assembled context."""
     values = choice.values
@@ -369,12 +395,18 @@ def prompt_of(
             "prompt_tokens": assembled.prompt_tokens,
             "prompt_sha256": assembled.prompt_sha256,
             "last_seq": given.last_seq,
-            "notes": [*assembled.adjusted, *assembled.notes],
+            "notes": [*assembled.adjusted, *assembled.notes, *tail_notes(turn)],
         },
         compressed=compressed(assembled, values=values),
         need=needed,
         fold_from=fold_from(needed, values=values, limit=assembled.budget.prompt_limit),
     )
+
+
+def tail_notes(turn: Turn) -> list[str]:
+    """Why the tail is not what it should be, if it is not."""
+    note = (turn.tail or {}).get("note")
+    return [note] if note else []
 
 
 def fold_from(needed: CompactionNeed, *, values: PolicyValues, limit: int) -> int | None:
@@ -416,4 +448,5 @@ def facts(assembled: AssembledContext, *, given: ComposeInput, choice: Choice) -
         policy=choice.effective.label,
         strategy=choice.values.strategy,
         window=choice.values.window_size,
+        has_state=bool(given.background.state),
     )

@@ -11,11 +11,12 @@ from typing import cast
 
 from django.db.models import Count, Min, Q, QuerySet, Sum
 
-from chats import context, history
+from chats import context, history, states
 from chats.models import Branch, Chat, Compaction, Message
 from contextpolicy.engine.budget import compact_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.messages import Summary
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.entity_state import state_text
 from contextpolicy.engine.tokens import ApproximateCounter
 
 
@@ -44,6 +45,7 @@ class Meter:
     prepare_mark: int
     limit: int
     system_hidden: bool
+    kept: states.Kept | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,9 @@ class Sizes:
     history: Span
     rounds: int
     left_out_to: int
+    # What stands in for the dialogue before, where the policy keeps a state.
+    kept: states.Kept | None
+    state: int
 
     @property
     def tokens(self) -> Mapping[str, int]:
@@ -73,6 +78,7 @@ class Sizes:
             "system": self.system,
             "pins": self.pins.tokens,
             "summary": self.summary.tokens if self.summary else 0,
+            "state": self.state,
             "history": self.history.tokens,
         }
 
@@ -103,6 +109,7 @@ def meter(*, chat: Chat) -> Meter:
         prepare_mark=mark,
         limit=values.input_length_limit,
         system_hidden=values.hide_system_text,
+        kept=sizes.kept,
     )
 
 
@@ -113,6 +120,9 @@ def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
     folded_to = summary.to_seq if summary else 0
     if values.strategy == "simple" and values.window_size:
         window_to = max(window_to, branch.last_seq - values.window_size)
+    kept = states.kept_on(branch, values=values)
+    if kept is not None:
+        window_to = max(window_to, branch.last_seq - values.keep_last_messages)
     after = max(folded_to, window_to)
     rows = history.on_path(branch, after=after, before=branch.last_seq + 1)
     unfolded = history.on_path(branch, after=folded_to, before=branch.last_seq + 1)
@@ -123,6 +133,8 @@ def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
         history=span_of(rows),
         rounds=unfolded.filter(role=Message.Role.USER).count() if values.turn_threshold else 0,
         left_out_to=window_to if window_to > folded_to else 0,
+        kept=kept,
+        state=estimate.count(state_text(kept.values)) if kept else 0,
     )
 
 
@@ -153,8 +165,9 @@ def parts_of(sizes: Sizes, *, values: PolicyValues, limit: int) -> tuple[MeterPa
     return (
         MeterPart("system", "System", tokens["system"], own),
         MeterPart("pins", "Pins", tokens["pins"], pins),
-        layer_part(sizes, values=values),
-        MeterPart("history", "History", tokens["history"], history_words(sizes.history)),
+        *([layer_part(sizes, values=values)] if sizes.summary or not sizes.kept else []),
+        *([state_part(sizes)] if sizes.kept else []),
+        MeterPart("history", "History", tokens["history"], history_words(sizes)),
         MeterPart("free", "Free", free, free_words(values, limit=limit)),
         MeterPart("reserve", "Reply reserve", values.reserve_tokens, reserve),
     )
@@ -174,15 +187,24 @@ def layer_part(sizes: Sizes, *, values: PolicyValues) -> MeterPart:
     return MeterPart("summary", "Summary", 0, why)
 
 
-def history_words(span: Span) -> str:
+def state_part(sizes: Sizes) -> MeterPart:
+    """The state, and which dialogue it stands for."""
+    dialogue = span_words(1, sizes.left_out_to) if sizes.left_out_to else "none yet"
+    return MeterPart("state", "State", sizes.state, f"In place of dialogue: {dialogue}")
+
+
+def history_words(sizes: Sizes) -> str:
     """Which messages are sent as they are."""
+    span = sizes.history
     if not span.count:
-        return "Nothing yet"
+        return "None: the state stands for it" if sizes.kept else "Nothing yet"
     return f"{messages(span.count)}, from message {span.first:,} on"
 
 
 def free_words(values: PolicyValues, *, limit: int) -> str:
     """What happens when the free room is used up."""
+    if values.strategy == "entity_state":
+        return f"Of {limit:,}; the state does not grow with the chat"
     if values.strategy == "simple":
         return f"Of {limit:,}; only the newest messages are sent"
     if values.strategy == "dynamic_summary":

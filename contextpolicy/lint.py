@@ -121,20 +121,12 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
         sentence = "A config belongs to its strategy. Choose the strategy too."
         return [Problem("config_without_strategy", ("strategy", "strategy_config"), sentence)]
     name = str(values["strategy"])
-    if name not in offered_strategies():
-        known = ", ".join(offered_strategies())
-        sentence = f"There is no strategy {name!r}. Choose one of {known}."
-        return [Problem("unknown_strategy", ("strategy",), sentence)]
     return plugins.strategy_problems(name, values.get("strategy_config") or {})
 
 
 def offered_strategies() -> tuple[str, ...]:
-    """The strategies that a policy may name.
-
-    Not the one that keeps a state: nothing fills the state before a reply yet, so its prompts
-    would lack what they are about.
-    """
-    return tuple(name for name in plugins.strategy_names() if name != "entity_state")
+    """The strategies that a policy may name."""
+    return plugins.strategy_names()
 
 
 def _text_problems(values: PolicyValues) -> list[Problem]:

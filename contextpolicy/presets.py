@@ -96,6 +96,30 @@ PRESETS = (
         },
     ),
     Preset(
+        "booking",
+        "Booking",
+        "For filling in a form step by step: before each reply the destination and the date are "
+        "taken over into a state, which goes along in place of the dialogue.",
+        {
+            "strategy": "entity_state",
+            "state_schema": {
+                "type": "object",
+                "properties": {
+                    "destination": {"type": "string", "maxLength": 200, "title": "Destination"},
+                    "date": {"type": "string", "format": "date", "title": "Date"},
+                },
+                "additionalProperties": False,
+            },
+            "token_budget": 12_000,
+            "reserve_tokens": 2_000,
+            "system_text": (
+                "You help to book a trip. The destination and the date known so far stand under "
+                "“Conversation state”. Ask for what is missing, one thing at a time; when both "
+                "are there, repeat them and ask for a confirmation."
+            ),
+        },
+    ),
+    Preset(
         "messenger",
         "Messenger (中文)",
         "For chat apps that show plain text: short Chinese answers without any markup, the newest "

@@ -148,6 +148,8 @@ PROVIDER_BACKOFF_MAX = env.seconds("PROVIDER_BACKOFF_MAX", 30.0)
 BREAKER_SECONDS = env.seconds("BREAKER_SECONDS", 900.0)
 # A summariser gets this long in all; nobody waits for it.
 SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
+# The state of a chat has to be there before its reply, which waits this long at most.
+STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
 MAX_STEPS = env.positive_int("MAX_STEPS", 25)
 DEMO_TOKEN_DELAY = env.seconds("DEMO_TOKEN_DELAY", 0.015)
 ALLOWED_PRIVATE_PROVIDERS = env.items(

@@ -85,6 +85,16 @@ class NewMessage(Strict):
     text = Text()
 
 
+class StateChange(Strict):
+    """A correction of a state; fields that are not named stay."""
+
+    version = WholeNumber(help_text="The version that was looked at.")
+    values = serializers.DictField(default=dict, help_text="Fields to set, by name.")
+    remove = serializers.ListField(
+        child=Text(), default=list, help_text="Names of fields that are not known any more."
+    )
+
+
 class NewKey(Strict):
     """A key of one's own."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from chats.models import ApiKey, Chat, Compaction, Message, Receipt, Turn
+from chats.models import ApiKey, Chat, ChatState, Compaction, Message, Receipt, Turn
 from contextpolicy.engine.policy import PolicyValues
 
 
@@ -63,6 +63,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     attempt = serializers.IntegerField()
     step = serializers.IntegerField()
     call = serializers.IntegerField()
+    purpose = serializers.CharField(help_text="`reply`, or `state`: call 0 reads the state.")
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")
     compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
@@ -83,6 +84,28 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     def get_segments(self, receipt: Receipt) -> int:
         """The number of the prompt's parts."""
         return len(receipt.segments)
+
+
+class OriginOut(serializers.Serializer[Mapping[str, Any]]):
+    """Where a value of the state came from."""
+
+    seq = serializers.IntegerField(help_text="The newest message it takes into account.")
+    by = serializers.ChoiceField(choices=ChatState.Kind.choices)
+    at = serializers.DateTimeField()
+
+
+class StateOut(serializers.Serializer[Mapping[str, Any]]):
+    """The state of a chat. `version` is 0, and nothing known, before the first message."""
+
+    branch = serializers.UUIDField()
+    version = serializers.IntegerField(help_text="To be sent with a correction.")
+    values = serializers.DictField()
+    origins = serializers.DictField(child=OriginOut())
+    to_seq = serializers.IntegerField(help_text="Messages up to here are in it.")
+    model = serializers.CharField(help_text="What read it; empty after a correction.")
+    updated_at = serializers.DateTimeField(allow_null=True)
+    policy = serializers.CharField(help_text="The policy that keeps it.")
+    schema = serializers.DictField(help_text="The JSON Schema of the values.")
 
 
 class FailureOut(serializers.Serializer[Mapping[str, str]]):

@@ -2,7 +2,18 @@
 
 from django.urls import path, re_path
 
-from chats.api import audit, chats, compactions, docs, messages, models, own_keys, policy, turns
+from chats.api import (
+    audit,
+    chats,
+    compactions,
+    docs,
+    messages,
+    models,
+    own_keys,
+    policy,
+    state,
+    turns,
+)
 from chats.api.endpoint import nothing_here
 from chats.streams.api import turn_events
 
@@ -26,6 +37,7 @@ urlpatterns = [
         name="compaction",
     ),
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
+    path(f"{CHAT}/state", state.State.as_view(), name="state"),
     path("audit/events", audit.Events.as_view(), name="events"),
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),

@@ -166,9 +166,8 @@ def finished(branch: Branch, *, after: int, counter: TokenCounter) -> tuple[engi
 
 def fixed_tokens(branch: Branch) -> int:
     """What the last prompt spent on parts that are no history, in our count."""
-    receipt = (
-        Receipt.objects.filter(turn__branch=branch).order_by("-created_at").only("budget").first()
-    )
+    rows = Receipt.objects.filter(turn__branch=branch, call__gt=Receipt.FOR_STATE)
+    receipt = rows.order_by("-created_at").only("budget").first()
     if receipt is None:
         return 0
     return sum(receipt.budget.get(part, 0) for part in ("system", "tools", "pins", "tail"))

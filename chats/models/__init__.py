@@ -10,12 +10,14 @@ from chats.models.conversation import (
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
+from chats.models.state import ChatState
 from chats.models.work import Compaction, PromptText, Receipt, Turn
 
 __all__ = [
     "ApiKey",
     "Branch",
     "Chat",
+    "ChatState",
     "Compaction",
     "Folder",
     "IdempotencyRecord",

@@ -58,6 +58,9 @@ class Turn(models.Model):
     )
     model_name = models.CharField(max_length=200, blank=True, default="")
     step = models.PositiveIntegerField(default=0)
+    # What the prompts of all its steps end with before the question: {"state": id, "note": …}.
+    # None until the first prompt needed it.
+    tail = models.JSONField(null=True, blank=True)
     # The text of the running step so far; it becomes a message only when the step ends.
     partial_text = models.TextField(blank=True, default="")
     partial_reasoning = models.TextField(blank=True, default="")
@@ -122,7 +125,12 @@ class PromptText(models.Model):
 
 
 class Receipt(models.Model):
-    """What one model call was sent and why: written before the call, completed once after it."""
+    """What one model call was sent and why: written before the call, completed once after it.
+
+    Call 0 of a turn asked for the state of the chat, not for the reply.
+    """
+
+    FOR_STATE: ClassVar = 0
 
     class Outcome(models.TextChoices):
         OPEN = "open", "Call not over"
@@ -163,6 +171,11 @@ class Receipt(models.Model):
 
     def __str__(self) -> str:
         return f"receipt of {self.turn_id}, attempt {self.attempt}, step {self.step}"
+
+    @property
+    def purpose(self) -> str:
+        """What was asked for: `state` or `reply`."""
+        return "state" if self.call == self.FOR_STATE else "reply"
 
 
 class Compaction(models.Model):

@@ -44,6 +44,16 @@ class ContextFacts:
     policy: str
     strategy: str
     window: int | None
+    has_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateTask:
+    """What a call that reads the state of a chat is about; the demo model answers from it."""
+
+    schema: Mapping[str, object]
+    values: Mapping[str, object]
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class ProviderRequest:
     tools: tuple[ToolSpec, ...] = ()
     max_output_tokens: int | None = None
     facts: ContextFacts | None = None
+    state: StateTask | None = None
     stream: bool = True
     parameters: Mapping[str, object] = field(default_factory=dict)
 

@@ -16,6 +16,7 @@ from chats.providers.base import (
     TextDelta,
     UsageReport,
 )
+from chats.providers.demo_state import demo_state
 
 QUESTION_WORDS = 12
 LEFT_OUT_LINES = 8
@@ -25,6 +26,7 @@ _REASONS = {
     "incomplete": "an incomplete reply",
     "empty": "nothing in it to send",
     "covered": "told by the summary",
+    "state": "the state stands for it",
     "turn_split": "part of a turn that did not fit whole",
     "budget": "no room in the token budget",
 }
@@ -57,7 +59,9 @@ class DemoProvider:
 
 
 def demo_answer(request: ProviderRequest) -> str:
-    """The whole answer as Markdown."""
+    """The whole answer: the state as JSON where one is asked for, else Markdown."""
+    if request.state is not None:
+        return demo_state(request.state)
     opening = "**Demo model** — no language model is connected."
     question = _first_words(_last_question(request))
     if question:
@@ -76,6 +80,8 @@ def _about_context(facts: ContextFacts) -> list[str]:
         + (f", window of {facts.window} messages" if facts.window else ""),
         f"- **Summary:** {_summary_words(facts)}",
     ]
+    if facts.has_state:
+        lines.append("- **State:** one stood in for the dialogue before your message")
     return ["This is the context that reached me:", "\n".join(lines), _left_out_words(facts)]
 
 

@@ -80,15 +80,27 @@ class Call:
         return self.has_text or bool(self.requests)
 
     async def listen(
-        self, provider: Provider, request: ProviderRequest, *, interrupted: asyncio.Event
+        self,
+        provider: Provider,
+        request: ProviderRequest,
+        *,
+        interrupted: asyncio.Event,
+        seconds: float | None = None,
     ) -> None:
-        """Hear the stream out, or until interrupted, which cancels the call upstream."""
+        """Hear the stream out, or until interrupted, which cancels the call upstream.
+
+        After `seconds`, where they are given, the call counts as timed out.
+        """
         hearing = asyncio.create_task(self.hear_all(provider, request))
         ending = asyncio.create_task(interrupted.wait())
-        await asyncio.wait({hearing, ending}, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            {hearing, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
         hearing.cancel()
         ending.cancel()
         await asyncio.gather(hearing, ending, return_exceptions=True)
+        if not done:
+            self.error = ProviderError("provider_timeout")
         if not hearing.cancelled() and (error := hearing.exception()):
             raise error
 

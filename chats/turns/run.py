@@ -26,7 +26,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.refusals import Refusal
 from chats.tools import registry as tools
 from chats.turns import lease as leases
-from chats.turns import steps
+from chats.turns import state, steps
 from chats.turns.call import Call
 from chats.turns.lease import Lease, LeaseLost
 from chats.turns.steps import Ending
@@ -180,13 +180,16 @@ class Run:
     async def compose(self, *, smaller_than: int | None = None) -> context.Prompt:
         """The prompt of the running step; moves the window first where that is needed."""
         turn = self.turn
-        for _ in range(4):
+        for _ in range(5):
             prompt = await self.worker.db(
                 context.compose,
                 turn=turn,
                 counter=self.worker.counter,
                 window_limit=smaller_than,
             )
+            if isinstance(prompt, context.TailDue):
+                await self.build_tail(prompt.choice)
+                continue
             if isinstance(prompt, context.Prompt) and prompt.need.action != "swap":
                 return prompt
             # A summary that is ready goes in now; when none is, nobody waits for one.
@@ -200,6 +203,37 @@ class Run:
                 window.move, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
             )
         raise RuntimeError("the window moved again and again and the prompt still does not fit")
+
+    async def build_tail(self, choice: context.Choice) -> None:
+        """Bring the state up to the question, once per turn; a stop is heeded before the reply."""
+        tail = await self.worker.db(
+            state.begin,
+            lease=self.lease,
+            turn=self.turn,
+            choice=choice,
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+        )
+        if isinstance(tail, state.Extraction):
+            self.say("state", state.SENTENCE)
+            call = await state.ask(
+                tail,
+                provider=self.worker.provider(tail.account),
+                clock=self.worker.clock,
+                interrupted=self.interrupted,
+            )
+            self.say("state")
+            self.go_on_unless_gone()
+            tail = await self.worker.db(
+                state.finish,
+                lease=self.lease,
+                turn=self.turn,
+                extraction=tail,
+                call=call,
+                stopped=self.reason == STOP,
+                now=self.worker.clock(),
+            )
+        self.turn.tail = tail
 
     async def answer(self, prompt: context.Prompt) -> Call:
         """Call the model; before its first token a passing fault is tried again, an overflow once.
@@ -246,11 +280,15 @@ class Run:
         if not self.reason:
             provider = self.worker.provider(prompt.account)
             await call.listen(provider, prompt.request, interrupted=self.interrupted)
+        self.go_on_unless_gone()
+        return call
+
+    def go_on_unless_gone(self) -> None:
+        """Raise `LeaseLost` or `Interrupted` when this run may write nothing more."""
         if self.reason == LOST:
             raise LeaseLost(self.lease.turn_id)
         if self.reason == SHUTDOWN:
             raise Interrupted
-        return call
 
     async def close_receipt(self, call: Call) -> None:
         """Book the end of a call that is followed by another."""

@@ -243,7 +243,7 @@ def end(
         turn_id=turn.pk,
         data=ending_data(turn=turn, reply=reply, ending=ending),
     )
-    breaker.trip(turn=turn, code=ending.error_code, now=now)
+    breaker.trip(model=turn.model, code=ending.error_code, now=now)
     if ending.asks_for_folding(reply):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     enqueue_next(branch_id=turn.branch_id)

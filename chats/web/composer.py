@@ -11,6 +11,7 @@ from chats.library import ModelChoice
 from chats.meter import meter as meter_of
 from chats.models import Chat
 from chats.refusals import Refusal
+from chats.web.state import StateView, state_view
 from chats.web.words import grouped, short
 from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.policy import PolicyValues
@@ -90,6 +91,7 @@ class MeterView:
     rows: Sequence[MeterRow] = ()
     approximate: bool = False
     system_hidden: bool = False
+    state: StateView | None = None
     limit: int = 0
 
 
@@ -143,6 +145,7 @@ def meter_view(*, chat: Chat) -> MeterView:
         rows=[MeterRow(p.key, p.label, grouped(p.tokens), p.why) for p in meter.parts],
         approximate=meter.approximate,
         system_hidden=meter.system_hidden,
+        state=state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
     )
 

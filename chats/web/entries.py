@@ -22,6 +22,7 @@ SENT = {
 REASONS = {
     "window": "not sent: older than the window",
     "budget": "not sent: no room left",
+    "state": "not sent: the state stands for it",
     "turn_split": "not sent: no room left in its turn",
     "excluded": "not sent: excluded",
     "incomplete": "not sent: incomplete",

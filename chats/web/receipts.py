@@ -13,13 +13,15 @@ from chats.models import Message, PromptText, Receipt, Turn
 from chats.web.doors import PersonRequest, signed_in
 from chats.web.words import counted, grouped
 
+# Parts of the tail go by their names, other parts of a prompt by their origin.
 ORIGINS = {
     "system": "System",
     "tools": "Tools",
     "summary": "Summary",
     "pin": "Pin",
     "history": "History",
-    "tail": "State",
+    "state": "State",
+    "schema": "Schema of the state",
     "question": "Your message",
     "step": "Step of this reply",
 }
@@ -29,11 +31,27 @@ REASONS = {
     "covered": "Folded into the summary",
     "window": "Older than the window",
     "budget": "No room left in the prompt",
+    "state": "The state stands for it",
     "excluded": "Excluded by a person",
     "incomplete": "An incomplete reply that nobody kept",
     "turn_split": "No room left within this turn",
     "duplicate_of_current": "The same words as the newest message",
     "empty": "Empty after cleaning",
+}
+# Why a message was not taken over into the state.
+KEPT = {
+    "model_unavailable": "the model that reads it cannot be used now",
+    "provider_auth": "the provider refused the key",
+    "provider_rate_limited": "the provider had too many requests",
+    "provider_timeout": "the model did not answer in time",
+    "provider_unavailable": "the provider could not be reached",
+    "state_changed": "a person corrected it meanwhile",
+    "state_invalid": "the model's answer does not fit the schema",
+    "state_not_an_object": "the model's answer is no JSON object",
+    "state_not_finished": "the model's answer was cut",
+    "state_not_json": "the model's answer is no JSON",
+    "state_too_large": "the model's answer is too large",
+    "stopped": "the reply was stopped",
 }
 OUTCOMES = {
     Receipt.Outcome.OPEN: ("accent", "being answered"),
@@ -135,7 +153,8 @@ def whole_text(message: Message) -> str:
 
 def view_of(row: Receipt, *, texts: Mapping[str, str], many: bool) -> ReceiptView:
     """One receipt for people."""
-    title = f"Call {row.call}, step {row.step}, attempt {row.attempt}" if many else "The call"
+    what = f"Call {row.call}" if row.purpose == "reply" else "Call for the state"
+    title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
     hidden = bool(row.effective_policy.values.get("hide_system_text"))
     return ReceiptView(
         receipt=row,
@@ -150,8 +169,16 @@ def view_of(row: Receipt, *, texts: Mapping[str, str], many: bool) -> ReceiptVie
             (range_words(first, last), REASONS.get(reason, reason))
             for first, last, reason in row.left_out
         ],
-        notes=row.notes,
+        notes=[note_words(note) for note in row.notes],
     )
+
+
+def note_words(note: str) -> str:
+    """A note for people; those that are not about the state stay as they are."""
+    kind, _, reason = note.partition(":")
+    if kind != "state":
+        return note
+    return f"The state is the one before: {KEPT.get(reason, reason.replace('_', ' '))}."
 
 
 def figures_of(row: Receipt) -> list[Figure]:
@@ -184,13 +211,15 @@ def segment_view(
     """One segment: its text if it is still stored and may be shown, its size, its source."""
     origin, label, seq, tokens, cut_to, digest, results_to = segment
     size = int(str(tokens))
+    kind = str(label if origin == "tail" else origin)
     text = texts.get(str(digest or label), "")
     if hidden and origin == "system":
         text = f"{HIDDEN} {counted(len(text), 'character')}, SHA-256 {digest}"
-    where = f"Message {seq}" if seq else ("" if is_uuid(label) else str(label).capitalize())
+    named = origin != "tail" and not is_uuid(label)
+    where = f"Message {seq}" if seq else (str(label).capitalize() if named else "")
     return SegmentView(
         number=number,
-        origin=ORIGINS.get(str(origin), str(origin)),
+        origin=ORIGINS.get(kind, kind.capitalize()),
         colour=COLOURS.get(str(origin), "history"),
         where=where,
         text=text or "This text is no longer stored.",

@@ -22,7 +22,7 @@ TOLD = [
     Compaction.Status.FAILED,
 ]
 # What a prompt leaves out for want of room; the other reasons stand in the message's own row.
-FOR_ROOM = {"window", "budget", "turn_split"}
+FOR_ROOM = {"window", "budget", "turn_split", "state"}
 # A page adds up the tokens of at most so many folded messages.
 MOST_SUMMED = 2000
 
@@ -151,7 +151,8 @@ def told_compactions(branch: Branch) -> list[Compaction]:
 
 def left_out_for_room(branch: Branch) -> list[LeftOut]:
     """The ranges that the newest prompt had no room for, if the same compaction is in force."""
-    row = Receipt.objects.filter(turn__branch=branch).order_by("-created_at").first()
+    rows = Receipt.objects.filter(turn__branch=branch, call__gt=Receipt.FOR_STATE)
+    row = rows.order_by("-created_at").first()
     if row is None or row.compaction_id != branch.active_compaction_id:
         return []
     return [(first, last, reason) for first, last, reason in row.left_out if reason in FOR_ROOM]

@@ -10,6 +10,7 @@ from chats.web import (
     receipts,
     settings_page,
     setup,
+    state,
     turn_actions,
 )
 
@@ -25,6 +26,8 @@ urlpatterns = [
     path(CHAT + "tail", chat_pages.tail, name="tail"),
     path(CHAT + "look", chat_pages.look, name="look"),
     path(CHAT + "meter", chat_pages.meter, name="meter"),
+    path(CHAT + "state", state.state, name="state"),
+    path(CHAT + "state/reset", state.state_reset, name="state-reset"),
     path(CHAT + "rename", chat_pages.chat_rename, name="chat-rename"),
     path(CHAT + "model", chat_pages.chat_model, name="chat-model"),
     path(CHAT + "delete", chat_pages.chat_delete, name="chat-delete"),

@@ -56,6 +56,7 @@ def composed(turn: Turn) -> context.Prompt:
         prompt = context.compose(turn=turn, counter=counter)
         if isinstance(prompt, context.Prompt):
             return prompt
+        assert isinstance(prompt, context.Move)
         window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
     raise AssertionError("the window moved and moved")
 

@@ -39,6 +39,7 @@ def test_the_starter_policies_are_there(now: datetime) -> None:
     }
     assert strategies["support"] == "sliding_window"
     assert strategies["novelist"] == "dynamic_summary"
+    assert strategies["booking"] == "entity_state"
 
 
 @pytest.mark.requirement("S1.7")

@@ -70,8 +70,13 @@ def test_an_equal_state_is_no_update() -> None:
         ('{"destination": 5}', "stop", "invalid"),
         ('{"mood": "happy"}', "stop", "invalid"),
         (json.dumps({"date": "x" * LARGEST_STATE}), "stop", "too_large"),
+        ('{"date": NaN}', "stop", "not_json"),
+        ('{"date": 1e999}', "stop", "not_json"),
+        ('{"date": 1.5}', "stop", "invalid"),
+        ('{"date": "\\u0000"}', "stop", "invalid"),
+        ('{"date": ["\\ud83d"]}', "stop", "invalid"),
     ],
-    ids=range(9),
+    ids=range(14),
 )
 def test_any_other_answer_leaves_the_old_state(answer: str, finish: str, outcome: str) -> None:
     made = updated_state(answer, finish=finish, state=OLD, schema=SCHEMA)

@@ -63,6 +63,7 @@ def settle(turn: Any) -> None:
         prompt = context.compose(turn=turn, counter=O200kCounter())
         if isinstance(prompt, context.Prompt):
             return
+        assert isinstance(prompt, context.Move)
         window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
 
 

@@ -6,9 +6,10 @@ changes nothing: the old state stays.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NoReturn
 
 from contextpolicy.engine.messages import Message, WireMessage, text_of
 from contextpolicy.engine.prompts import escaped
@@ -68,13 +69,18 @@ def state_text(state: Mapping[str, object]) -> str:
     return json.dumps(state, ensure_ascii=False, sort_keys=True) if state else ""
 
 
+def schema_text(schema: Mapping[str, object]) -> str:
+    """The schema as it stands in the request."""
+    return json.dumps(schema, ensure_ascii=False, sort_keys=True)
+
+
 def state_request(
     *, question: Sequence[Message], state: Mapping[str, object], schema: Mapping[str, object]
 ) -> tuple[WireMessage, ...]:
     """Ask a model for the state after `question` (prompt STATE_V1)."""
     said = "\n\n".join(escaped(text_of(message)) for message in question)
     content = (
-        f"The schema:\n{json.dumps(schema, ensure_ascii=False, sort_keys=True)}\n\n"
+        f"The schema:\n{schema_text(schema)}\n\n"
         f"The state so far:\n{state_text(state) or '{}'}\n\n"
         f"The newest message:\n<message>\n{said}\n</message>\n\nAnswer with the new state now."
     )
@@ -92,16 +98,57 @@ def updated_state(
     if finish != "stop":
         return StateUpdate(state, "not_finished", (f"the answer ended with {finish or 'nothing'}",))
     try:
-        found = json.loads(_unfenced(answer))
+        found = json.loads(_unfenced(answer), parse_constant=_no_constant, parse_float=_finite)
+        size = size_of(found)
     except (ValueError, RecursionError):
         return StateUpdate(state, "not_json", ("the answer is no JSON",))
     if not isinstance(found, dict):
         return StateUpdate(state, "not_an_object", ("the answer is no JSON object",))
-    if len(json.dumps(found).encode()) > LARGEST_STATE:
+    if size > LARGEST_STATE:
         return StateUpdate(state, "too_large", (f"the state is over {LARGEST_STATE:,} bytes",))
-    if faults := violations(schema, found):
-        return StateUpdate(state, "invalid", tuple(faults))
+    if faults := state_faults(found, schema=schema):
+        return StateUpdate(state, "invalid", faults)
     return StateUpdate(found, "unchanged" if found == state else "updated")
+
+
+def size_of(state: object) -> int:
+    """The size of a state in bytes of JSON."""
+    return len(json.dumps(state))
+
+
+def state_faults(state: Mapping[str, object], *, schema: Mapping[str, object]) -> tuple[str, ...]:
+    """Why values cannot be the state, whoever gave them, a sentence each; empty if they can."""
+    if any(_is_unstorable(text) for text in _texts(state)):
+        return ("the value has a NUL or half of a surrogate pair",)
+    return tuple(violations(schema, state))
+
+
+def _texts(value: object) -> Iterator[str]:
+    """Every string and name in a JSON value."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, Mapping):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list):
+            waiting += item
+
+
+def _is_unstorable(text: str) -> bool:
+    return any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(text)
+    return number
 
 
 def _unfenced(answer: str) -> str:

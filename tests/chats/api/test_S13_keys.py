@@ -29,6 +29,8 @@ MATRIX = {
     "chats_compactions_get": "chats:read",
     "chats_messages_list": "chats:read",
     "chats_messages_send": "chats:write",
+    "chats_state_get": "chats:read",
+    "chats_state_change": "chats:write",
     "chats_policy_get": "policy:read",
     "chats_turns_get": "chats:read",
     "chats_turns_stop": "chats:write",

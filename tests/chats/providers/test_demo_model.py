@@ -1,11 +1,12 @@
 """The demo model tells what context it was given, always in the same words."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
-from chats.providers.base import ContextFacts, UsageReport
+from chats.providers.base import ContextFacts, StateTask, UsageReport
 from chats.providers.demo import DemoProvider, demo_answer
 from contextpolicy.engine.messages import WireMessage
 from tests.fakes.calls import asked, collect, text_in
@@ -110,3 +111,49 @@ def test_usage_repeats_the_facts() -> None:
 def test_usage_without_facts_is_an_estimate() -> None:
     events = asyncio.run(collect(DemoProvider(token_delay=0), asked("x" * 400)))
     assert UsageReport(100, len(events) - 2, 0, 0) in events
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "destination": {"type": "string", "title": "Where to"},
+        "date": {"type": "string", "format": "date"},
+        "people": {"type": "integer"},
+        "price": {"type": "number"},
+        "insured": {"type": "boolean"},
+        "wishes": {"type": "array"},
+        "free": True,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("Destination: Oslo, date = 2026-05-03; people is 2", ["Oslo", "2026-05-03", 2]),
+        ("where to： Rome\nInsured: yes\nprice: 12.5", ["Rome", 12.5, True]),
+        ("The destination is Bergen. No, destination: Oslo.", ["Oslo"]),
+        ("date: soon, people: two, insured: maybe, wishes: a window, free: 1", []),
+        ("I would like to go to Oslo", []),
+        ("mydestination: Oslo", []),
+    ],
+    ids=range(6),
+)
+def test_a_state_is_read_by_a_rule_without_guessing(said: str, found: list[object]) -> None:
+    task = StateTask(schema=SCHEMA, values={}, texts=(said,))
+    assert list(json.loads(demo_answer(asked("x", state=task))).values()) == found
+
+
+def test_what_no_message_names_stays() -> None:
+    task = StateTask(schema=SCHEMA, values={"destination": "Oslo"}, texts=("people: 2", "Hm"))
+    answer = json.loads(demo_answer(asked("x", state=task)))
+    assert answer == {"destination": "Oslo", "people": 2}
+    bare = StateTask(schema={"type": "object"}, values={}, texts=("people: 2",))
+    assert demo_answer(asked("x", state=bare)) == "{}"
+
+
+def test_the_answer_tells_of_a_state() -> None:
+    facts = replace(FACTS, has_state=True, left_out=((1, 4, "state"),))
+    answer = demo_answer(asked("x", facts=facts))
+    assert "**State:** one stood in for the dialogue" in answer
+    assert "messages 1–4: the state stands for it" in answer

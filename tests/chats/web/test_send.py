@@ -30,9 +30,9 @@ def test_htmx_gets_the_end_and_an_empty_box(page: Client, chat: Chat) -> None:
     assert "hello" in html
     assert "data-live" in html
     assert "sse-connect" in html
-    for part in ("composer", "context-meter", f"chat-{chat.pk}"):
+    for part in ("composer", "context-meter", "state-place", f"chat-{chat.pk}"):
         assert re.search(rf'id="{part}"[^>]*hx-swap-oob', html), part
-    assert html.count("hx-swap-oob") == 3
+    assert html.count("hx-swap-oob") == 4
     assert "Send next" in html
     assert 'value="k"' not in html
 

@@ -1,0 +1,168 @@
+"""What a model is sent that reads the state of a chat, and the receipt of that call."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from chats import context, history
+from chats.models import Branch, ChatState, Message, PromptText, Receipt, Turn
+from chats.providers.base import ProviderRequest, StateTask
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.segments import prompt_json, text_ref
+from contextpolicy.engine.strategies.entity_state import (
+    STATE_V1,
+    schema_text,
+    state_request,
+    state_text,
+)
+from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.models import EffectivePolicy, ModelSpec
+
+# User messages that one extraction reads at most. It is given more than one after a failure, or
+# where messages arrived during a reply.
+MOST_MESSAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class StatePrompt:
+    """A composed extraction and its account: (origin, name, text, tokens) and the messages read."""
+
+    request: ProviderRequest
+    texts: Sequence[tuple[str, str, str, int]]
+    read: Sequence[tuple[engine.Message, int]]
+    budget: Budget
+    tokens: int
+
+    @property
+    def to_seq(self) -> int:
+        """The newest message read."""
+        return self.read[-1][0].seq
+
+
+def compose(
+    branch: Branch,
+    *,
+    turn: Turn,
+    base: ChatState | None,
+    values: PolicyValues,
+    model: ModelSpec,
+    counter: TokenCounter,
+) -> StatePrompt | None:
+    """The call for the state after the question; None when there is nothing new to read."""
+    schema, known = values.state_schema, base.values if base else {}
+    limit = prompt_limit(values, model_window=model.window)
+    ours = in_our_count(max(limit, 1), calibration=model.calibration)
+    frame = state_request(question=(), state=known, schema=schema)
+    room = ours - sum(wire_tokens(wire, counter) for wire in frame)
+    read = unread(branch, turn=turn, base=base, room=room, counter=counter)
+    if not read:
+        return None
+    system, asked = state_request(question=read, state=known, schema=schema)
+    texts = [
+        ("system", STATE_V1, system.content, wire_tokens(system, counter)),
+        ("tail", "schema", text := schema_text(schema), counter.count(text)),
+    ]
+    if known:
+        texts.append(("tail", "state", text := state_text(known), counter.count(text)))
+    tokens = wire_tokens(system, counter) + wire_tokens(asked, counter)
+    # The frame around the pieces counts with the newest message.
+    sizes = [message.tokens for message in read[:-1]]
+    sizes.append(max(tokens - sum(size for *_, size in texts) - sum(sizes), 0))
+    return StatePrompt(
+        request=ProviderRequest(
+            model=model.name,
+            messages=(system, asked),
+            max_output_tokens=min(values.reserve_tokens, model.max_output or 10**9),
+            state=StateTask(
+                schema=schema, values=known, texts=tuple(engine.text_of(m) for m in read)
+            ),
+        ),
+        texts=texts,
+        read=list(zip(read, sizes, strict=True)),
+        budget=Budget(
+            token_budget=limit + values.reserve_tokens,
+            reserve=values.reserve_tokens,
+            prompt_limit=limit,
+            calibration=model.calibration,
+            limit=ours,
+            system=texts[0][3],
+            tail=sum(size for *_, size in texts[1:]),
+            question=sum(sizes),
+        ),
+        tokens=tokens,
+    )
+
+
+def unread(
+    branch: Branch,
+    *,
+    turn: Turn,
+    base: ChatState | None,
+    room: int,
+    counter: TokenCounter,
+) -> tuple[engine.Message, ...]:
+    """What the person said since the state was last brought up to date, up to the question.
+
+    The newest messages that fit into `room`, at least one if there is any.
+    """
+    question, _ = context.turn_messages(turn, branch=branch)
+    if not question:
+        return ()
+    after = base.to_seq if base else 0
+    rows = history.on_path(branch, after=after, before=(question[0].seq or 0) + 1)
+    said = rows.filter(role=Message.Role.USER, excluded=False).order_by("-seq")
+    fitting: list[engine.Message] = []
+    for message in history.load_all(said[:MOST_MESSAGES], counter=counter):
+        room -= message.tokens
+        if fitting and room < 0:
+            break
+        fitting.append(message)
+    return tuple(reversed(fitting))
+
+
+def book(
+    prompt: StatePrompt, *, turn: Turn, effective: EffectivePolicy, now: datetime
+) -> uuid.UUID:
+    """Write the receipt before the call, in the caller's transaction; once however often asked.
+
+    The words of messages stay with the messages, where an erasure finds them.
+    """
+    place = {"turn": turn, "attempt": turn.attempt, "step": turn.step, "call": Receipt.FOR_STATE}
+    if known := Receipt.objects.filter(**place).values_list("pk", flat=True).first():
+        return known
+    rows = [
+        PromptText(digest=text_ref(text), origin=o, text=text) for o, _, text, _ in prompt.texts
+    ]
+    PromptText.objects.bulk_create(rows, ignore_conflicts=True)
+    segments: list[list[Any]] = [
+        [origin, name, 0, tokens, None, text_ref(text), None]
+        for origin, name, text, tokens in prompt.texts
+    ]
+    segments += [["question", m.id, m.seq, tokens, None, "", None] for m, tokens in prompt.read]
+    receipt = Receipt.objects.create(
+        **place,
+        effective_policy=effective,
+        model_name=prompt.request.model,
+        segments=segments,
+        left_out=gaps([message.seq for message, _ in prompt.read]),
+        budget=asdict(prompt.budget),
+        prompt_tokens=prompt.tokens,
+        prompt_sha256=text_ref(prompt_json(prompt.request.messages, ())),
+        last_seq=prompt.to_seq,
+        created_at=now,
+    )
+    return receipt.pk
+
+
+def gaps(seqs: Sequence[int]) -> list[list[Any]]:
+    """The messages before and between those read: the state so far stands for them."""
+    ends = [0, *seqs]
+    return [
+        [before + 1, after - 1, "state"]
+        for before, after in zip(ends, seqs, strict=False)
+        if before + 1 < after
+    ]

@@ -1,0 +1,107 @@
+"""The state of a chat as a person meets it: filled by what they say, corrected, emptied."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.faults.programs import MANAGE, python
+
+BOOKING = """
+from django.utils import timezone
+from contextpolicy.models import ContextPolicy
+from contextpolicy.publish import assign
+policy = ContextPolicy.objects.get(slug="booking")
+assign(policy=policy, level="instance", actor="system", now=timezone.now())
+"""
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.fixture
+def booking(fresh: Product, open_tab: Callable[..., Person]) -> Person:
+    """The administrator of a fresh instance on which the policy *Booking* applies to everyone."""
+    person = open_tab(fresh)
+    person.sign_in(fresh.printed_link())
+    command = [*python(MANAGE, "shell", "--no-imports"), "-c", BOOKING]
+    subprocess.run(command, env={**os.environ, **fresh.env}, check=True)
+    return person
+
+
+@pytest.mark.requirement("S2.5")
+def test_a_state_is_filled_by_what_a_person_says(booking: Person) -> None:
+    booking.new_chat("I want to travel. Destination: Oslo")
+    booking.wait_for_reply()
+    panel = booking.page.locator("#chat-state")
+    expect(panel.locator("summary")).to_contain_text("1/2")
+    booking.send("The date is 2026-12-24.")
+    expect(panel.locator("summary")).to_contain_text("2/2")
+    expect(booking.reply).to_contain_text("one stood in for the dialogue")
+
+    panel.locator("summary").click()
+    expect(panel).to_contain_text("read from message 1")
+
+
+@pytest.mark.requirement("S2.5")
+def test_a_field_is_corrected_once_and_counts_in_the_next_turn(
+    booking: Person, open_tab: Callable[..., Person]
+) -> None:
+    page = booking.page
+    booking.new_chat("I want to travel. Destination: Oslo")
+    booking.wait_for_reply()
+    chat = page.url
+    page.locator("#chat-state > summary").click()
+    page.get_by_role("link", name="Correct the state").click()
+    booking.mark_page()
+    late = open_tab(booking.product, storage_state=page.context.storage_state(), **PHONE)
+    late.page.goto(page.url)
+    page.get_by_label("Destination").fill("Bergen <b>by sea</b>")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("status")).to_contain_text("It counts from the next message on.")
+    expect(page.locator("#field-f1")).to_contain_text("Corrected by you after message 2")
+    assert not booking.was_reloaded()
+
+    # Somebody who looked before that does not write over it.
+    late.page.get_by_label("Destination").fill("Rome")
+    late.page.get_by_role("button", name="Save").click()
+    expect(late.page.locator("#refusal")).to_contain_text("The state was changed meanwhile")
+    expect(late.page.locator("#typed")).to_contain_text("Rome")
+    expect(late.page.get_by_label("Destination")).to_have_value("Bergen <b>by sea</b>")
+    assert not late.scrolls_sideways()
+
+    page.goto(chat)
+    booking.send("Two people, please.")
+    page.get_by_role("link", name="What the model saw").last.click()
+    expect(page.get_by_role("heading", name="Call for the state")).to_be_visible()
+    expect(page.locator(".prompt").last).to_contain_text('"destination": "Bergen <b>by sea</b>"')
+
+
+def test_the_state_is_emptied(booking: Person) -> None:
+    page = booking.page
+    booking.new_chat("Destination: Oslo")
+    booking.wait_for_reply()
+    chat = page.url
+    page.goto(chat + "state")
+    page.get_by_role("button", name="Empty the state").click()
+    expect(page.get_by_role("status")).to_contain_text("Emptied.")
+    expect(page.get_by_label("Destination")).to_have_value("")
+    page.goto(chat)
+    expect(page.locator("#chat-state > summary")).to_contain_text("0/2")
+
+
+def test_the_state_is_corrected_without_scripts(
+    booking: Person, open_tab: Callable[..., Person]
+) -> None:
+    booking.new_chat("Destination: Oslo")
+    booking.wait_for_reply()
+    options: dict[str, Any] = {"java_script_enabled": False}
+    plain = open_tab(booking.product, storage_state=booking.page.context.storage_state(), **options)
+    plain.page.goto(booking.page.url + "state")
+    plain.page.get_by_label("Destination").fill("Rome")
+    plain.page.get_by_role("button", name="Save").click()
+    expect(plain.page.locator("#field-f1")).to_contain_text("Corrected by you")
+    expect(plain.page.get_by_label("Destination")).to_have_value("Rome")

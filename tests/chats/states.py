@@ -1,0 +1,51 @@
+"""A policy that keeps a state, and states to look at."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from chats import states
+from chats.models import Branch, Chat, ChatState
+from contextpolicy.publish import assign, create_policy
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "destination": {"type": "string", "title": "Destination", "maxLength": 80},
+        "date": {"type": "string", "format": "date"},
+        "people": {"type": "integer", "minimum": 1},
+        "class": {"enum": ["first", "second"]},
+        "insured": {"type": "boolean"},
+        "wishes": {"type": "array", "items": {"type": "string"}},
+    },
+    "additionalProperties": False,
+}
+
+
+def keep_a_state(*, now: datetime, **values: Any) -> None:
+    """Put a policy in force that keeps a state."""
+    made = create_policy(
+        slug="booking",
+        name="Booking",
+        values={"strategy": "entity_state", "state_schema": SCHEMA, **values},
+        actor="system",
+        now=now,
+    )
+    assign(policy=made, level="instance", actor="system", now=now)
+
+
+def lay(
+    chat: Chat, values: dict[str, Any], *, now: datetime, kind: str = "extracted", seq: int = 1
+) -> ChatState:
+    """The next version of the chat's state."""
+    assert chat.active_branch is not None
+    with transaction.atomic():
+        return states.append(
+            branch_id=chat.active_branch.pk,
+            base=states.newest(Branch.objects.get(pk=chat.active_branch.pk)),
+            kind=kind,
+            values=values,
+            to_seq=seq,
+            now=now,
+        )

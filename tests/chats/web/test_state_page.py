@@ -1,0 +1,310 @@
+"""The state of a chat on its pages: shown, corrected, emptied, and nobody else's."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from chats import corrections
+from chats.models import Branch, Chat, ChatState, Message, Turn
+from chats.providers.base import Finished, TextDelta
+from chats.states import StateChanged
+from chats.turns.start import start
+from contextpolicy.models import AuditEvent
+from tests.chats.states import SCHEMA, keep_a_state, lay
+from tests.chats.web.conftest import HTMX
+
+XSS = "<script>alert(1)</script>"
+# The controls: class, date, destination, insured, people, wishes.
+EMPTY = {f"f{number}": "" for number in range(len(SCHEMA["properties"]))}
+
+
+@pytest.fixture
+def kept(chat: Chat, now: datetime) -> ChatState:
+    """A state with one field, read from message 1."""
+    keep_a_state(now=now)
+    return lay(chat, {"destination": "Oslo"}, now=now)
+
+
+def newest(chat: Chat) -> ChatState:
+    return ChatState.objects.filter(branch__chat=chat).order_by("-version")[0]
+
+
+def address(chat: Chat, part: str = "state") -> str:
+    return f"/chats/{chat.pk}/{part}"
+
+
+@pytest.mark.requirement("S2.5")
+def test_the_chat_shows_each_field_with_its_source(
+    page: Client, chat: Chat, kept: ChatState
+) -> None:
+    body = page.get(address(chat, "")).content.decode()
+    panel = body[body.index('id="chat-state"') :]
+    assert ": 1 of 6 fields known" in panel
+    assert "Oslo" in panel
+    assert "read from message 1" in panel
+    assert "not known" in panel
+
+
+def test_other_policies_show_no_state(page: Client, chat: Chat, now: datetime) -> None:
+    body = page.get(address(chat, "")).content.decode()
+    assert 'id="chat-state"' not in body
+    assert 'id="state-place"' in body
+    answer = page.get(address(chat))
+    assert answer.status_code == 409
+    assert "keeps no state" in answer.content.decode()
+
+
+def test_the_meter_counts_the_state_in_place_of_dialogue(
+    page: Client, chat: Chat, kept: ChatState, talk: Callable[..., Turn]
+) -> None:
+    talk("Hello")
+    body = page.get(address(chat, "meter")).content.decode()
+    assert "In place of dialogue: messages 1 to 2" in body
+    assert "None: the state stands for it" in body
+
+
+def test_the_new_state_comes_with_the_end_of_a_reply(
+    page: Client, chat: Chat, kept: ChatState
+) -> None:
+    body = page.get(address(chat, "tail"), headers=HTMX).content.decode()
+    assert '<div id="state-place" hx-swap-oob="true">' in body
+
+
+@pytest.mark.requirement("S2.5")
+@pytest.mark.parametrize("headers", [{}, HTMX], ids=["page", "htmx"])
+def test_a_correction_is_the_next_version(
+    page: Client, chat: Chat, kept: ChatState, alice: User, headers: dict[str, str]
+) -> None:
+    said = {
+        "f2": "Rome",
+        "f1": "2026-05-03",
+        "f4": "2",
+        "f0": '"first"',
+        "f3": "true",
+        "f5": '["a window"]',
+    }
+    answer = page.post(address(chat), {"version": 1, **said}, headers=headers)
+    assert answer.status_code == (200 if headers else 302)
+    if headers:
+        assert "It counts from the next message on" in answer.content.decode()
+    row = newest(chat)
+    assert (row.version, row.kind, row.corrected_by) == (2, "corrected", alice)
+    assert row.values == {
+        "destination": "Rome",
+        "date": "2026-05-03",
+        "people": 2,
+        "class": "first",
+        "insured": True,
+        "wishes": ["a window"],
+    }
+    event = AuditEvent.objects.get(type="state.corrected")
+    assert event.actor == f"user:{alice.pk}"
+    assert event.data == {
+        "state": str(row.pk),
+        "version": 2,
+        "fields": sorted(SCHEMA["properties"]),
+    }
+    body = page.get(address(chat)).content.decode()
+    assert body.count("Corrected by you after message 0") == 6
+    assert 'value="2026-05-03"' in body
+
+
+def test_a_field_left_empty_is_not_known_any_more(
+    page: Client, chat: Chat, kept: ChatState
+) -> None:
+    page.post(address(chat), {"version": 1, **EMPTY, "f4": "3"})
+    assert newest(chat).values == {"people": 3}
+
+
+def test_saving_what_is_there_changes_nothing(page: Client, chat: Chat, kept: ChatState) -> None:
+    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Oslo"})
+    assert newest(chat) == kept
+    assert not AuditEvent.objects.filter(type="state.corrected").exists()
+
+
+def test_a_state_that_changed_meanwhile_is_not_written_over(
+    page: Client, chat: Chat, kept: ChatState, now: datetime
+) -> None:
+    lay(chat, {"destination": "Bergen"}, now=now, seq=3)
+    for headers in ({}, HTMX):
+        answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"}, headers=headers)
+        body = answer.content.decode()
+        assert answer.status_code == (200 if headers else 409)
+        assert "The state was changed meanwhile and is at version 2 now." in body
+        assert "What you had typed" in body
+        assert "Rome" in body
+        assert 'name="version" value="2"' in body
+        assert 'value="Bergen"' in body
+    assert newest(chat).values == {"destination": "Bergen"}
+    answer = page.post(address(chat, "state/reset"), {"version": 1})
+    assert answer.status_code == 409
+    assert newest(chat).version == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"f2": "x" * 81}, "at most 80 characters"),
+        ({"f1": "soon"}, "must be a date"),
+        ({"f4": "0"}, "must be at least 1"),
+        ({"f4": "two"}, "whole number"),
+        ({"f0": '"third"'}, "Select a valid choice"),
+        ({"f5": "no json"}, "valid JSON"),
+        ({"f5": '{"a": 1}'}, "must be of type array"),
+        ({"f5": '["%s"]' % ("x" * 17_000)}, "16,384 are allowed"),
+        ({"f5": r'["\u0000"]'}, "NUL"),
+        ({"f5": r'["\ud83d"]'}, "surrogate"),
+        ({"f2": "a\0b"}, "Null characters"),
+    ],
+    ids=range(11),
+)
+def test_what_does_not_fit_is_refused_and_stays_in_the_form(
+    page: Client, chat: Chat, kept: ChatState, said: dict[str, str], sentence: str
+) -> None:
+    answer = page.post(address(chat), {"version": 1, **EMPTY, "f2": "Nowhere", **said})
+    body = answer.content.decode()
+    assert answer.status_code == 422
+    assert sentence in body
+    if "f2" not in said:
+        assert 'value="Nowhere"' in body
+    assert newest(chat) == kept
+
+
+@pytest.mark.parametrize("version", ["", "x", "-1", "9" * 40])
+def test_a_form_without_a_version_that_was_seen_saves_nothing(
+    page: Client, chat: Chat, kept: ChatState, version: str
+) -> None:
+    assert page.post(address(chat), {**EMPTY, "version": version}).status_code == 409
+    assert newest(chat) == kept
+
+
+def test_the_state_is_emptied(page: Client, chat: Chat, kept: ChatState, alice: User) -> None:
+    answer = page.post(address(chat, "state/reset"), {"version": 1}, headers=HTMX)
+    assert "Emptied." in answer.content.decode()
+    row = newest(chat)
+    assert (row.version, row.kind, row.values) == (2, "reset", {})
+    assert AuditEvent.objects.get(type="state.reset").data["fields"] == ["destination"]
+    page.post(address(chat, "state/reset"), {"version": 2})
+    assert newest(chat) == row
+
+
+@pytest.mark.requirement("S2.5")
+def test_a_correction_counts_from_the_next_turn_on(
+    page: Client,
+    chat: Chat,
+    alice: User,
+    now: datetime,
+    work: Callable[..., Any],
+) -> None:
+    keep_a_state(now=now)
+    found = [TextDelta('{"destination": "Oslo"}'), Finished("stop")]
+    reply = [TextDelta("Fine."), Finished("stop")]
+    work(start(user=alice, chat=chat, text="To Oslo", now=now).turn, found, reply)
+    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
+    assert newest(chat).to_seq == 2
+
+    turn = start(user=alice, chat=chat, text="For two", now=now).turn
+    both = [TextDelta('{"destination": "Rome", "people": 2}'), Finished("stop")]
+    worker = work(turn, both, reply)
+    assert '{"destination": "Rome"}' in worker.scripted.requests[0].messages[1].content
+    assert "To Oslo" not in worker.scripted.requests[0].messages[1].content
+    assert '{"destination": "Rome", "people": 2}' in (
+        worker.scripted.requests[1].messages[0].content
+    )
+    body = page.get(address(chat)).content.decode()
+    assert "Corrected by you after message 2" in body
+    assert "Read from message 3" in body
+
+
+def test_a_correction_during_a_reply_leaves_its_message_to_be_read(
+    page: Client, chat: Chat, kept: ChatState, say: Callable[[str], Turn]
+) -> None:
+    turn = say("Go on")
+    branch = Branch.objects.get(pk=turn.branch_id)
+    Message.objects.filter(turn=None, branch=branch).update(seq=1, turn=turn)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=5)
+    Turn.objects.filter(pk=turn.pk).update(
+        status="running", lease_token="t", lease_until="2100-01-01T00:00:00Z"
+    )
+    page.post(address(chat), {"version": 1, **EMPTY, "f2": "Rome"})
+    assert newest(chat).to_seq == kept.to_seq == 1
+
+
+def test_values_are_shown_as_text(page: Client, chat: Chat, now: datetime) -> None:
+    keep_a_state(now=now)
+    lay(chat, {"destination": XSS, "wishes": [XSS]}, now=now)
+    for part in ("", "state", "tail"):
+        body = page.get(address(chat, part), headers=HTMX if part == "tail" else {}).content
+        assert b"&lt;script&gt;alert" in body
+        assert b"<script>alert" not in body
+    answer = page.post(address(chat), {"version": 0, **EMPTY, "f2": XSS}, headers=HTMX)
+    assert b"<script>alert" not in answer.content
+
+
+def test_fields_of_an_older_schema_are_shown_and_stay(
+    page: Client, chat: Chat, now: datetime
+) -> None:
+    open_schema = {**SCHEMA, "additionalProperties": True}
+    keep_a_state(now=now, state_schema=open_schema)
+    lay(chat, {"mood": "good"}, now=now)
+    body = page.get(address(chat)).content.decode()
+    assert "The policy declares no such field" in body
+    page.post(address(chat), {"version": 1, **EMPTY, "f4": "2"})
+    assert newest(chat).values == {"mood": "good", "people": 2}
+    assert AuditEvent.objects.get(type="state.corrected").data["fields"] == ["people"]
+
+
+def test_a_long_text_has_room_for_its_lines(page: Client, chat: Chat, now: datetime) -> None:
+    properties = {"story": {"type": "string"}, "name": {"type": "string", "maxLength": 80}}
+    keep_a_state(now=now, state_schema={"type": "object", "properties": properties})
+    lay(chat, {"name": "Two\nlines", "story": "Once"}, now=now)
+    body = page.get(address(chat)).content.decode()
+    assert body.count("<textarea") == 2
+    page.post(address(chat), {"version": 1, "f0": "Two\r\nlines", "f1": "Once\r\nmore"})
+    assert newest(chat).values == {"name": "Two\nlines", "story": "Once\nmore"}
+
+
+def test_two_corrections_at_once_leave_one(
+    chat: Chat, alice: User, kept: ChatState, now: datetime
+) -> None:
+    one = corrections.state_in(chat=chat)
+    corrections.correct(chat=chat, user=alice, version=1, values={"people": 2}, now=now)
+    with pytest.raises(StateChanged):
+        # The slower one passed its own look at the version before.
+        corrections.changed(one, user=alice, kind="corrected", values={}, now=now)
+    assert newest(chat).version == 2
+
+
+def test_charlie_finds_no_state(charlies_page: Client, chat: Chat, kept: ChatState) -> None:
+    assert charlies_page.get(address(chat)).status_code == 404
+    assert charlies_page.post(address(chat), {"version": 1, **EMPTY}).status_code == 404
+    assert charlies_page.post(address(chat, "state/reset"), {"version": 1}).status_code == 404
+    assert newest(chat) == kept
+
+
+def test_the_receipt_says_in_words_what_became_of_the_state(
+    page: Client,
+    chat: Chat,
+    alice: User,
+    now: datetime,
+    kept: ChatState,
+    work: Callable[..., Any],
+) -> None:
+    turn = start(user=alice, chat=chat, text="Hm", now=now).turn
+    Branch.objects.filter(pk=turn.branch_id).update(last_seq=1)
+    lay(chat, {"destination": "Oslo"}, now=now, seq=1)
+    work(turn, [TextDelta("No."), Finished("stop")], [TextDelta("Fine."), Finished("stop")])
+    body = page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode()
+    assert "Call for the state, step 1, attempt 1" in body
+    assert "Call 1, step 1, attempt 1" in body
+    assert "Schema of the state" in body
+    assert "The state is the one before: the model&#x27;s answer is no JSON." in body
+    assert "The state stands for it" in body
+    assert re.search(r'class="chip">State</span>', body)
+    thread = page.get(address(chat, "")).content.decode()
+    assert "not sent: the state stands for it" not in thread or "Message 1" in thread
