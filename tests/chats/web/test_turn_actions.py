@@ -153,7 +153,8 @@ def test_an_incomplete_reply_can_be_kept(page: Client, chat: Chat, say: Say, wor
 
 
 def test_a_queued_reply_says_that_it_waits_for_a_worker(page: Client, chat: Chat, say: Say) -> None:
-    say("hello")
+    turn = say("hello")
+    Turn.objects.filter(pk=turn.pk).update(queued_at=timezone.now())
 
     html = page.get(url(chat)).content.decode()
 
