@@ -59,6 +59,7 @@ EVENT_TYPES = frozenset(
         "provider.created",
         "provider.deleted",
         "role.changed",
+        "tool.called",
         "turn.absorbed",
         "turn.completed",
         "turn.failed",

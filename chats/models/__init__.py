@@ -10,6 +10,7 @@ from chats.models.conversation import (
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
+from chats.models.search import SearchText
 from chats.models.work import Compaction, PromptText, Receipt, Turn
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "ProviderAccount",
     "Receipt",
     "Rendering",
+    "SearchText",
     "Turn",
 ]
