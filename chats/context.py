@@ -261,7 +261,7 @@ def gather(
             )
             if text
         ),
-        tools=tools.offered(),
+        tools=tools.offered(branch=branch, values=choice.values, model=choice.model),
         summary=summary,
         window_to=window_to,
         history=(*exceptions, *continued(turn, loaded.messages)),

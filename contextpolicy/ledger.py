@@ -63,6 +63,7 @@ EVENT_TYPES = frozenset(
         "state.extracted",
         "state.kept",
         "state.reset",
+        "tool.called",
         "turn.absorbed",
         "turn.completed",
         "turn.failed",

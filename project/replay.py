@@ -67,14 +67,14 @@ class RecordedTools:
             for call in step.calls:
                 self.results.setdefault(call.call_id, []).append(call.result)
 
-    def offered(self) -> tuple[ToolSpec, ...]:
+    def offered(self, **_: object) -> tuple[ToolSpec, ...]:
         """The recording does not say which tools were offered."""
         return ()
 
-    async def answer(self, call: ToolCallPart) -> str | None:
+    def answer(self, call: ToolCallPart, **_: object) -> registry.Answer:
         """The recorded result; None where none was recorded."""
         waiting = self.results.get(call.call_id)
-        return waiting.pop(0) if waiting else None
+        return registry.Answer(waiting.pop(0) if waiting else None)
 
 
 @contextmanager

@@ -8,10 +8,13 @@ import logging
 import uuid
 from datetime import datetime
 
+from django.db.models import F
+
 from chats.compaction import plan, publish
 from chats.compaction.perform import perform
 from chats.compaction.plan import Claimed
-from chats.models import Chat, Compaction
+from chats.memory import archive
+from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
 from chats.refusals import Refusal
 from contextpolicy.engine.budget import compact_mark, prompt_limit
@@ -21,7 +24,14 @@ logger = logging.getLogger(__name__)
 
 
 def maintain(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None:
-    """Prepare one summary if one is due; delivered twice, the second finds the place taken."""
+    """Prepare one summary if one is due; delivered twice, the second finds the place taken.
+
+    What is archived already becomes searchable.
+    """
+    for branch in Branch.objects.select_related("active_compaction").filter(
+        chat_id=chat_id, chat__active_branch=F("pk"), active_compaction__isnull=False
+    ):
+        archive.index(branch)
     claimed = plan.claim(chat_id=chat_id, counter=counter, now=now)
     if claimed is None:
         return

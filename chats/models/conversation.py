@@ -70,6 +70,8 @@ class Branch(models.Model):
         "Compaction", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     context_revision = models.PositiveBigIntegerField(default=0)
+    # Up to which seq this branch's own messages can be searched (`chats.memory.archive`).
+    searchable_to = models.PositiveBigIntegerField(default=0)
     # Undoing a compaction pauses the automatic ones here until someone resumes them.
     compaction_paused = models.BooleanField(default=False)
     created_at = models.DateTimeField()

@@ -21,6 +21,7 @@ ErrorCode = Literal[
     "provider_protocol",
     "provider_rejected",
     "context_overflow",
+    "tools_unsupported",
     "provider_error",
 ]
 
@@ -161,6 +162,9 @@ _SENTENCES: dict[ErrorCode, str] = {
     ),
     "context_overflow": (
         "The conversation is too long for this model. Shorten the message or choose another model."
+    ),
+    "tools_unsupported": (
+        "This model takes no tools. An operator can switch them off in the model's settings."
     ),
     "provider_error": "The model provider reported an error. Try again in a moment.",
 }

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -41,6 +42,13 @@ _BY_TYPE: dict[str, ErrorCode] = {
     "timeout": "provider_timeout",
     "timeout_error": "provider_timeout",
 }
+# What servers say to a request with tools for a model that takes none: Ollama, llama.cpp (two
+# releases), vLLM, OpenRouter, Groq.
+_NO_TOOLS = re.compile(
+    r"does not support (?:tool|function call)|unsupported param: tools|tools param requires"
+    r"|tool choice requires|support tool use|tool calling`? is not supported",
+    re.IGNORECASE,
+)
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
@@ -53,6 +61,8 @@ def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -
         return ProviderError(
             "context_overflow", status=status, limit=overflow.limit, actual=overflow.actual
         )
+    if status in {400, 404, 422, 500, 501} and _NO_TOOLS.search(body):
+        return ProviderError("tools_unsupported", status=status)
     if status == 402 or _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", status=status, sentence=_QUOTA)
     if 300 <= status < 400:

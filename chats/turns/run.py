@@ -24,7 +24,6 @@ from chats.models import Message, Turn
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.refusals import Refusal
-from chats.tools import registry as tools
 from chats.turns import lease as leases
 from chats.turns import state, steps
 from chats.turns.call import Call
@@ -256,12 +255,27 @@ class Run:
                     return call
                 await self.close_receipt(call)
                 continue
+            plain = await self.without_tools(call, prompt)
+            if plain is not None:
+                prompt = plain
+                continue
             if call.error is not None and not await self.wait_to_retry(call.error, number):
                 return call
             await self.close_receipt(call)
             if call.error is None and emptied:
                 raise EmptyReply
             emptied = call.error is None
+
+    async def without_tools(self, call: Call, prompt: context.Prompt) -> context.Prompt | None:
+        """The prompt without tools, when the server refused the call for them; remembered."""
+        refused = call.error is not None and call.error.code == "tools_unsupported"
+        if not refused or not prompt.request.tools or self.turn.model is None:
+            return None
+        await self.close_receipt(call)
+        self.turn.model = await self.worker.db(
+            steps.note_no_tools, model=self.turn.model, now=self.worker.clock()
+        )
+        return await self.compose()
 
     async def one_call(self, prompt: context.Prompt, number: int) -> Call:
         """Book one call, then listen to it."""
@@ -347,8 +361,17 @@ class Run:
         call.finish = Message.Finish.TOOL_CALLS if call.requests else Message.Finish.STOP
         if not call.requests:
             return
+        offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
         for index, request in call.requests.items():
-            result = await tools.answer(request)
+            result = await self.worker.db(
+                steps.use_tool,
+                lease=self.lease,
+                turn=self.turn,
+                call=request,
+                offered=offered,
+                counter=self.worker.counter,
+                now=self.worker.clock(),
+            )
             if result is not None:
                 call.results[index] = result
         if self.turn.step >= settings.MAX_STEPS:

@@ -4,7 +4,7 @@ Open a step (take up what waits), book the call before it is made, close the ste
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,10 +16,13 @@ from chats import messages, queue
 from chats.context import Prompt
 from chats.failpoints import hit
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
+from chats.tools import registry as tools
 from chats.turns import breaker
 from chats.turns.lease import RELEASED, Lease, claim, locked_turn, read_turn, until, write
 from contextpolicy import ledger
+from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.models import ModelSpec
 
 WORKER = "worker"
 
@@ -68,6 +71,45 @@ def begin(
     if lease is None:
         return None
     return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
+
+
+def use_tool(
+    *,
+    lease: Lease,
+    turn: Turn,
+    call: ToolCallPart,
+    offered: Collection[str],
+    counter: TokenCounter,
+    now: datetime,
+) -> str | None:
+    """Run a tool call and note in the ledger what it read. Raises `LeaseLost`."""
+    branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
+    answer = tools.answer(call, branch=branch, offered=offered, counter=counter)
+    if answer.read:
+        with transaction.atomic():
+            locked_turn(lease)
+            ledger.record(
+                "tool.called",
+                actor=WORKER,
+                now=now,
+                chat_id=branch.chat_id,
+                turn_id=lease.turn_id,
+                data=answer.read,
+            )
+    return answer.content
+
+
+@transaction.atomic
+def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
+    """Offer the model no tools from now on: its server refused them. The model as it is then."""
+    model = ModelSpec.objects.select_for_update().get(pk=model.pk)
+    if model.supports_tools:
+        model.supports_tools = False
+        model.save(update_fields=["supports_tools"])
+        changes = {"supports_tools": [True, False]}
+        data = {"model": model.slug, "changes": changes, "reason": "tools_unsupported"}
+        ledger.record("model.changed", actor=WORKER, now=now, data=data)
+    return model
 
 
 @transaction.atomic

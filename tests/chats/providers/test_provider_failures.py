@@ -1,5 +1,7 @@
 """Which of our codes an error answer becomes, and how long the provider asks to wait."""
 
+import json
+
 import pytest
 
 from chats.providers.base import ErrorCode, ProviderError
@@ -28,6 +30,27 @@ def test_status_decides_when_the_body_says_nothing(
 ) -> None:
     failure = failure_of_response(status=status, headers={}, body=body)
     assert (failure.code, failure.status, failure.retryable) == (code, status, retryable)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        pytest.param(400, "stablelm2:latest does not support tools", id="ollama"),
+        pytest.param(
+            400,
+            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser',
+            id="vllm",
+        ),
+        pytest.param(500, "Unsupported param: tools", id="llama.cpp, older"),
+        pytest.param(500, "tools param requires --jinja flag", id="llama.cpp"),
+        pytest.param(404, "No endpoints found that support tool use.", id="openrouter"),
+        pytest.param(400, "`tool calling` is not supported with this model", id="groq"),
+    ],
+)
+def test_a_model_that_takes_no_tools_is_told_from_other_refusals(status: int, message: str) -> None:
+    body = json.dumps({"error": {"message": message, "type": "api_error"}})
+    failure = failure_of_response(status=status, headers={}, body=body)
+    assert (failure.code, failure.retryable) == ("tools_unsupported", False)
 
 
 @pytest.mark.parametrize(

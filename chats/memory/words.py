@@ -1,0 +1,83 @@
+"""A text as the words that search compares: folded, stemmed, and the same for text and question.
+
+Both databases index these words and nothing else, so a search finds the same on either, and what a
+person or a model typed never becomes query syntax.
+"""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import snowballstemmer
+
+LONGEST_WORD = 40
+_RUN = re.compile(r"[^\W_]+")
+# Scripts that write words without spaces, or with inflections no stemmer here knows, are compared
+# by overlapping pieces of this many characters.
+_PIECES = (
+    (re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"), 2),
+    (re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+"), 3),
+    (re.compile("[\u0590-\u08ff]+"), 3),
+)
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
+# Words that a question has for its grammar alone.
+_GRAMMAR = """
+    a about after all also am an and any are as at be because been before but by can could did do
+    does doing for from get go had has have having he her here him his how i if in into is it its
+    just like me more my no not of on or our she should so some such than that the their them then
+    there these they this those to us was we were what when where which who whom why will with
+    would you your
+"""
+STOP_WORDS = frozenset(_GRAMMAR.split())
+_stemmers = threading.local()
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in order, as search compares them; plain ASCII without spaces."""
+    folded = unicodedata.normalize("NFKD", text.casefold())
+    plain = "".join(c for c in folded if not unicodedata.combining(c))
+    found: list[str] = []
+    for run in _RUN.findall(unicodedata.normalize("NFKC", plain)):
+        found.extend(word(piece) for piece in pieces(run))
+    return found
+
+
+def asked(text: str) -> list[str]:
+    """The words of a question, each once, without those that every text has; all of them when
+    nothing else is left."""
+    every = dict.fromkeys(words(text))
+    telling = [one for one in every if one not in _STOPS]
+    return telling or list(every)
+
+
+def pieces(run: str) -> Iterator[str]:
+    """A run of letters as it is, or in overlapping pieces where its script asks for that."""
+    for script, length in _PIECES:
+        if script.match(run):
+            yield from (run[i : i + length] for i in range(max(len(run) - length + 1, 1)))
+            return
+    yield run
+
+
+@lru_cache(maxsize=50_000)
+def word(piece: str) -> str:
+    """The stem in ASCII, so that no database reads a word in its own way."""
+    if piece.isascii():
+        stem = stemmer("english").stemWord(piece) if piece.isalpha() else piece
+    else:
+        stem = stemmer("russian").stemWord(piece) if _CYRILLIC.match(piece) else piece
+        stem = "x" + stem.encode().hex()
+    return str(stem)[:LONGEST_WORD]
+
+
+def stemmer(language: str) -> Any:
+    """This thread's stemmer: one may not be used by two threads at once."""
+    if not hasattr(_stemmers, language):
+        setattr(_stemmers, language, snowballstemmer.stemmer(language))
+    return getattr(_stemmers, language)
+
+
+_STOPS = frozenset(word(one) for one in STOP_WORDS)

@@ -1,0 +1,217 @@
+"""The archive of a branch and the search in it, on whichever database runs the tests."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+
+from chats import library
+from chats.memory import archive
+from chats.models import Branch, Chat, Compaction, Message, SearchText
+from contextpolicy.models import EffectivePolicy
+
+Say = Callable[..., Message]
+
+
+def branch_of(chat: Chat) -> Branch:
+    """The chat's active branch as it is now."""
+    found = Branch.objects.select_related("active_compaction").get(chat=chat, parent=None)
+    found.chat = chat
+    return found
+
+
+@pytest.fixture
+def say(chat: Chat, now: datetime) -> Say:
+    """Store a message at the end of a branch, without a turn."""
+
+    def saying(text: str, *, branch: Branch | None = None, **fields: object) -> Message:
+        where = Branch.objects.get(pk=(branch or branch_of(chat)).pk)
+        where.last_seq += 1
+        where.save()
+        given = {"parts": [{"type": "text", "text": text}], "role": "user", **fields}
+        return Message.objects.create(
+            branch=where, seq=where.last_seq, accepted=where.last_seq, created_at=now, **given
+        )
+
+    return saying
+
+
+@pytest.fixture
+def cover(chat: Chat, now: datetime) -> Callable[..., Compaction]:
+    """Put a summary in force that covers everything up to a seq."""
+    policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={})
+
+    def covering(to_seq: int, *, branch: Branch | None = None) -> Compaction:
+        where = branch or branch_of(chat)
+        row = Compaction.objects.create(
+            branch=where,
+            kind="summary",
+            status="published",
+            text="A summary.",
+            from_seq=1,
+            to_seq=to_seq,
+            trigger="tokens",
+            effective_policy=policy,
+            created_at=now,
+        )
+        Branch.objects.filter(pk=where.pk).update(active_compaction=row)
+        return row
+
+    return covering
+
+
+def found(chat: Chat, question: str, *, most: int = 10) -> list[int | None]:
+    """The seqs that a search finds."""
+    return [row.seq for row in archive.search(branch_of(chat), question=question, most=most)]
+
+
+def test_only_what_is_covered_is_found(chat: Chat, say: Say, cover: Callable[..., object]) -> None:
+    for text in ("The heron stood at the lake", "Nothing else", "Another heron came"):
+        say(text)
+    assert found(chat, "herons") == []
+    assert not SearchText.objects.exists()
+    cover(2)
+    assert found(chat, "Where did the heron stand?") == [1, 2]
+    cover(3)
+    assert set(found(chat, "herons")) == {1, 2, 3}
+
+
+def test_indexing_again_adds_only_what_is_new(
+    chat: Chat, say: Say, cover: Callable[..., object]
+) -> None:
+    for number in range(5):
+        say(f"message {number}")
+    cover(3)
+    assert archive.index(branch_of(chat)) == 3
+    assert archive.index(branch_of(chat)) == 0
+    cover(5)
+    assert archive.index(branch_of(chat)) == 2
+    assert SearchText.objects.count() == 5
+
+
+def test_another_chat_is_never_found(
+    alice: User, charlie: User, chat: Chat, say: Say, cover: Callable[..., object], now: datetime
+) -> None:
+    other = library.create_chat(owner=charlie, now=now)
+    say("The heron is mine")
+    say("The heron of somebody else", branch=other.active_branch)
+    cover(1)
+    cover(1, branch=branch_of(other))
+    archive.index(branch_of(other))
+    assert [row.text for row in archive.search(branch_of(chat), question="heron", most=9)] == [
+        "The heron is mine"
+    ]
+    assert found(chat, f"chat{other.pk.hex} heron") == [1]
+
+
+def test_a_branch_finds_what_its_path_holds_and_nothing_beside_it(
+    chat: Chat, say: Say, cover: Callable[..., object], now: datetime
+) -> None:
+    for text in ("first heron", "second heron", "third heron of the parent"):
+        say(text)
+    parent = branch_of(chat)
+    child = Branch.objects.create(chat=chat, parent=parent, fork_seq=2, last_seq=2, created_at=now)
+    Message.objects.create(
+        branch=child,
+        seq=3,
+        accepted=4,
+        role="user",
+        parts=[{"type": "text", "text": "third heron of the child"}],
+        created_at=now,
+    )
+    Branch.objects.filter(pk=child.pk).update(last_seq=3)
+    cover(3)
+    cover(3, branch=child)
+    child = Branch.objects.select_related("active_compaction", "chat", "parent").get(pk=child.pk)
+    texts = {row.text for row in archive.search(child, question="heron", most=9)}
+    assert texts == {"first heron", "second heron", "third heron of the child"}
+
+
+def test_what_was_excluded_or_erased_is_not_found(
+    chat: Chat, say: Say, cover: Callable[..., object], now: datetime
+) -> None:
+    rows = [say(f"heron number {number}") for number in range(3)]
+    cover(3)
+    archive.index(branch_of(chat))
+    Message.objects.filter(pk=rows[0].pk).update(excluded=True)
+    Message.objects.filter(pk=rows[1].pk).update(erased_at=now)
+    assert found(chat, "heron") == [3]
+
+
+def test_a_message_that_is_deleted_takes_its_words_along(
+    chat: Chat, say: Say, cover: Callable[..., object]
+) -> None:
+    row = say("the heron")
+    cover(1)
+    archive.index(branch_of(chat))
+    row.delete()
+    assert not SearchText.objects.exists()
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM chats_searchtext_words('heron')")
+            assert cursor.fetchone()[0] == 0
+    assert found(chat, "heron") == []
+
+
+def test_tool_output_is_found_and_a_huge_one_only_by_its_beginning(
+    chat: Chat, say: Say, cover: Callable[..., object]
+) -> None:
+    result = {"type": "tool_result", "call_id": "1", "name": "t"}
+    say("", parts=[{**result, "content": "a heron in a log"}], role="assistant")
+    say("", parts=[{**result, "content": "x " * 20_000 + "late heron"}], role="assistant")
+    say("noise")
+    cover(3)
+    assert found(chat, "heron")[0] == 1
+    assert "late" not in SearchText.objects.get(message__seq=2).words.split()
+
+
+def test_a_speaker_and_a_day_are_found(chat: Chat, say: Say, cover: Callable[..., object]) -> None:
+    say("It rained", speaker={"name": "Caroline"})
+    for _ in range(4):
+        say("noise")
+    cover(5)
+    assert found(chat, "What did Caroline say?")[0] == 1
+    assert len(found(chat, "November 2026")) == 5
+
+
+@pytest.mark.parametrize("question", ["", "   ", '"', "NEAR(", "' OR 1=1 --", "*", "\x00", "the"])
+def test_any_question_has_an_answer(
+    question: str, chat: Chat, say: Say, cover: Callable[..., object]
+) -> None:
+    say("a heron")
+    cover(1)
+    assert found(chat, question) == []
+
+
+def test_common_words_do_not_hide_a_rare_one(
+    chat: Chat, say: Say, cover: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "MOST_COMPARED", 5)
+    say("the heron of the lake")
+    for _ in range(20):
+        say("the lake")
+    cover(21)
+    assert found(chat, "heron lake", most=1) == [1]
+
+
+def test_the_number_of_queries_does_not_follow_the_length(
+    chat: Chat,
+    say: Say,
+    cover: Callable[..., object],
+    django_assert_max_num_queries: Callable[..., object],
+) -> None:
+    for number in range(60):
+        say(f"heron {number}")
+    cover(60)
+    archive.index(branch_of(chat))
+    branch = branch_of(chat)
+    with django_assert_max_num_queries(9):  # type: ignore[attr-defined]  # a context manager
+        assert len(archive.search(branch, question="heron lake", most=20)) == 20
+
+
+def test_no_compaction_means_no_archive(chat: Chat, say: Say) -> None:
+    say("a heron")
+    assert archive.index(branch_of(chat)) == 0
+    assert archive.archived(branch_of(chat)) is None
