@@ -30,9 +30,15 @@ from contextpolicy.engine.assembly import (
     was_compressed,
 )
 from contextpolicy.engine.assembly import compose as assemble
-from contextpolicy.engine.budget import PolicyImpossible, prepare_mark, prompt_limit
+from contextpolicy.engine.budget import (
+    PolicyImpossible,
+    in_our_count,
+    prepare_mark,
+    prompt_limit,
+)
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.transcript import Background
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 CONTINUE_INSTRUCTION = (
@@ -219,7 +225,8 @@ def gather(
     window_limit: int | None = None,
 ) -> ComposeInput:
     """Every fact the engine needs for this turn, in a number of queries that does not grow."""
-    summary, window_to = in_force(branch.active_compaction, counter=counter)
+    active = governing(branch.active_compaction, values=choice.values)
+    summary, window_to = in_force(active, counter=counter)
     question, steps = turn_messages(turn, branch=branch)
     before = question[0].seq if question else (steps[0].seq if steps else branch.last_seq + 1)
     covered = max(summary.to_seq if summary else 0, window_to)
@@ -232,7 +239,7 @@ def gather(
         before=before or 1,
         values=choice.values,
         counter=counter,
-        tokens=max(limit, 1),
+        tokens=max(in_our_count(limit, calibration=choice.model.calibration), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
     )
     pins, exceptions = never_folded(branch, summary=summary, window_to=window_to, counter=counter)
@@ -257,10 +264,25 @@ def gather(
         question=history.load_all(question, counter=counter),
         steps=history.load_all(steps, counter=counter),
         instruction="" if question else CONTINUE_INSTRUCTION,
+        background=background(turn, values=choice.values),
         last_seq=branch.last_seq,
         calibration=choice.model.calibration,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
+
+
+def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
+    """The compaction that the policy lets govern a prompt, of the one that is in force.
+
+    The strategy `simple` counts messages and nothing else: no summary or window of another policy
+    stands in for what it would send. They stay in force for the policies that know them.
+    """
+    return None if values.strategy == "simple" else active
+
+
+def background(turn: Turn, *, values: PolicyValues) -> Background:
+    """What is known beside the chat; the same in every step of the turn."""
+    return Background(date=f"{turn.queued_at:%Y-%m-%d}" if values.show_date else "")
 
 
 def in_force(
@@ -342,7 +364,7 @@ def prompt_of(
     """The request and the receipt of an assembled context."""
     values = choice.values
     origins = {segment.text_ref: segment.origin for segment in assembled.segments}
-    active = branch.active_compaction
+    active = governing(branch.active_compaction, values=values)
     needed = need(given, assembled)
     return Prompt(
         request=ProviderRequest(

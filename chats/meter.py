@@ -109,7 +109,8 @@ def meter(*, chat: Chat) -> Meter:
 def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
     """The parts of the next prompt, from counts that are stored or estimated."""
     estimate = ApproximateCounter()
-    summary, window_to = context.in_force(branch.active_compaction, counter=estimate)
+    active = context.governing(branch.active_compaction, values=values)
+    summary, window_to = context.in_force(active, counter=estimate)
     folded_to = summary.to_seq if summary else 0
     if values.strategy == "simple" and values.window_size:
         window_to = max(window_to, branch.last_seq - values.window_size)
