@@ -105,6 +105,7 @@ class Prompt:
     compaction: Compaction | None
     prompt_limit: int
     prompt_tokens: int
+    calibration: float
     reserve: int
     texts: Sequence[tuple[str, str, str]]
     receipt_fields: Mapping[str, Any]
@@ -379,6 +380,7 @@ def prompt_of(
         compaction=active,
         prompt_limit=assembled.budget.prompt_limit,
         prompt_tokens=assembled.prompt_tokens,
+        calibration=given.calibration,
         reserve=assembled.budget.reserve,
         texts=[(key, origins[key], text) for key, text in assembled.texts.items()],
         receipt_fields={

@@ -207,12 +207,16 @@ def test_the_date_goes_along_only_if_the_policy_says_so(
     assert sent(ask("Q2"))[-2:] == [("user", "Date: 2026-11-20"), ("user", "Q2")]
 
 
+def branch_of(chat: Chat) -> Branch:
+    return Branch.objects.get(chat=chat)
+
+
 def put_in_force(chat: Chat, now: datetime, **fields: Any) -> Compaction:
     """A row of another policy that is in force when the chat comes under this one."""
     policy, _ = EffectivePolicy.objects.get_or_create(
         digest="d" * 64, defaults={"values": {}, "sources": {}}
     )
-    branch = Branch.objects.get(pk=chat.active_branch_id)
+    branch = branch_of(chat)
     row = Compaction.objects.create(
         branch=branch,
         status="published",
@@ -244,7 +248,7 @@ def test_simple_sends_the_newest_messages_whatever_another_policy_left_in_force(
     receipt = Receipt.objects.order_by("-last_seq")[0]
     assert receipt.compaction is None
     assert receipt.left_out == [[1, 2, "window"]]
-    assert Branch.objects.get(pk=chat.active_branch_id).active_compaction == row
+    assert branch_of(chat).active_compaction == row
 
 
 @pytest.mark.requirement("S0.3")
