@@ -27,6 +27,9 @@ _REASONS = {
     "covered": "told by the summary",
     "turn_split": "part of a turn that did not fit whole",
     "budget": "no room in the token budget",
+    "tool_parts": "nothing but tool calls, which the layout cannot show",
+    "state": "told by the state",
+    "strategy": "left out by the strategy",
 }
 
 
