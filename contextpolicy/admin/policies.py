@@ -13,50 +13,15 @@ from django.utils.safestring import SafeString
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.policy_form import PolicyForm
+from contextpolicy.admin.policy_form import PolicyForm, with_configs
+from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.site import actor_of
 from contextpolicy.admin.words import plain_words
 from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json
-from contextpolicy.lint import findings
+from contextpolicy.findings import findings
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 VERSIONS_SHOWN = 20
-
-
-def beside(*names: str) -> list[tuple[str, str]]:
-    """Fields, each with its lock."""
-    return [(name, f"lock_{name}") for name in names]
-
-
-WHAT_IS_SENT = [
-    *beside("strategy"),
-    "strategy_config",
-    *beside(
-        "token_budget",
-        "reserve_tokens",
-        "window_size",
-        "max_chars_per_message",
-        "cut_style",
-    ),
-]
-COMPACTION = [
-    *beside(
-        "keep_last_messages",
-        "prepare_at",
-        "prepare_at_tokens",
-        "compact_at",
-        "compact_at_tokens",
-        "compact_to",
-        "compact_to_tokens",
-        "turn_threshold",
-        "fold_turns",
-        "summarization_model",
-        "summary_max_tokens",
-        "archive",
-    )
-]
-LIMITS = beside("input_length_limit", "tool_output_limit", "allowed_models")
-TEXT = beside("system_text", "hide_system_text")
 
 
 class ContextPolicyAdmin(DomainAdmin):
@@ -68,6 +33,19 @@ class ContextPolicyAdmin(DomainAdmin):
     list_filter = ("retired",)
     search_fields = ("name", "slug")
 
+    class Media:
+        js = ("admin_policy.js",)
+
+    def get_form(
+        self,
+        request: HttpRequest,
+        obj: ContextPolicy | None = None,
+        change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        **options: Any,
+    ) -> Any:
+        """With the config fields of the strategies of packages."""
+        return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
         """With the version in force and the number of assignments, in one query."""
         rows: QuerySet[ContextPolicy] = super().get_queryset(request)
@@ -76,17 +54,14 @@ class ContextPolicyAdmin(DomainAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
         """The editor, or for those who only look, what the policy says."""
         if obj is not None and not self.has_change_permission(request, obj):
-            told = ["name", "slug", "description", "retired", "in_plain_words"]
+            told = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
             return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
         name = ["name", "slug", "description"]
         if obj is not None:
-            name += ["retired", "in_plain_words", "where_it_applies"]
+            name += ["retired", "in_plain_words", "to_know", "where_it_applies"]
         sets = [
             (None, {"fields": name}),
-            ("What is sent", {"fields": WHAT_IS_SENT}),
-            ("Compaction", {"fields": COMPACTION}),
-            ("Limits", {"fields": LIMITS}),
-            ("Text", {"fields": TEXT}),
+            *groups(),
             ("This version", {"fields": [("note", "based_on")]}),
         ]
         return [*sets, ("Versions", {"fields": ["versions"]})] if obj is not None else sets
@@ -95,7 +70,7 @@ class ContextPolicyAdmin(DomainAdmin):
         self, request: HttpRequest, obj: ContextPolicy | None = None
     ) -> tuple[str, ...]:
         """What is told about a policy; its slug stays once it has one."""
-        told = ("in_plain_words", "where_it_applies", "says", "versions")
+        told = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
         return told if obj is None else ("slug", *told)
 
     def get_prepopulated_fields(
@@ -163,6 +138,12 @@ class ContextPolicyAdmin(DomainAdmin):
     def in_plain_words(self, policy: ContextPolicy) -> str:
         """What it does where no other policy applies."""
         return plain_words(whole(policy.current))
+
+    @admin.display(description="To know")
+    def to_know(self, policy: ContextPolicy) -> SafeString:
+        """What works but may surprise."""
+        context = {"findings": findings(whole(policy.current))}
+        return render_to_string("admin/contextpolicy/contextpolicy/_findings.html", context)
 
     @admin.display(description="Applies to")
     def where_it_applies(self, policy: ContextPolicy) -> SafeString:
