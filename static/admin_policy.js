@@ -2,7 +2,7 @@
 // Without this script every group is shown, which is only longer.
 "use strict";
 
-(() => {
+document.addEventListener("DOMContentLoaded", () => {
   const strategy = document.getElementById("id_strategy");
   if (!strategy) {
     return;
@@ -16,4 +16,4 @@
   };
   strategy.addEventListener("change", arrange);
   arrange();
-})();
+});

@@ -1,5 +1,6 @@
 """The policy editor, which makes versions, and what is told of a policy."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from contextpolicy.admin.policy_form import PolicyForm, with_configs
 from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.site import actor_of
 from contextpolicy.admin.words import plain_words
+from contextpolicy.admin.written import rules_text, schema_text
 from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json
 from contextpolicy.findings import findings
 from contextpolicy.models import ContextPolicy, PolicyVersion
@@ -155,7 +157,11 @@ class ContextPolicyAdmin(DomainAdmin):
     @admin.display(description="Says")
     def says(self, policy: ContextPolicy) -> SafeString:
         """The fields that are set, for those who only look."""
-        context = {"version": policy.current}
+        version = policy.current
+        values = version.values if version else {}
+        locks = version.locks if version else []
+        rows = [(name, told_value(name, values[name]), name in locks) for name in values]
+        context = {"rows": rows}
         return render_to_string("admin/contextpolicy/contextpolicy/_values.html", context)
 
     @admin.display(description="Versions")
@@ -196,6 +202,19 @@ def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[
 def told_values(version: PolicyVersion) -> dict[str, str]:
     """The values of a version as texts, a lock in words."""
     return {
-        name: f"{'none' if value is None else value}{', locked' if name in version.locks else ''}"
+        name: f"{told_value(name, value)}{', locked' if name in version.locks else ''}"
         for name, value in version.values.items()
     }
+
+
+def told_value(name: str, value: Any) -> str:
+    """A stored value as a text; structured ones as the form writes them."""
+    if name == "tool_output_rules":
+        return rules_text(value)
+    if name == "state_schema":
+        return schema_text(value)
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

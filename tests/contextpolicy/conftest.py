@@ -1,8 +1,6 @@
 """What the tests of policies share."""
 
 import importlib
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -15,8 +13,8 @@ from pytest_django import Settings
 
 from contextpolicy import plugins
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from tests.contextpolicy.strategy_package import install
 
-PACKAGE = Path(__file__).parent.parent / "plugin_package"
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
@@ -72,13 +70,7 @@ def lay(db: None) -> Lay:
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example package, installed by pip into a folder of its own."""
-    source = tmp_path_factory.mktemp("package") / "source"
-    target = tmp_path_factory.mktemp("installed")
-    shutil.copytree(PACKAGE, source)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(target)]
-    subprocess.run([*command, str(source)], check=True, timeout=100)
-    return target
+    return install(tmp_path_factory)
 
 
 @pytest.fixture

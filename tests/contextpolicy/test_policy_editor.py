@@ -483,3 +483,24 @@ def test_a_list_takes_as_many_queries_for_many_rows_as_for_few(
         browser.get(url)
 
     assert len(many) == len(few)
+
+
+def test_who_only_looks_reads_structured_values_as_they_are_written(now: datetime) -> None:
+    values = {
+        "tool_output_rules": {"look_up": {"limit": 500}},
+        "state_schema": {
+            "type": "object",
+            "properties": {"date": {"type": "string", "format": "date"}},
+            "additionalProperties": False,
+        },
+        "pinned_kinds": ["url", "name"],
+        "window_turns": None,
+    }
+    policy = create_policy(slug="s", name="S", values=values, actor="system", now=now)
+
+    words = opened(signed_in(person("priya", AUDITOR)), page_of(policy)).words
+
+    assert "tool_output_rules look_up: limit 500" in words
+    assert "state_schema date (date)" in words
+    assert "pinned_kinds url, name" in words
+    assert "window_turns none" in words
