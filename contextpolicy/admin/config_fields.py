@@ -13,8 +13,8 @@ from django import forms
 
 from contextpolicy import plugins
 from contextpolicy.admin.fields import UNSET, WordsField, choice, text_area, yes_or_no
+from contextpolicy.admin.stored_values import YES_OR_NO, is_empty
 
-YES_OR_NO = {True: "yes", False: "no"}
 # What stands for a whole config whose schema names no properties.
 WHOLE = ""
 
@@ -78,10 +78,10 @@ def read_config(
     config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
     for field in fields:
         value = cleaned.get(field.name)
-        if value is None or value in ("", []):
+        if is_empty(value):
             continue
         if field.key == WHOLE:
-            config.update(value)
+            config |= dict(value or {})
         else:
             config[field.key] = field.read(value)
     return config

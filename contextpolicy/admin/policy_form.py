@@ -1,15 +1,12 @@
 """The policy editor's form: an empty field says nothing, a lock stands beside each field."""
 
 from collections.abc import Mapping
-from dataclasses import fields as fields_of
-from decimal import Decimal
 from typing import Any, ClassVar
 
 from django import forms
 
 from contextpolicy import plugins
 from contextpolicy.admin.config_fields import (
-    YES_OR_NO,
     config_fields,
     field_for,
     read_config,
@@ -29,25 +26,20 @@ from contextpolicy.admin.fields import (
     text_area,
     yes_or_no,
 )
+from contextpolicy.admin.stored_values import (
+    BUILT_IN,
+    NO_TEXT,
+    NONE_IS_ZERO,
+    default_words,
+    is_empty,
+    meant,
+    shown,
+)
 from contextpolicy.admin.words import CHAT_SYSTEMS, KIND_NAMES, LAYOUTS, STRATEGY_NAMES
 from contextpolicy.admin.written import NONE, RULE_EXAMPLE, STATE_EXAMPLE
 from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
 from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
 from contextpolicy.models import ContextPolicy, ModelSpec
-
-# What stands for the empty string: no model writes the summary, sentences are picked.
-BUILT_IN = "(built in)"
-# What stands for an explicit empty text, which overrides a farther policy's.
-NO_TEXT = "(none)"
-
-SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
-TEXTS = frozenset({"system_text", "question_prefix"})
-# Where 0 in the form is an explicit "none": unlike an empty field it overrides a farther policy.
-NONE_IS_ZERO = frozenset(
-    item.name
-    for item in fields_of(PolicyValues)
-    if getattr(PolicyValues(), item.name) is None and item.name != "allowed_models"
-)
 
 
 def strategies() -> Choices:
@@ -368,52 +360,3 @@ def with_configs(form: type[PolicyForm]) -> type[PolicyForm]:
     """The form with the config fields of the strategies that are installed now."""
     made = {field.name: field.make() for field in config_fields()}
     return type(form.__name__, (form,), made)
-
-
-def is_empty(value: object) -> bool:
-    """Whether a field says nothing; 0 and an explicit "none" say something."""
-    return value is None or value in ("", [])
-
-
-def meant(name: str, value: Any) -> Any:
-    """A form's value as policies store it."""
-    if name in SHARES:
-        return float(Decimal(value) / 100)
-    if name in NONE_IS_ZERO and value == 0:
-        return None
-    if value == BUILT_IN or (name in TEXTS and value == NO_TEXT):
-        return ""
-    if value == [NONE]:
-        return []
-    if isinstance(getattr(PolicyValues(), name), bool):
-        return value == "yes"
-    return value
-
-
-def shown(name: str, value: Any) -> Any:
-    """A stored value as the form shows it."""
-    if name in SHARES:
-        return f"{(Decimal(str(value)) * 100).normalize():f}"
-    if name in NONE_IS_ZERO and value is None:
-        return 0
-    if isinstance(value, bool):
-        return YES_OR_NO[value]
-    if name == "summarization_model" and value == "":
-        return BUILT_IN
-    if name in TEXTS and value == "":
-        return NO_TEXT
-    if name == "pinned_kinds" and not value:
-        return [NONE]
-    return value
-
-
-def default_words(field: forms.Field, value: Any) -> str:
-    """What holds when nothing is set, in the words of the field."""
-    if isinstance(field, forms.MultipleChoiceField):
-        return "all" if value is None else "none"
-    if isinstance(field, forms.ChoiceField):
-        said = str(dict(field.widget.choices).get(value, value))
-        return f"{said[:1].lower()}{said[1:]}"
-    if value in ({}, NO_TEXT):
-        return "none"
-    return f"“{value}”"
