@@ -212,15 +212,18 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     """What is set and never looked at."""
-    names = list(_UNUSED.get(values.strategy, ()))
-    if values.layout in ("multi_turn", "B"):
-        names.append("question_prefix")
     defaults = defaults_for(values.strategy)
-    for name in names:
-        if getattr(values, name) != getattr(defaults, name):
-            chosen = f"layout {values.layout}" if name == "question_prefix" else values.strategy
-            sentence = f"{name} is set, but {chosen} does not use it."
-            yield Finding("setting_unused", name, sentence)
+
+    def is_set(name: str) -> bool:
+        return bool(getattr(values, name) != getattr(defaults, name))
+
+    names = [name for name in _UNUSED.get(values.strategy, ()) if is_set(name)]
+    if names:
+        sentence = f"The strategy {values.strategy} does not use what is set: {', '.join(names)}."
+        yield Finding("setting_unused", names[0], sentence)
+    if values.layout in ("multi_turn", "B") and is_set("question_prefix"):
+        sentence = f"The layout {values.layout} does not use question_prefix."
+        yield Finding("setting_unused", "question_prefix", sentence)
 
 
 _JUDGES: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (
