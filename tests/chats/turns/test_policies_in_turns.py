@@ -1,7 +1,8 @@
 """What a policy says governs what the provider is sent, in real turns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
 from chats.tools import registry as tools
 from chats.turns.start import start
+from contextpolicy import plugins
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.window import Choice, HistoryView
 from contextpolicy.models import (
     ContextPolicy,
     EffectivePolicy,
@@ -346,3 +349,51 @@ def test_a_factor_below_one_fills_the_prompt_all_the_same(
     found = sent(ask("Now?"))
 
     assert len(found) == 25
+
+
+class OwnWords:
+    """A package's strategy: the person's newest messages, as many as its config says."""
+
+    name = "own_words"
+
+    def choose(self, view: HistoryView) -> Choice:
+        """Questions only."""
+        places = range(len(view.messages))
+        asked = [place for place in places if view.messages[place].role == "user"]
+        kept = asked[-int(str(view.values.strategy_config["count"])) :]
+        return Choice(tuple(kept), tuple((p, "not_asked") for p in places if p not in kept))
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """That package is installed."""
+    point = EntryPoint("own_words", f"{__name__}:OwnWords", plugins.GROUP)
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [point])
+    plugins.installed.cache_clear()
+    yield
+    plugins.installed.cache_clear()
+
+
+@pytest.mark.requirement("S2.6")
+@pytest.mark.usefixtures("package")
+def test_a_packages_strategy_and_its_config_govern_a_turn(
+    govern: Callable[..., None], ask: Ask
+) -> None:
+    govern(strategy="own_words", strategy_config={"count": 1})
+    for number in (1, 2):
+        ask(f"Q{number}", f"A{number}")
+
+    assert [content for _, content in sent(ask("Q3"))] == ["Q2", "Q3"]
+    receipt = Receipt.objects.order_by("-last_seq")[0]
+    assert receipt.left_out == [[1, 2, "not_asked"], [4, 4, "not_asked"]]
+
+
+@pytest.mark.requirement("S2.6")
+def test_a_strategy_that_is_gone_falls_back_and_the_receipt_says_so(
+    govern: Callable[..., None], ask: Ask
+) -> None:
+    govern(strategy="own_words", strategy_config={"count": 1})
+    ask("Q1", "A1")
+
+    assert [content for _, content in sent(ask("Q2"))] == ["Q1", "A1", "Q2"]
+    assert Receipt.objects.order_by("-last_seq")[0].notes == ["strategy", "strategy:missing"]
