@@ -30,7 +30,12 @@ from contextpolicy.engine.assembly import (
     was_compressed,
 )
 from contextpolicy.engine.assembly import compose as assemble
-from contextpolicy.engine.budget import PolicyImpossible, prepare_mark, prompt_limit
+from contextpolicy.engine.budget import (
+    PolicyImpossible,
+    in_our_count,
+    prepare_mark,
+    prompt_limit,
+)
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState, state_text
 from contextpolicy.engine.tokens import TokenCounter
@@ -108,6 +113,7 @@ class Prompt:
     compaction: Compaction | None
     prompt_limit: int
     prompt_tokens: int
+    calibration: float
     reserve: int
     texts: Sequence[tuple[str, str, str]]
     receipt_fields: Mapping[str, Any]
@@ -232,7 +238,8 @@ def gather(
     window_limit: int | None = None,
 ) -> ComposeInput:
     """Every fact the engine needs for this turn, in a number of queries that does not grow."""
-    summary, window_to = in_force(branch.active_compaction, counter=counter)
+    active = governing(branch.active_compaction, values=choice.values)
+    summary, window_to = in_force(active, counter=counter)
     question, steps = turn_messages(turn, branch=branch)
     before = question[0].seq if question else (steps[0].seq if steps else branch.last_seq + 1)
     covered = max(summary.to_seq if summary else 0, window_to)
@@ -245,7 +252,7 @@ def gather(
         before=before or 1,
         values=choice.values,
         counter=counter,
-        tokens=max(limit, 1),
+        tokens=max(in_our_count(limit, calibration=choice.model.calibration), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
     )
     pins, exceptions = never_folded(branch, summary=summary, window_to=window_to, counter=counter)
@@ -270,18 +277,32 @@ def gather(
         question=history.load_all(question, counter=counter),
         steps=history.load_all(steps, counter=counter),
         instruction="" if question else CONTINUE_INSTRUCTION,
-        background=background(turn),
+        background=background(turn, values=choice.values),
         last_seq=branch.last_seq,
         calibration=choice.model.calibration,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
 
 
-def background(turn: Turn) -> Background:
+def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
+    """The compaction that the policy lets govern a prompt, of the one that is in force.
+
+    The strategy `simple` counts messages and nothing else: no summary or window of another policy
+    stands in for what it would send. They stay in force for the policies that know them.
+    """
+    return None if values.strategy == "simple" else active
+
+
+def background(turn: Turn, *, values: PolicyValues) -> Background:
     """What is known beside the chat; the same in every step of the turn."""
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
-    return Background(state=state_text(row.values) if row else "")
+    # The day of the question: a turn that is queued again after midnight keeps it.
+    asked_at = turn.trigger.created_at if turn.trigger else turn.queued_at
+    return Background(
+        state=state_text(row.values) if row else "",
+        date=f"{asked_at:%Y-%m-%d}" if values.show_date else "",
+    )
 
 
 def in_force(
@@ -368,7 +389,7 @@ def prompt_of(
     """The request and the receipt of an assembled context."""
     values = choice.values
     origins = {segment.text_ref: segment.origin for segment in assembled.segments}
-    active = branch.active_compaction
+    active = governing(branch.active_compaction, values=values)
     needed = need(given, assembled)
     return Prompt(
         request=ProviderRequest(
@@ -383,6 +404,7 @@ def prompt_of(
         compaction=active,
         prompt_limit=assembled.budget.prompt_limit,
         prompt_tokens=assembled.prompt_tokens,
+        calibration=given.calibration,
         reserve=assembled.budget.reserve,
         texts=[(key, origins[key], text) for key, text in assembled.texts.items()],
         receipt_fields={

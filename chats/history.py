@@ -14,6 +14,7 @@ from chats.models import Branch, Message
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.toolrules import result_limit
 
 FIRST_PAGE = 200
 PAGE_GROWTH = 4
@@ -104,13 +105,15 @@ def newest_first(rows: QuerySet[Message]) -> Iterator[Message]:
 
 def sendable_tokens(message: engine.Message, *, values: PolicyValues) -> int:
     """At most how many tokens the message costs after the policy's cuts; never more than stored."""
-    limits = {"text": values.max_chars_per_message, "tool_result": values.tool_output_limit}
+    shows_tools = values.layout == "multi_turn"
     characters = 0
     for part in message.parts:
         if isinstance(part, engine.TextPart):
-            characters += min(len(part.text), limits["text"] or len(part.text))
+            characters += min(len(part.text), values.max_chars_per_message or len(part.text))
+        elif not shows_tools:
+            continue
         elif isinstance(part, engine.ToolResultPart):
-            characters += min(len(part.content), limits["tool_result"] or len(part.content))
+            characters += min(len(part.content), result_limit(values, part.name))
         elif isinstance(part, engine.ToolCallPart):
             characters += len(part.name) + len(part.arguments)
     # No token is shorter than a third of a character, and each part has its own overhead.

@@ -1,12 +1,12 @@
 """The context meter: what the next message would send, told before it is sent.
 
 Sums of stored token counts, so it needs no tokenizer and costs a few queries. The worker counts
-again when it composes; until then every number here is ours (≈).
+again when it composes; until then every number here is ours times the model's calibration (≈).
 """
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from django.db.models import Count, Min, Q, QuerySet, Sum
@@ -17,6 +17,7 @@ from contextpolicy.engine.budget import compact_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.messages import Summary
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import state_text
+from contextpolicy.engine.systemtext import governed
 from contextpolicy.engine.tokens import ApproximateCounter
 
 
@@ -32,7 +33,7 @@ class MeterPart:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What the next message would send, in our own count (≈)."""
+    """What the next message would send, in estimates (≈) of the provider's tokens."""
 
     used: int
     prompt_limit: int
@@ -94,7 +95,7 @@ def meter(*, chat: Chat) -> Meter:
     branch = Branch.objects.select_related("active_compaction__base", "parent", "chat").get(
         pk=cast(uuid.UUID, chat.active_branch_id)
     )
-    sizes = sizes_of(branch, values=values)
+    sizes = sizes_of(branch, values=values, factor=choice.model.calibration)
     used = sum(sizes.tokens.values())
     mark = prepare_mark(values, prompt_limit=limit)
     return Meter(
@@ -113,10 +114,11 @@ def meter(*, chat: Chat) -> Meter:
     )
 
 
-def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
-    """The parts of the next prompt, from counts that are stored or estimated."""
+def sizes_of(branch: Branch, *, values: PolicyValues, factor: float) -> Sizes:
+    """The parts of the next prompt, from counts that are stored or estimated, times `factor`."""
     estimate = ApproximateCounter()
-    summary, window_to = context.in_force(branch.active_compaction, counter=estimate)
+    active = context.governing(branch.active_compaction, values=values)
+    summary, window_to = context.in_force(active, counter=estimate)
     folded_to = summary.to_seq if summary else 0
     if values.strategy == "simple" and values.window_size:
         window_to = max(window_to, branch.last_seq - values.window_size)
@@ -126,11 +128,16 @@ def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
     after = max(folded_to, window_to)
     rows = history.on_path(branch, after=after, before=branch.last_seq + 1)
     unfolded = history.on_path(branch, after=folded_to, before=branch.last_seq + 1)
+    own = governed(
+        (("policy", values.system_text), ("chat", branch.chat.system_text)), values=values
+    )
+    if summary is not None:
+        summary = replace(summary, tokens=round(summary.tokens * factor))
     return Sizes(
-        system=sum(map(estimate.count, (values.system_text, branch.chat.system_text))),
-        pins=pins_under(branch, summary=summary),
+        system=round(sum(estimate.count(text) for _, text in own) * factor),
+        pins=times(pins_under(branch, summary=summary), factor),
         summary=summary,
-        history=span_of(rows),
+        history=times(span_of(rows), factor),
         rounds=unfolded.filter(role=Message.Role.USER).count() if values.turn_threshold else 0,
         left_out_to=window_to if window_to > folded_to else 0,
         kept=kept,
@@ -153,6 +160,11 @@ def span_of(rows: QuerySet[Message]) -> Span:
         count=Count("pk"), tokens=Sum("token_count"), first=Min("seq")
     )
     return Span(count=found["count"], tokens=found["tokens"] or 0, first=found["first"] or 0)
+
+
+def times(span: Span, factor: float) -> Span:
+    """The span in the provider's tokens."""
+    return replace(span, tokens=round(span.tokens * factor))
 
 
 def parts_of(sizes: Sizes, *, values: PolicyValues, limit: int) -> tuple[MeterPart, ...]:

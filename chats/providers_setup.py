@@ -40,6 +40,8 @@ MODEL_FIELDS = (
     "enabled",
     "is_default",
 )
+# What replies taught about a model's tokens, and what it begins with.
+LEARNED = {"calibration": 1.0, "calibration_samples": 0}
 # Models that a server lists but that do not chat; they are added switched off.
 _NO_CHAT = re.compile(
     r"embed|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime", re.IGNORECASE
@@ -173,15 +175,26 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
         record("provider.deleted", actor=actor, now=now, data=data)
 
 
-def save_model(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
-    """Store a model, new or changed; a new default takes the place of the one before."""
+def save_model(
+    *, model: ModelSpec, actor: str, now: datetime, forget_calibration: bool = False
+) -> ModelSpec:
+    """Store a model, new or changed; a new default takes the place of the one before.
+
+    What was learned about it stays, unless its calibration is to be forgotten: then counting
+    begins anew with our own numbers.
+    """
     with transaction.atomic():
         stored = ModelSpec.objects.select_for_update().filter(pk=model.pk).first()
         before = {name: getattr(stored, name) for name in MODEL_FIELDS} if stored else {}
         if model.is_default:
             ModelSpec.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
+        for name, fresh in LEARNED.items():
+            kept = getattr(stored, name) if stored else fresh
+            setattr(model, name, fresh if forget_calibration else kept)
+        if stored and forget_calibration:
+            before["calibration"] = stored.calibration
         model.save()
-        after = {name: getattr(model, name) for name in MODEL_FIELDS}
+        after = {name: getattr(model, name) for name in (before or MODEL_FIELDS)}
         data = {"model": model.slug, "changes": changes(_plain(before), _plain(after))}
         record("model.changed", actor=actor, now=now, data=data)
         if model.is_default and _has_real_default():

@@ -1,12 +1,9 @@
-"""What cannot be saved in a policy, and what can but will surprise."""
+"""What cannot be saved in a policy; what can but will surprise stands in `findings`."""
 
-import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from contextpolicy import plugins
-from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
 from contextpolicy.engine.policy import (
     MalformedPolicy,
     PolicyValues,
@@ -15,20 +12,10 @@ from contextpolicy.engine.policy import (
     from_json,
     problems,
 )
+from contextpolicy.engine.schema import SchemaRefused, check_schema
 from contextpolicy.models import ModelSpec
 
 LONGEST_TEXT = 20_000
-# A compaction that frees less than this share of the prompt limit comes back within a few turns.
-SMALL_GAP = 0.15
-SMALL_RESERVE = 500
-
-# Shapes of keys that services hand out; a policy's text is readable by everyone who chats.
-_SECRETS = re.compile(
-    r"\b(sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}"
-    r"|xox[abprs]-[A-Za-z0-9-]{10,}|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.)"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"|(?i:\b(password|passwd|secret|api[_-]?key|token)\s*[:=]\s*\S{8,})"
-)
 
 
 def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
@@ -43,55 +30,8 @@ def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Pro
     strategy = values.get("strategy", PolicyValues().strategy)
     whole = from_json(values, base=defaults_for(strategy))
     found = _lock_problems(values, locks) + _strategy_problems(values)
-    found += _text_problems(whole) + _model_problems(values)
+    found += _text_problems(whole) + _schema_problems(values) + _model_problems(values)
     return found or problems(whole, model_window=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to know: a stable code, the field it is about, and a sentence."""
-
-    code: str
-    field: str
-    sentence: str
-
-
-def findings(values: PolicyValues) -> list[Finding]:
-    """What an administrator should know before these values apply; nothing here prevents saving."""
-    found = []
-    if _SECRETS.search(values.system_text):
-        found.append(
-            Finding(
-                "secret_in_text",
-                "system_text",
-                "The system text seems to hold a key or password. Models can be talked into "
-                "repeating it: treat the text as readable by everyone who chats.",
-            )
-        )
-    if values.strategy != "simple" and _gap(values) < SMALL_GAP:
-        found.append(
-            Finding(
-                "marks_close_together",
-                "compact_to",
-                f"The prompt falls by only {_gap(values):.0%} at each compaction, so the next one "
-                "follows soon and providers' prompt caches help less. Lower compact_to.",
-            )
-        )
-    if values.reserve_tokens < SMALL_RESERVE:
-        found.append(
-            Finding(
-                "small_reserve",
-                "reserve_tokens",
-                f"Replies will be cut at {values.reserve_tokens:,} tokens.",
-            )
-        )
-    return found
-
-
-def _gap(values: PolicyValues) -> float:
-    limit = prompt_limit(values, model_window=None)
-    high = compact_mark(values, prompt_limit=limit)
-    return (high - low_mark(values, prompt_limit=limit)) / limit
 
 
 def _malformed(name: str, value: object) -> list[Problem]:
@@ -137,9 +77,23 @@ def _text_problems(values: PolicyValues) -> list[Problem]:
             f"Shorten it by {length - LONGEST_TEXT:,}."
         )
         return [Problem("too_long", ("system_text",), sentence)]
-    if "\0" in values.system_text:
-        sentence = f"system_text holds a NUL at position {values.system_text.index(chr(0)) + 1}."
-        return [Problem("invalid_character", ("system_text",), sentence)]
+    for name in ("system_text", "question_prefix"):
+        text = getattr(values, name)
+        if "\0" in text:
+            sentence = f"{name} holds a NUL at position {text.index(chr(0)) + 1}. Remove it."
+            return [Problem("invalid_character", (name,), sentence)]
+    return []
+
+
+def _schema_problems(values: Mapping[str, Any]) -> list[Problem]:
+    """A state's schema has to be one that can be held, whether or not it is used yet."""
+    schema = values.get("state_schema")
+    if not schema:
+        return []
+    try:
+        check_schema(schema)
+    except SchemaRefused as error:
+        return [Problem(error.code, ("state_schema",), f"state_schema: {error}")]
     return []
 
 

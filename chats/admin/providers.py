@@ -144,6 +144,13 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         label="Default", required=False, help_text="Answers in chats that chose no model."
     )
 
+    forget_calibration = forms.BooleanField(
+        label="Forget the calibration",
+        required=False,
+        help_text="Begin again with our own count, for example after the server behind the name "
+        "was exchanged.",
+    )
+
     class Meta:
         model = ModelSpec
         fields = ("slug", "provider", "name")
@@ -167,9 +174,9 @@ class ModelSpecAdmin(DomainAdmin):
             {"fields": ("context_window", "learned_window", "max_output", "supports_tools")},
         ),
         ("Price", {"fields": (("input_price", "output_price"),)}),
-        ("Learned", {"fields": ("calibration",)}),
+        ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),
     )
-    readonly_fields = ("calibration", "learned_window")
+    readonly_fields = ("learned_calibration", "learned_window")
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ModelSpec | None = None
@@ -184,7 +191,25 @@ class ModelSpecAdmin(DomainAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Store the model through the one function that may."""
         obj.is_default = form.cleaned_data["answers_by_default"]
-        providers_setup.save_model(model=obj, actor=actor_of(request), now=timezone.now())
+        providers_setup.save_model(
+            model=obj,
+            actor=actor_of(request),
+            now=timezone.now(),
+            forget_calibration=form.cleaned_data["forget_calibration"],
+        )
+
+    @admin.display(description="Calibration")
+    def learned_calibration(self, model: ModelSpec) -> str:
+        """The provider's tokens for each token of ours, and how much stands behind it."""
+        if not model.calibration_samples:
+            return "Nothing learned yet: our count is taken as it is."
+        replies = f"{model.calibration_samples:,} replies"
+        if model.calibration_samples == 1:
+            replies = "1 reply"
+        return (
+            f"{model.calibration:.3f}: for 1,000 tokens of our count the provider counts about "
+            f"{round(1000 * model.calibration):,}. Learned from {replies}."
+        )
 
     @admin.display(description="Model", ordering="name")
     def label_or_name(self, model: ModelSpec) -> str:

@@ -89,7 +89,16 @@ class ReceiptAdmin(ReadOnlyAdmin):
     def sent(self, receipt: Receipt) -> SafeString:
         """The segments, in the order of the prompt."""
         return _table(
-            ["Part", "Message", "Seq", "Tokens", "Cut to", "Text by hash"], receipt.segments
+            [
+                "Part",
+                "Message",
+                "Seq",
+                "Tokens",
+                "Cut to",
+                "Text by hash",
+                "Results cut to",
+            ],
+            receipt.segments,
         )
 
     @admin.display(description="Left out")

@@ -29,6 +29,8 @@ _REASONS = {
     "state": "the state stands for it",
     "turn_split": "part of a turn that did not fit whole",
     "budget": "no room in the token budget",
+    "tool_parts": "nothing but tool calls, which the layout cannot show",
+    "strategy": "left out by the strategy",
 }
 
 

@@ -418,6 +418,8 @@ class Run:
             error_code=code,
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
+            estimate=self.prompt.prompt_tokens if self.prompt else 0,
+            factor=self.prompt.calibration if self.prompt else 1.0,
         )
 
     async def hand_back(self) -> None:

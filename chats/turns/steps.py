@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from chats import messages, queue
+from chats import calibrate, messages, queue
 from chats.context import Prompt
 from chats.failpoints import hit
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
@@ -41,6 +41,9 @@ class Ending:
     error_details: Mapping[str, Any] = field(default_factory=dict)
     # Folding is due once the reply has so many tokens; None: this policy does not fold.
     fold_from: int | None = None
+    # Of the prompt: tokens in our count, and the factor of the model that it was composed with.
+    estimate: int = 0
+    factor: float = 1.0
 
     def asks_for_folding(self, reply: Message | None) -> bool:
         """Whether the chat may have grown over a mark of its policy."""
@@ -213,9 +216,23 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
                 ending=ending,
                 now=now,
             )
+        # Last, because replies of one model wait for each other from here to the commit.
+        learn(turn=turn, ending=ending)
         hit("before_commit_reply")
     hit("after_commit_reply")
     return goes_on
+
+
+def learn(*, turn: Turn, ending: Ending) -> None:
+    """Let the model's calibration follow what the provider counted."""
+    if turn.model_id is not None and ending.usage:
+        calibrate.learn(
+            model_id=turn.model_id,
+            factor=ending.factor,
+            estimate=ending.estimate,
+            reported=ending.usage,
+            completed=ending.outcome == Receipt.Outcome.OK,
+        )
 
 
 def locked_chat(turn: Turn) -> Chat:

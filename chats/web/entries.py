@@ -26,6 +26,9 @@ REASONS = {
     "turn_split": "not sent: no room left in its turn",
     "excluded": "not sent: excluded",
     "incomplete": "not sent: incomplete",
+    "empty": "not sent: nothing in it",
+    "tool_parts": "not sent: only tool calls",
+    "strategy": "not sent: left out by the strategy",
 }
 
 # Seconds that a turn may wait for a worker before the page says what is wrong.
@@ -75,9 +78,8 @@ class MessageEntry:
         if message.erased_at:
             return "erased"
         usage = message.turn.usage if message.turn and is_reply(message) else {}
-        if "output_tokens" in usage:
-            sizes = f"{grouped(usage.get('input_tokens', 0))} in · "
-            sizes += f"{grouped(usage['output_tokens'])} out"
+        if "output" in usage:
+            sizes = f"{grouped(usage.get('input', 0))} in · {grouped(usage['output'])} out"
         else:
             sizes = counted(message.token_count, "token") if message.token_count else ""
         where = REASONS.get(self.reason, SENT.get(self.sent, ""))

@@ -11,48 +11,19 @@ from django.views.decorators.http import require_GET
 from chats import access
 from chats.models import Message, PromptText, Receipt, Turn
 from chats.web.doors import PersonRequest, signed_in
+from chats.web.receipt_words import (
+    LAYOUTS,
+    ORIGINS,
+    PARTS,
+    adjusted_words,
+    note_words,
+    places,
+    reason_words,
+)
 from chats.web.words import counted, grouped
 
-# Parts of the tail go by their names, other parts of a prompt by their origin.
-ORIGINS = {
-    "system": "System",
-    "tools": "Tools",
-    "summary": "Summary",
-    "pin": "Pin",
-    "history": "History",
-    "state": "State",
-    "schema": "Schema of the state",
-    "question": "Your message",
-    "step": "Step of this reply",
-}
 # The kinds of the design's colours; a kind that is missing has the colour of history.
 COLOURS = {"system": "system", "tools": "system", "summary": "summary", "pin": "pins"}
-REASONS = {
-    "covered": "Folded into the summary",
-    "window": "Older than the window",
-    "budget": "No room left in the prompt",
-    "state": "The state stands for it",
-    "excluded": "Excluded by a person",
-    "incomplete": "An incomplete reply that nobody kept",
-    "turn_split": "No room left within this turn",
-    "duplicate_of_current": "The same words as the newest message",
-    "empty": "Empty after cleaning",
-}
-# Why a message was not taken over into the state.
-KEPT = {
-    "model_unavailable": "the model that reads it cannot be used now",
-    "provider_auth": "the provider refused the key",
-    "provider_rate_limited": "the provider had too many requests",
-    "provider_timeout": "the model did not answer in time",
-    "provider_unavailable": "the provider could not be reached",
-    "state_changed": "a person corrected it meanwhile",
-    "state_invalid": "the model's answer does not fit the schema",
-    "state_not_an_object": "the model's answer is no JSON object",
-    "state_not_finished": "the model's answer was cut",
-    "state_not_json": "the model's answer is no JSON",
-    "state_too_large": "the model's answer is too large",
-    "stopped": "the reply was stopped",
-}
 OUTCOMES = {
     Receipt.Outcome.OPEN: ("accent", "being answered"),
     Receipt.Outcome.OK: ("ok", "answered"),
@@ -71,6 +42,7 @@ class SegmentView:
     origin: str
     colour: str
     where: str
+    place: str
     text: str
     cuts: Sequence[str]
     tokens: str
@@ -94,6 +66,7 @@ class ReceiptView:
     title: str
     outcome: tuple[str, str]
     figures: Sequence[Figure]
+    layout: str
     segments: Sequence[SegmentView]
     left_out: Sequence[tuple[str, str]]
     notes: Sequence[str]
@@ -155,30 +128,27 @@ def view_of(row: Receipt, *, texts: Mapping[str, str], many: bool) -> ReceiptVie
     """One receipt for people."""
     what = f"Call {row.call}" if row.purpose == "reply" else "Call for the state"
     title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
-    hidden = bool(row.effective_policy.values.get("hide_system_text"))
+    values = row.effective_policy.values
+    hidden = bool(values.get("hide_system_text"))
+    layout = str(values.get("layout", ""))
+    placed = places([str(segment[0]) for segment in row.segments], layout=layout)
     return ReceiptView(
         receipt=row,
         title=title,
         outcome=OUTCOMES[Receipt.Outcome(row.outcome)],
         figures=figures_of(row),
+        layout=LAYOUTS.get(layout, ""),
         segments=[
-            segment_view(number, segment, texts=texts, hidden=hidden, whole=row.prompt_tokens)
-            for number, segment in enumerate(row.segments, start=1)
+            segment_view(
+                number, segment, place=place, texts=texts, hidden=hidden, whole=row.prompt_tokens
+            )
+            for number, (segment, place) in enumerate(zip(row.segments, placed, strict=True), 1)
         ],
         left_out=[
-            (range_words(first, last), REASONS.get(reason, reason))
-            for first, last, reason in row.left_out
+            (range_words(first, last), reason_words(reason)) for first, last, reason in row.left_out
         ],
-        notes=[note_words(note) for note in row.notes],
+        notes=[*adjusted_words(row.effective_policy.adjusted), *note_words(row.notes)],
     )
-
-
-def note_words(note: str) -> str:
-    """A note for people; those that are not about the state stay as they are."""
-    kind, _, reason = note.partition(":")
-    if kind != "state":
-        return note
-    return f"The state is the one before: {KEPT.get(reason, reason.replace('_', ' '))}."
 
 
 def figures_of(row: Receipt) -> list[Figure]:
@@ -191,12 +161,15 @@ def figures_of(row: Receipt) -> list[Figure]:
         Figure("Limit for the prompt", grouped(budget["prompt_limit"]), note),
         Figure("Left out", grouped(left), "messages, reasons below" if left else "nothing"),
     ]
-    if "input_tokens" in row.usage:
-        cached = row.usage.get("cached_tokens", 0)
+    factor = budget.get("calibration", 1.0)
+    if factor != 1:
+        note = f"our count × {factor:.3f}, learned from this model's replies"
+        estimate = f"≈ {grouped(round(row.prompt_tokens * factor))}"
+        figures.insert(1, Figure("Estimated for the provider", estimate, note))
+    if counted_there := row.usage.get("input"):
+        cached = row.usage.get("cached", 0)
         note = f"{grouped(cached)} of them from its cache" if cached else "the whole prompt"
-        figures.insert(
-            1, Figure("Counted by the provider", grouped(row.usage["input_tokens"]), note)
-        )
+        figures.insert(-2, Figure("Counted by the provider", grouped(counted_there), note))
     return figures
 
 
@@ -204,6 +177,7 @@ def segment_view(
     number: int,
     segment: Sequence[object],
     *,
+    place: str,
     texts: Mapping[str, str],
     hidden: bool,
     whole: int,
@@ -211,17 +185,16 @@ def segment_view(
     """One segment: its text if it is still stored and may be shown, its size, its source."""
     origin, label, seq, tokens, cut_to, digest, results_to = segment
     size = int(str(tokens))
-    kind = str(label if origin == "tail" else origin)
     text = texts.get(str(digest or label), "")
     if hidden and origin == "system":
         text = f"{HIDDEN} {counted(len(text), 'character')}, SHA-256 {digest}"
-    named = origin != "tail" and not is_uuid(label)
-    where = f"Message {seq}" if seq else (str(label).capitalize() if named else "")
+    where = f"Message {seq}" if seq else PARTS.get(str(label), "")
     return SegmentView(
         number=number,
-        origin=ORIGINS.get(kind, kind.capitalize()),
+        origin=ORIGINS.get(str(origin), str(origin)),
         colour=COLOURS.get(str(origin), "history"),
         where=where,
+        place=place,
         text=text or "This text is no longer stored.",
         cuts=[
             f"{what} to {counted(int(str(limit)), 'character')}"

@@ -21,8 +21,8 @@ TOLD = [
     Compaction.Status.REJECTED,
     Compaction.Status.FAILED,
 ]
-# What a prompt leaves out for want of room; the other reasons stand in the message's own row.
-FOR_ROOM = {"window", "budget", "turn_split", "state"}
+# What a message's own row or its seam says; every other reason is one of the prompt.
+TOLD_ELSEWHERE = {"covered", "excluded", "incomplete"}
 # A page adds up the tokens of at most so many folded messages.
 MOST_SUMMED = 2000
 
@@ -111,7 +111,7 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     waiting = [message for message in waiting if message.pk not in taken_up]
     ids = [message.pk for message in (*messages, *waiting)]
     caused = turns.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
-    told, left_out = told_compactions(branch), left_out_for_room(branch)
+    told, left_out = told_compactions(branch), left_out_of_prompt(branch)
     return Rows(
         chat_id=branch.chat_id,
         messages=messages,
@@ -149,13 +149,17 @@ def told_compactions(branch: Branch) -> list[Compaction]:
     return list(rows.order_by("-created_at")[:1])
 
 
-def left_out_for_room(branch: Branch) -> list[LeftOut]:
-    """The ranges that the newest prompt had no room for, if the same compaction is in force."""
+def left_out_of_prompt(branch: Branch) -> list[LeftOut]:
+    """The ranges that the newest prompt left out, if the same compaction is in force."""
     rows = Receipt.objects.filter(turn__branch=branch, call__gt=Receipt.FOR_STATE)
     row = rows.order_by("-created_at").first()
     if row is None or row.compaction_id != branch.active_compaction_id:
         return []
-    return [(first, last, reason) for first, last, reason in row.left_out if reason in FOR_ROOM]
+    return [
+        (first, last, reason)
+        for first, last, reason in row.left_out
+        if reason not in TOLD_ELSEWHERE
+    ]
 
 
 def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
@@ -189,7 +193,7 @@ class Now:
 
 def now_on(branch: Branch) -> Now:
     """The state of seams and rails at this moment, without any message."""
-    told, left_out = told_compactions(branch), left_out_for_room(branch)
+    told, left_out = told_compactions(branch), left_out_of_prompt(branch)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     return Now(
         state=state_of(branch, told=told, left_out=left_out),

@@ -1,5 +1,6 @@
 """The policy editor, which makes versions, and what is told of a policy."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,50 +14,16 @@ from django.utils.safestring import SafeString
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
-from contextpolicy.admin.policy_form import PolicyForm
+from contextpolicy.admin.policy_form import PolicyForm, with_configs
+from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.site import actor_of
 from contextpolicy.admin.words import plain_words
+from contextpolicy.admin.written import rules_text, schema_text
 from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json
-from contextpolicy.lint import findings
+from contextpolicy.findings import findings
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 VERSIONS_SHOWN = 20
-
-
-def beside(*names: str) -> list[tuple[str, str]]:
-    """Fields, each with its lock."""
-    return [(name, f"lock_{name}") for name in names]
-
-
-WHAT_IS_SENT = [
-    *beside("strategy"),
-    "strategy_config",
-    *beside(
-        "token_budget",
-        "reserve_tokens",
-        "window_size",
-        "max_chars_per_message",
-        "cut_style",
-    ),
-]
-COMPACTION = [
-    *beside(
-        "keep_last_messages",
-        "prepare_at",
-        "prepare_at_tokens",
-        "compact_at",
-        "compact_at_tokens",
-        "compact_to",
-        "compact_to_tokens",
-        "turn_threshold",
-        "fold_turns",
-        "summarization_model",
-        "summary_max_tokens",
-        "archive",
-    )
-]
-LIMITS = beside("input_length_limit", "tool_output_limit", "allowed_models")
-TEXT = beside("system_text", "hide_system_text")
 
 
 class ContextPolicyAdmin(DomainAdmin):
@@ -68,6 +35,19 @@ class ContextPolicyAdmin(DomainAdmin):
     list_filter = ("retired",)
     search_fields = ("name", "slug")
 
+    class Media:
+        js = ("admin_policy.js",)
+
+    def get_form(
+        self,
+        request: HttpRequest,
+        obj: ContextPolicy | None = None,
+        change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        **options: Any,
+    ) -> Any:
+        """With the config fields of the strategies of packages."""
+        return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
         """With the version in force and the number of assignments, in one query."""
         rows: QuerySet[ContextPolicy] = super().get_queryset(request)
@@ -76,17 +56,14 @@ class ContextPolicyAdmin(DomainAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
         """The editor, or for those who only look, what the policy says."""
         if obj is not None and not self.has_change_permission(request, obj):
-            told = ["name", "slug", "description", "retired", "in_plain_words"]
+            told = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
             return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
         name = ["name", "slug", "description"]
         if obj is not None:
-            name += ["retired", "in_plain_words", "where_it_applies"]
+            name += ["retired", "in_plain_words", "to_know", "where_it_applies"]
         sets = [
             (None, {"fields": name}),
-            ("What is sent", {"fields": WHAT_IS_SENT}),
-            ("Compaction", {"fields": COMPACTION}),
-            ("Limits", {"fields": LIMITS}),
-            ("Text", {"fields": TEXT}),
+            *groups(),
             ("This version", {"fields": [("note", "based_on")]}),
         ]
         return [*sets, ("Versions", {"fields": ["versions"]})] if obj is not None else sets
@@ -95,7 +72,7 @@ class ContextPolicyAdmin(DomainAdmin):
         self, request: HttpRequest, obj: ContextPolicy | None = None
     ) -> tuple[str, ...]:
         """What is told about a policy; its slug stays once it has one."""
-        told = ("in_plain_words", "where_it_applies", "says", "versions")
+        told = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
         return told if obj is None else ("slug", *told)
 
     def get_prepopulated_fields(
@@ -164,6 +141,12 @@ class ContextPolicyAdmin(DomainAdmin):
         """What it does where no other policy applies."""
         return plain_words(whole(policy.current))
 
+    @admin.display(description="To know")
+    def to_know(self, policy: ContextPolicy) -> SafeString:
+        """What works but may surprise."""
+        context = {"findings": findings(whole(policy.current))}
+        return render_to_string("admin/contextpolicy/contextpolicy/_findings.html", context)
+
     @admin.display(description="Applies to")
     def where_it_applies(self, policy: ContextPolicy) -> SafeString:
         """Its assignments, with links."""
@@ -174,7 +157,11 @@ class ContextPolicyAdmin(DomainAdmin):
     @admin.display(description="Says")
     def says(self, policy: ContextPolicy) -> SafeString:
         """The fields that are set, for those who only look."""
-        context = {"version": policy.current}
+        version = policy.current
+        values = version.values if version else {}
+        locks = version.locks if version else []
+        rows = [(name, told_value(name, values[name]), name in locks) for name in values]
+        context = {"rows": rows}
         return render_to_string("admin/contextpolicy/contextpolicy/_values.html", context)
 
     @admin.display(description="Versions")
@@ -215,6 +202,19 @@ def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[
 def told_values(version: PolicyVersion) -> dict[str, str]:
     """The values of a version as texts, a lock in words."""
     return {
-        name: f"{'none' if value is None else value}{', locked' if name in version.locks else ''}"
+        name: f"{told_value(name, value)}{', locked' if name in version.locks else ''}"
         for name, value in version.values.items()
     }
+
+
+def told_value(name: str, value: Any) -> str:
+    """A stored value as a text; structured ones as the form writes them."""
+    if name == "tool_output_rules":
+        return rules_text(value)
+    if name == "state_schema":
+        return schema_text(value)
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

@@ -1,85 +1,70 @@
 """The policy editor's form: an empty field says nothing, a lock stands beside each field."""
 
-from collections.abc import Callable, Mapping
-from decimal import Decimal
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django import forms
 
-from contextpolicy.admin.words import STRATEGY_NAMES
+from contextpolicy import plugins
+from contextpolicy.admin.config_fields import (
+    config_fields,
+    field_for,
+    read_config,
+    shown_config,
+)
+from contextpolicy.admin.fields import (
+    UNSET,
+    Choices,
+    WordsField,
+    choice,
+    lock,
+    number,
+    percent,
+    rules,
+    schema,
+    several,
+    text_area,
+    yes_or_no,
+)
+from contextpolicy.admin.stored_values import (
+    BUILT_IN,
+    NO_TEXT,
+    NONE_IS_ZERO,
+    default_words,
+    is_empty,
+    meant,
+    shown,
+)
+from contextpolicy.admin.words import CHAT_SYSTEMS, KIND_NAMES, LAYOUTS, STRATEGY_NAMES
+from contextpolicy.admin.written import NONE, RULE_EXAMPLE, STATE_EXAMPLE
 from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
 from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
 from contextpolicy.models import ContextPolicy, ModelSpec
 
-UNSET = ("", "not set")
-# What stands for the empty string: no model writes the summary, sentences are picked.
-BUILT_IN = "(built in)"
 
-SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
-# Where 0 in the form is an explicit "none": unlike an empty field it overrides a farther policy.
-NONE_IS_ZERO = frozenset(
-    {
-        "window_size",
-        "max_chars_per_message",
-        "turn_threshold",
-        "prepare_at_tokens",
-        "compact_at_tokens",
-        "compact_to_tokens",
-    }
-)
-YES_OR_NO = {True: "yes", False: "no"}
+def strategies() -> Choices:
+    """The strategies that exist, those of packages with the package."""
+    found = plugins.installed().plugins
+    return [
+        UNSET,
+        *(
+            (name, f"{name} ({found[name].package})" if name in found else strategy_name(name))
+            for name in offered_strategies()
+        ),
+    ]
 
 
-def lock() -> forms.BooleanField:
-    """The box beside a field."""
-    return forms.BooleanField(label="Locked", required=False)
+def strategy_name(name: str) -> str:
+    """A strategy that ships, as people see it."""
+    return STRATEGY_NAMES.get(name, name)
 
 
-def number(label: str, text: str, smallest: int = 0) -> forms.IntegerField:
-    """A whole number."""
-    return forms.IntegerField(
-        label=label, help_text=text, required=False, min_value=smallest, max_value=100_000_000
-    )
-
-
-def percent(label: str, text: str) -> forms.DecimalField:
-    """A share of the prompt limit."""
-    return forms.DecimalField(
-        label=label, help_text=text, required=False, min_value=1, max_value=100, decimal_places=2
-    )
-
-
-def choice(
-    label: str, text: str, choices: list[tuple[str, str]] | Callable[[], list[tuple[str, str]]]
-) -> forms.ChoiceField:
-    """One of several, or nothing."""
-    return forms.ChoiceField(label=label, help_text=text, required=False, choices=choices)
-
-
-def yes_or_no(label: str, text: str) -> forms.ChoiceField:
-    """Yes, no, or nothing."""
-    return choice(label, text, [UNSET, ("yes", "Yes"), ("no", "No")])
-
-
-class ConfigField(forms.JSONField):
-    """JSON that is an empty field when nothing is set, not the word null."""
-
-    def prepare_value(self, value: Any) -> Any:
-        """The text in the field."""
-        return "" if value is None else super().prepare_value(value)
-
-
-def strategies() -> list[tuple[str, str]]:
-    """The strategies that exist."""
-    return [UNSET, *((name, STRATEGY_NAMES.get(name, name)) for name in offered_strategies())]
-
-
-def models() -> list[tuple[str, str]]:
+def models() -> Choices:
     """The models a policy can name."""
     return [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
 
 
-def summarisers() -> list[tuple[str, str]]:
+def summarisers() -> Choices:
     """Who can write summaries."""
     return [UNSET, (BUILT_IN, "No model: pick sentences from the messages"), *models()]
 
@@ -88,28 +73,85 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     """A policy and the values of its next version.
 
     After `is_valid`, `policy_values` holds the fields that are set and `policy_locks` the locks.
+    The fields of the strategies' configs are added by `with_configs`.
     """
 
-    strategy = choice("Strategy", "What chooses the history that goes along.", strategies)
-    lock_strategy = lock()
-    strategy_config = ConfigField(
-        label="Strategy config",
-        required=False,
-        widget=forms.Textarea(attrs={"rows": 2, "cols": 60}),
-        help_text="JSON, for strategies that ask for it.",
+    strategy = choice(
+        "Strategy",
+        "What chooses the history that goes along with each question. The nearest policy wins.",
+        strategies,
     )
+    lock_strategy = lock()
+    layout = choice(
+        "Layout",
+        "How the chosen parts become messages of the request. Text layouts (A, B, C) are for "
+        "models that are used to them: they cost the provider's prompt cache and show no tools.",
+        [UNSET, *LAYOUTS.items()],
+    )
+    lock_layout = lock()
+    question_prefix = WordsField(
+        label="Before the question",
+        max_length=200,
+        help_text="In layouts A and C these words stand between the history and the question. "
+        f"Spaces count. {NO_TEXT}: no words.",
+    )
+    lock_question_prefix = lock()
+    chat_system = choice(
+        "A chat's own system text",
+        "What becomes of the text that a person gives a chat, beside this policy's.",
+        [UNSET, *CHAT_SYSTEMS.items()],
+    )
+    lock_chat_system = lock()
+    show_date = yes_or_no(
+        "Tell the date", "Whether the day of the question stands right before it (year-month-day)."
+    )
+    lock_show_date = lock()
+    state_schema = schema(
+        "The state",
+        "Which values are kept instead of the dialogue, one on each line: a name, its kind in "
+        f"brackets, a colon and what it means, such as “{STATE_EXAMPLE}”. Kinds: text, number, "
+        "whole number, yes or no, date, list of texts, one of a, b, c. A JSON Schema can be "
+        f"written instead. “{NONE}”: no values.",
+    )
+    lock_state_schema = lock()
     token_budget = number(
         "Token budget", "Most tokens of one call, prompt and reply together. The lowest wins.", 1
     )
     lock_token_budget = lock()
     reserve_tokens = number(
-        "Reserved for the reply", "Tokens of the budget kept free. The largest wins.", 1
+        "Reserved for the reply",
+        "Tokens of the budget kept free; replies end there. The largest wins.",
+        1,
     )
     lock_reserve_tokens = lock()
+    max_bytes = number(
+        "Most bytes",
+        "Bytes of a prompt beside its tokens, for providers that limit the size of a request. "
+        "The lowest wins. 0: no limit from this policy.",
+    )
+    lock_max_bytes = lock()
+    pins_tokens = number(
+        "Room for pins",
+        "Tokens of the prompt for pinned messages; the newest pins stay. The lowest wins. "
+        "0: no limit from this policy.",
+    )
+    lock_pins_tokens = lock()
     window_size = number(
-        "Window", "Most messages of the history. The lowest wins. 0: no limit from this policy."
+        "Window in messages",
+        "Most messages of the history. The lowest wins. 0: no limit from this policy.",
     )
     lock_window_size = lock()
+    window_turns = number(
+        "Window in turns",
+        "Most turns of the history: a question and all it caused. The lowest wins. "
+        "0: no limit from this policy.",
+    )
+    lock_window_turns = lock()
+    window_tokens = number(
+        "Window in tokens",
+        "Most tokens of the history. The lowest wins. 0: no limit from this policy.",
+    )
+    lock_window_tokens = lock()
     max_chars_per_message = number(
         "Cut messages at",
         "Characters of each history message in the prompt; the stored message stays whole. "
@@ -123,14 +165,15 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     )
     lock_cut_style = lock()
     keep_last_messages = number(
-        "Newest messages kept", "The token marks never fold these, where they fit."
+        "Newest messages kept",
+        "Messages that the token marks never fold, where they fit. With a state: messages of the "
+        "dialogue that go along beside it.",
     )
     lock_keep_last_messages = lock()
-    prepare_at = percent("Prepare at, %", "Of the prompt limit: a summary is written meanwhile.")
-    lock_prepare_at = lock()
-    prepare_at_tokens = number("or at, tokens", "Whichever comes first. 0: no absolute mark.")
-    lock_prepare_at_tokens = lock()
-    compact_at = percent("Compact at, %", "Of the prompt limit: the summary takes effect.")
+    compact_at = percent(
+        "Compact at, %",
+        "Of the prompt limit: from here the oldest history leaves the prompt, in one batch.",
+    )
     lock_compact_at = lock()
     compact_at_tokens = number("or at, tokens", "Whichever comes first. 0: no absolute mark.")
     lock_compact_at_tokens = lock()
@@ -138,43 +181,64 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     lock_compact_to = lock()
     compact_to_tokens = number("or to, tokens", "Whichever is lower. 0: no absolute mark.")
     lock_compact_to_tokens = lock()
+    compact_every_turns = number(
+        "Compact every, turns",
+        "Instead of “Compact to”: as much is left that the next time comes after about so many "
+        "turns of the usual size. 0: not from this policy.",
+    )
+    lock_compact_every_turns = lock()
+    prepare_at = percent("Prepare at, %", "Of the prompt limit: a summary is written meanwhile.")
+    lock_prepare_at = lock()
+    prepare_at_tokens = number("or at, tokens", "Whichever comes first. 0: no absolute mark.")
+    lock_prepare_at_tokens = lock()
     turn_threshold = number(
         "Fold after rounds", "More rounds of question and answer than this are folded. 0: never."
     )
     lock_turn_threshold = lock()
-    fold_turns = number("Rounds folded at once", "Counted from the oldest.", 1)
+    fold_turns = number("Rounds folded at once", "Rounds, counted from the oldest.", 1)
     lock_fold_turns = lock()
     summarization_model = choice("Summary written by", "A light model does.", summarisers)
     lock_summarization_model = lock()
     summary_max_tokens = number("Longest summary", "In tokens. The lowest wins.", 1)
     lock_summary_max_tokens = lock()
-    input_length_limit = number(
-        "Longest message", "In characters; longer ones are refused. The lowest wins.", 1
+    pinned_kinds = several(
+        "Never lost",
+        "A summary that loses any of these is rejected, and the originals stay in the prompt.",
+        [*KIND_NAMES.items(), (NONE, "None of them")],
     )
-    lock_input_length_limit = lock()
-    tool_output_limit = number(
-        "Longest tool result", "In characters of the prompt. The lowest wins.", 1
-    )
-    lock_tool_output_limit = lock()
-    allowed_models = forms.MultipleChoiceField(
-        label="Allowed models",
-        required=False,
-        choices=models,
-        widget=forms.CheckboxSelectMultiple,
-        help_text="None ticked: this policy says nothing. Of several policies all must allow it.",
-    )
-    lock_allowed_models = lock()
+    lock_pinned_kinds = lock()
     archive = yes_or_no(
         "Archive", "Whether covered messages stay searchable and shown under their summary."
     )
     lock_archive = lock()
-    system_text = forms.CharField(
+    tool_output_limit = number(
+        "Longest tool result", "In characters of the prompt. The lowest wins.", 1
+    )
+    lock_tool_output_limit = lock()
+    tool_output_rules = rules(
+        "Rules for tools",
+        "One on each line: a tool's name (or * for all others), a colon, and its rule, such as "
+        f"“{RULE_EXAMPLE}”. “limit” is in characters of a result in the prompt; “keep newest” "
+        "replaces older results by a line that says so. “no rule” exempts a tool from *. "
+        f"“{NONE}”: no rules.",
+    )
+    lock_tool_output_rules = lock()
+    input_length_limit = number(
+        "Longest message", "In characters; longer ones are refused. The lowest wins.", 1
+    )
+    lock_input_length_limit = lock()
+    allowed_models = several(
+        "Allowed models",
+        "None ticked: this policy says nothing. Of several policies all must allow it.",
+        models,
+    )
+    lock_allowed_models = lock()
+    system_text = WordsField(
         label="System text",
-        required=False,
-        strip=False,
         max_length=LONGEST_TEXT,
-        widget=forms.Textarea(attrs={"rows": 8, "cols": 80}),
-        help_text="Stands before everything. Write no secrets here: models can repeat it.",
+        widget=text_area(8),
+        help_text="Stands before everything. Write no secrets here: models can repeat it. "
+        f"{NO_TEXT}: no text, whatever farther policies say.",
     )
     lock_system_text = lock()
     hide_system_text = yes_or_no(
@@ -196,41 +260,81 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         self.policy_values: dict[str, Any] = {}
         self.policy_locks: list[str] = []
         current = self.instance.current
-        values = current.values if current else {}
-        for name, value in values.items():
+        self.stored: Mapping[str, Any] = current.values if current else {}
+        for name, value in self.stored.items():
             if name in self.fields:
                 self.initial.setdefault(name, shown(name, value))
+        strategy = self.stored.get("strategy", "")
+        self.initial.update(shown_config(strategy, self.stored.get("strategy_config", {})))
         for name in current.locks if current else ():
             self.initial.setdefault(f"lock_{name}", True)
         self.initial.setdefault("based_on", current.number if current else None)
-        self.show_defaults(values)
+        if "strategy" in self.fields:
+            self.keep_choosable(strategy)
+            self.show_defaults()
 
-    def show_defaults(self, values: Mapping[str, Any]) -> None:
-        """Say in each empty number field what holds when no policy says anything."""
-        defaults = defaults_for(values.get("strategy", PolicyValues().strategy))
-        for name, field in self.fields.items():
-            if isinstance(field, forms.IntegerField | forms.DecimalField) and name != "based_on":
-                default = shown(name, getattr(defaults, name))
+    def keep_choosable(self, strategy: str) -> None:
+        """A strategy whose package is gone stays chosen: saving says so instead of dropping it."""
+        field = self.fields["strategy"]
+        if isinstance(field, forms.ChoiceField) and strategy not in dict(strategies()):
+            field.choices = [*strategies(), (strategy, f"{strategy} (not installed)")]
+
+    def show_defaults(self) -> None:
+        """Say at each field what holds when no policy says anything."""
+        defaults = defaults_for(self.stored.get("strategy", PolicyValues().strategy))
+        for name, value in defaults.to_json().items():
+            field = self.fields.get(name)
+            if isinstance(field, forms.IntegerField | forms.DecimalField):
+                default = shown(name, value)
                 none = "none" if name in NONE_IS_ZERO and default == 0 else default
                 field.widget.attrs["placeholder"] = f"not set: {none}"
+            elif field is not None:
+                said = default_words(field, shown(name, value))
+                field.help_text = f"{field.help_text} Not set: {said}."
 
     def clean(self) -> dict[str, Any]:
-        """Collect what is set, and put each problem at the fields it is about."""
+        """Collect what is set, and put each problem at the fields it is about.
+
+        What nobody touched stays exactly as it is stored, whatever the fields can show of it.
+        """
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        fields = [name for name in PolicyValues().to_json() if name in cleaned]
-        said = {name: meant(name, cleaned[name]) for name in fields if not is_empty(cleaned[name])}
-        self.policy_values = said
-        self.policy_locks = [name for name in fields if cleaned.get(f"lock_{name}")]
+        names = [name for name in PolicyValues().to_json() if name in self.fields]
+        touched = set(self.changed_data)
+        said = {name: self.stored[name] for name in names if name in self.stored}
+        for name in touched & set(names) & set(cleaned):
+            said.pop(name, None)
+            if not is_empty(cleaned[name]):
+                said[name] = meant(name, cleaned[name])
+        self.policy_values = {**said, **self.config(cleaned)}
+        self.policy_locks = [name for name in names if cleaned.get(f"lock_{name}")]
         if not self.errors:
-            for problem in check(said, locks=self.policy_locks):
+            for problem in check(self.policy_values, locks=self.policy_locks):
                 self.say(problem)
         self.refuse_a_stale_form(cleaned.get("based_on"))
         return cleaned
+
+    def clean_pinned_kinds(self) -> list[str]:
+        """None of them is a choice of its own."""
+        kinds: list[str] = self.cleaned_data["pinned_kinds"]
+        if NONE in kinds and len(kinds) > 1:
+            raise forms.ValidationError("Tick kinds, or none of them, not both.")
+        return kinds
+
+    def config(self, cleaned: Mapping[str, Any]) -> dict[str, Any]:
+        """The config of the chosen strategy, with which it is one choice; empty if it has none."""
+        strategy = cleaned.get("strategy")
+        is_the_same = bool(strategy) and strategy == self.stored.get("strategy")
+        stored = self.stored.get("strategy_config", {}) if is_the_same else {}
+        config = read_config(strategy, cleaned, stored=stored) if strategy else {}
+        has_one = bool(config) or (is_the_same and "strategy_config" in self.stored)
+        return {"strategy_config": config} if has_one else {}
 
     def say(self, problem: Problem) -> None:
         """The sentence at the fields that were set, else at the first one it names."""
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
+            if name == "strategy_config":
+                name = field_for(str(self.policy_values.get("strategy")), problem.sentence)
             self.add_error(name if name in self.fields else None, problem.sentence)
 
     def refuse_a_stale_form(self, based_on: int | None) -> None:
@@ -252,32 +356,7 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         return said != (self.policy_values, sorted(self.policy_locks))
 
 
-def is_empty(value: object) -> bool:
-    """Whether a field says nothing; 0 says something."""
-    return value is None or value in ("", [], {})
-
-
-def meant(name: str, value: Any) -> Any:
-    """A form's value as policies store it."""
-    if name in SHARES:
-        return float(Decimal(value) / 100)
-    if name in NONE_IS_ZERO and value == 0:
-        return None
-    if value == BUILT_IN:
-        return ""
-    if isinstance(getattr(PolicyValues(), name), bool):
-        return value == "yes"
-    return value
-
-
-def shown(name: str, value: Any) -> Any:
-    """A stored value as the form shows it."""
-    if name in SHARES:
-        return f"{value * 100:g}"
-    if name in NONE_IS_ZERO and value is None:
-        return 0
-    if isinstance(value, bool):
-        return YES_OR_NO[value]
-    if name == "summarization_model" and value == "":
-        return BUILT_IN
-    return value
+def with_configs(form: type[PolicyForm]) -> type[PolicyForm]:
+    """The form with the config fields of the strategies that are installed now."""
+    made = {field.name: field.make() for field in config_fields()}
+    return type(form.__name__, (form,), made)

@@ -7,17 +7,44 @@ STRATEGY_NAMES = {
     "simple": "Newest messages, counted",
     "sliding_window": "Newest messages, as many as fit",
     "dynamic_summary": "Newest messages and a summary of the rest",
+    "entity_state": "A state instead of the dialogue",
+}
+LAYOUTS = {
+    "multi_turn": "Each message in its own role",
+    "A": "A: history as text and the question in one message",
+    "B": "B: history as text in a message before the question",
+    "C": "C: as A, with both system texts",
+}
+CHAT_SYSTEMS = {
+    "layout": "As the layout does: A replaces the policy's text by it, the others append it",
+    "append": "It stands behind the policy's text",
+    "replace": "It stands in place of the policy's text",
+    "ignore": "It is not sent",
+}
+KIND_NAMES = {
+    "url": "Addresses (URLs)",
+    "date": "Dates and times",
+    "identifier": "Identifiers, paths and e-mail addresses",
+    "number": "Numbers",
+    "name": "Names",
 }
 
 
 def plain_words(values: PolicyValues) -> str:
     """What these values do, in a few sentences with their numbers."""
     limit = prompt_limit(values, model_window=None)
-    describe = {"simple": _simple, "sliding_window": _sliding, "dynamic_summary": _summary}
+    describe = {
+        "simple": _simple,
+        "sliding_window": _sliding,
+        "dynamic_summary": _summary,
+        "entity_state": _state,
+    }
     sentences = [
         f"Sends at most {limit:,} tokens and keeps {values.reserve_tokens:,} free for the reply.",
         *describe.get(values.strategy, _other)(values, limit),
+        *_ceilings(values),
         *_cuts(values),
+        *_layout(values),
         *_rights(values),
     ]
     return " ".join(sentences)
@@ -30,8 +57,8 @@ def _simple(values: PolicyValues, _limit: int) -> list[str]:
 
 
 def _sliding(values: PolicyValues, limit: int) -> list[str]:
-    high, low = compact_mark(values, prompt_limit=limit), low_mark(values, prompt_limit=limit)
-    return [f"At {high:,} tokens the oldest history stays behind, down to {low:,} tokens."]
+    high = compact_mark(values, prompt_limit=limit)
+    return [f"At {high:,} tokens the oldest history stays behind, {_down_to(values, limit)}."]
 
 
 def _summary(values: PolicyValues, limit: int) -> list[str]:
@@ -39,21 +66,61 @@ def _summary(values: PolicyValues, limit: int) -> list[str]:
         prepare_mark(values, prompt_limit=limit),
         compact_mark(values, prompt_limit=limit),
     )
-    low = low_mark(values, prompt_limit=limit)
     writer = values.summarization_model or "the built-in extractor"
     rounds = ""
     if values.turn_threshold is not None:
         rounds = f", or after more than {values.turn_threshold:,} rounds,"
-    return [
+    sentences = [
         f"From {prepare:,} tokens on{rounds} {writer} prepares a summary of at most "
         f"{values.summary_max_tokens:,} tokens for older messages.",
-        f"At {high:,} tokens it takes their place, down to {low:,}; the newest "
+        f"At {high:,} tokens it takes their place, {_down_to(values, limit)}; the newest "
         f"{values.keep_last_messages:,} messages stay in full where they fit.",
     ]
+    if values.pinned_kinds:
+        names = (KIND_NAMES[kind] for kind in values.pinned_kinds)
+        kinds = ", ".join(f"{name[0].lower()}{name[1:]}" for name in names)
+        sentences.append(f"A summary that loses any of these is rejected: {kinds}.")
+    return sentences
+
+
+def _state(values: PolicyValues, _limit: int) -> list[str]:
+    properties = values.state_schema.get("properties")
+    names = ", ".join(properties) if isinstance(properties, dict) else ""
+    kept = f" ({names})" if names else ""
+    newest = "No past dialogue goes along"
+    if values.keep_last_messages:
+        newest = f"The newest {values.keep_last_messages:,} messages go along"
+    return [f"{newest}; a state{kept} stands for the rest."]
 
 
 def _other(values: PolicyValues, _limit: int) -> list[str]:
     return [f"The strategy {values.strategy} chooses what history goes along."]
+
+
+def _down_to(values: PolicyValues, limit: int) -> str:
+    if values.compact_every_turns is not None:
+        return f"so far that the next time comes in about {values.compact_every_turns:,} turns"
+    return f"down to {low_mark(values, prompt_limit=limit):,} tokens"
+
+
+def _ceilings(values: PolicyValues) -> list[str]:
+    sentences = []
+    ceilings = [
+        f"{number:,} {unit}"
+        for number, unit in (
+            (values.window_size if values.strategy != "simple" else None, "messages"),
+            (values.window_turns, "turns"),
+            (values.window_tokens, "tokens"),
+        )
+        if number is not None
+    ]
+    if ceilings:
+        sentences.append(f"Never more than {' or '.join(ceilings)} of the history go along.")
+    if values.max_bytes is not None:
+        sentences.append(f"A prompt has at most {values.max_bytes:,} bytes.")
+    if values.pins_tokens is not None:
+        sentences.append(f"Pins may take {values.pins_tokens:,} tokens.")
+    return sentences
 
 
 def _cuts(values: PolicyValues) -> list[str]:
@@ -62,8 +129,24 @@ def _cuts(values: PolicyValues) -> list[str]:
         sentences.append(
             f"Each message of the history is cut to {values.max_chars_per_message:,} characters."
         )
-    if values.strategy != "simple" and values.window_size is not None:
-        sentences.append(f"Never more than {values.window_size:,} of them go along.")
+    for tool, rule in values.tool_output_rules.items():
+        whose = "other tools" if tool == "*" else tool
+        said = []
+        if "limit" in rule:
+            said.append(f"are cut to {rule['limit']:,} characters")
+        if "keep_newest" in rule:
+            said.append(f"are left out but for the newest {rule['keep_newest']:,}")
+        if said:
+            sentences.append(f"Results of {whose} {' and '.join(said)}.")
+    return sentences
+
+
+def _layout(values: PolicyValues) -> list[str]:
+    sentences = []
+    if values.layout != "multi_turn":
+        sentences.append(f"The history goes along as text (layout {values.layout}).")
+    if values.show_date:
+        sentences.append("The day stands before the question.")
     return sentences
 
 
@@ -71,6 +154,8 @@ def _rights(values: PolicyValues) -> list[str]:
     sentences = [f"New messages over {values.input_length_limit:,} characters are refused."]
     if values.allowed_models is not None:
         sentences.append(f"Allowed models: {', '.join(values.allowed_models) or 'none'}.")
+    if values.chat_system == "ignore":
+        sentences.append("A chat's own system text is not sent.")
     if values.system_text and values.hide_system_text:
         sentences.append("The system text is hidden from the people who chat.")
     return sentences

@@ -49,6 +49,19 @@ from contextpolicy.engine.window import (
     WindowMove,
 )
 
+# What the notes of a context can name: changes of the whole prompt, repairs of one message, and
+# why the fallback stood in for a strategy.
+CHANGES = ("opening_added", "messages_joined")
+REPAIRS = (
+    "no_result",
+    "stray_result",
+    "call_id_renamed",
+    "tool_part_in_user_message",
+    "results_left_out",
+    "tool_parts_left_out",
+)
+FALLBACKS = ("missing", "failed", "changed_tools", "unsound")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposeInput(PromptFacts):
@@ -77,7 +90,7 @@ class AssembledContext:
     SHA-256, each text that is no stored message. `original_count` counts the history messages that
     no summary covers and nobody excluded, `compressed_count` those of them sent, `truncated_count`
     the ones of these that were cut. `adjusted` names what had to differ from the policy, `notes`
-    the repairs for the wire as `seq:repair`.
+    the changes, the repairs for the wire as `seq:repair[:call]`, and `strategy:fallback`.
     """
 
     messages: tuple[WireMessage, ...]

@@ -7,11 +7,26 @@ history.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Literal, get_args
 
 from contextpolicy.engine.groups import has_content
 from contextpolicy.engine.messages import Message, Summary
 
 Range = tuple[int, int]
+# Why the engine and the strategies that ship leave a message out; packages may add their own.
+Reason = Literal[
+    "covered",
+    "window",
+    "excluded",
+    "incomplete",
+    "empty",
+    "budget",
+    "turn_split",
+    "tool_parts",
+    "state",
+    "strategy",
+]
+REASONS: tuple[Reason, ...] = get_args(Reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +35,8 @@ class LeftOut:
 
     Reasons: `covered` (by the summary in force), `window`, `excluded`, `incomplete`, `empty`
     (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
-    `tool_parts` (no text for a text layout), and what a strategy adds.
+    `tool_parts` (no text for a text layout), `state` (which stands for it), `strategy` (of a
+    composing one), and what a strategy of a package adds.
     """
 
     from_seq: int

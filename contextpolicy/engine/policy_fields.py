@@ -25,7 +25,7 @@ class PolicyFields:
     result) and `keep_newest` (so many results of the tool stay, older ones become a stub).
     `pinned_kinds` names the kinds of facts that a summary may not lose. `chat_system`: what becomes
     of a chat's own system text; `layout` leaves it to the layout (A replaces the policy's text by
-    it, the others append it).
+    it, the others append it). `show_date` puts the day of the question into the prompt's tail.
     """
 
     strategy: str = "dynamic_summary"
@@ -58,6 +58,7 @@ class PolicyFields:
     pinned_kinds: tuple[str, ...] = ()
     system_text: str = ""
     hide_system_text: bool = False
+    show_date: bool = False
     input_length_limit: int = 32_000
     tool_output_limit: int = 8_000
     tool_output_rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

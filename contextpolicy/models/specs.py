@@ -28,6 +28,7 @@ class ModelSpec(models.Model):
     is_default = models.BooleanField(default=False)
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.
     calibration = models.FloatField(default=1.0, editable=False)
+    calibration_samples = models.PositiveIntegerField(default=0, editable=False)
     # A smaller window that an overflow error taught us.
     learned_window = models.PositiveIntegerField(null=True, blank=True, editable=False)
 

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from chats.meter import Meter, meter
 from chats.models import Chat, Compaction, Message
-from contextpolicy.models import EffectivePolicy
+from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign, create_policy
 
 TOKENS = 14
@@ -221,3 +221,43 @@ def test_a_paused_or_running_compaction_is_said(
     branch.compaction_paused = True
     branch.save()
     assert meter(chat=chat).next_compaction == "automatic compaction paused"
+
+
+def test_the_parts_are_estimates_of_the_providers_tokens(
+    chat: Chat, fill: Callable[[int], None], demo_model: ModelSpec
+) -> None:
+    fill(10)
+    assert sizes(meter(chat=chat))["history"] == 10 * TOKENS
+
+    demo_model.calibration = 1.5
+    demo_model.save()
+    chat.model = demo_model
+
+    told = meter(chat=chat)
+    assert sizes(told)["history"] == 15 * TOKENS
+    assert told.used == sum(sizes(told)[key] for key in ("system", "summary", "history"))
+
+
+def test_a_chats_text_that_is_not_sent_takes_no_room(
+    chat: Chat, policy: Callable[..., None]
+) -> None:
+    chat.system_text = "Be kind."
+    chat.save()
+    policy(chat_system="ignore")
+
+    assert sizes(meter(chat=chat))["system"] == 0
+
+
+def test_another_policys_summary_takes_no_room_under_simple(
+    chat: Chat,
+    fill: Callable[[int], None],
+    fold: Callable[..., Compaction],
+    policy: Callable[..., None],
+) -> None:
+    fill(10)
+    fold(6)
+    policy(strategy="simple")
+
+    told = meter(chat=chat)
+    assert sizes(told)["summary"] == 0
+    assert sizes(told)["history"] == 10 * TOKENS

@@ -1,6 +1,8 @@
 """What the tests of policies share."""
 
-from collections.abc import Mapping
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,7 +11,9 @@ import pytest
 from django.contrib.auth.models import Group
 from pytest_django import Settings
 
+from contextpolicy import plugins
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from tests.contextpolicy.strategy_package import install
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
@@ -61,3 +65,20 @@ def lay(db: None) -> Lay:
         return policy
 
     return write
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example package, installed by pip into a folder of its own."""
+    return install(tmp_path_factory)
+
+
+@pytest.fixture
+def is_installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example package on the path of this process, as in an instance that installed it."""
+    monkeypatch.syspath_prepend(str(package))
+    importlib.invalidate_caches()
+    plugins.installed.cache_clear()
+    yield
+    sys.modules.pop("example_strategies", None)
+    plugins.installed.cache_clear()

@@ -1,12 +1,7 @@
 """Strategies of packages: one is really installed and governs a prompt; broken ones harm nobody."""
 
-import importlib
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -19,31 +14,7 @@ from contextpolicy.engine.strategies.contract import after_turn
 from contextpolicy.engine.window import Choice
 from tests.engine.engine_builders import chat, given, left
 
-PACKAGE = Path(__file__).parent.parent / "plugin_package"
 TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example package, installed by pip into a folder of its own."""
-    source = tmp_path_factory.mktemp("package") / "source"
-    target = tmp_path_factory.mktemp("installed")
-    shutil.copytree(PACKAGE, source)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(target)]
-    subprocess.run([*command, str(source)], check=True, timeout=100)
-    return target
-
-
-@pytest.fixture
-def is_installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The example package on the path of this process, as in an instance that installed it."""
-    monkeypatch.syspath_prepend(str(package))
-    importlib.invalidate_caches()
-    plugins.installed.cache_clear()
-    yield
-    sys.modules.pop("example_strategies", None)
-    plugins.installed.cache_clear()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -127,6 +128,28 @@ def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: Contex
         ("cut_style", "head", "head"),
         ("system_text", "请用纯文本回答。", "请用纯文本回答。"),
         ("strategy", "sliding_window", "sliding_window"),
+        ("layout", "B", "B"),
+        ("question_prefix", "Asked: ", "Asked: "),
+        ("question_prefix", "(none)", ""),
+        ("chat_system", "ignore", "ignore"),
+        ("show_date", "yes", True),
+        ("state_schema", "none", {}),
+        ("max_bytes", "90000", 90_000),
+        ("max_bytes", "0", None),
+        ("pins_tokens", "800", 800),
+        ("window_turns", "40", 40),
+        ("window_tokens", "8000", 8_000),
+        ("compact_every_turns", "30", 30),
+        ("pinned_kinds", ["url", "name"], ["url", "name"]),
+        ("pinned_kinds", ["none"], []),
+        ("tool_output_rules", "none", {}),
+        (
+            "tool_output_rules",
+            "look_up: limit 4,000, keep newest 3\r\n*: limit 500\r\nquote: no rule",
+            {"look_up": {"limit": 4_000, "keep_newest": 3}, "*": {"limit": 500}, "quote": {}},
+        ),
+        ("system_text", "One.\r\nTwo.", "One.\nTwo."),
+        ("system_text", "(none)", ""),
     ],
 )
 def test_a_field_is_stored_as_the_engine_takes_it(
@@ -161,7 +184,12 @@ def test_a_lock_stands_beside_its_field(browser: Client, policy: ContextPolicy) 
         ({"compact_to": "80"}, "compact_to", "out of order"),
         ({"summary_max_tokens": "9500"}, "summary_max_tokens", "Lower summary_max_tokens"),
         ({"lock_fold_turns": "on"}, "fold_turns", "locked but has no value"),
-        ({"strategy": "", "strategy_config": '{"a": 1}'}, "strategy_config", "its strategy"),
+        ({"tool_output_rules": "x: 5"}, "tool_output_rules", "Line 1: “5” is no rule."),
+        ({"state_schema": "(text)"}, "state_schema", "Line 1 is no value of a state."),
+        ({"pinned_kinds": ["url", "none"]}, "pinned_kinds", "or none of them, not both"),
+        ({"max_bytes": "40"}, "max_bytes", "Set it to 1,021 or more."),
+        ({"pins_tokens": "50000"}, "pins_tokens", "leaves less than 1,000"),
+        ({"window_tokens": "10"}, "window_tokens", "leaves history too little"),
         ({"token_budget": "-1"}, "token_budget", "greater than or equal to 1"),
         ({"system_text": "x" * 20_001}, "system_text", "at most 20000 characters"),
         ({"strategy": "magic"}, "strategy", "magic is not one of the available choices"),
@@ -245,6 +273,78 @@ def test_what_works_but_surprises_is_said_after_saving(
     submitted(browser, page_of(policy), system_text="Use the key sk-abcdefghij0123456789.")
 
     assert "seems to hold a key" in opened(browser, page_of(policy)).words
+
+
+def test_every_value_of_a_policy_is_in_the_form(browser: Client, policy: ContextPolicy) -> None:
+    answer = browser.get(page_of(policy))
+    page = Page(answer.content.decode())
+    form = answer.context["adminform"].form
+
+    for name in set(PolicyValues().to_json()) - {"strategy_config"}:
+        field = form.fields[name]
+        assert field.label, name
+        assert len(field.help_text) > 5, name
+        assert f'name="{name}"' in answer.content.decode(), name
+        assert f'name="lock_{name}"' in answer.content.decode(), name
+        default = "placeholder" in field.widget.attrs or "Not set: " in field.help_text
+        assert default or name == "allowed_models", name
+    assert page.inline == []
+
+
+EXTREMES: dict[str, Any] = {
+    "strategy": "dynamic_summary",
+    "state_schema": {"type": "object", "properties": {"a": {"minLength": 3}}, "required": ["a"]},
+    "layout": "C",
+    "question_prefix": "",
+    "chat_system": "append",
+    "show_date": False,
+    "window_size": None,
+    "window_turns": None,
+    "window_tokens": 5_000,
+    "compact_to": 0.30000000000000004,
+    "compact_every_turns": None,
+    "max_bytes": None,
+    "pins_tokens": None,
+    "pinned_kinds": [],
+    "allowed_models": [],
+    "system_text": "Line one.\r\nLine two.\n\n",
+    "tool_output_rules": {"a b:c": {"keep_newest": 0}, "*": {}},
+}
+
+
+def test_what_nobody_touched_stays_exactly_as_it_is_stored(browser: Client, now: datetime) -> None:
+    policy = create_policy(slug="extreme", name="Extreme", values=EXTREMES, actor="system", now=now)
+
+    submitted(browser, page_of(policy))
+    assert current(policy).number == 1
+
+    submitted(browser, page_of(policy), fold_turns="3")
+    assert current(policy).values == {**EXTREMES, "fold_turns": 3}
+
+
+def test_what_a_browser_sends_for_line_ends_is_no_change(browser: Client, now: datetime) -> None:
+    values = {
+        "system_text": "One.\nTwo.",
+        "tool_output_rules": {"a": {"limit": 9}, "b": {"limit": 8}},
+        "state_schema": {"type": "object", "properties": {"a": {}, "b": {}}},
+    }
+    policy = create_policy(slug="lines", name="Lines", values=values, actor="system", now=now)
+    fields = opened(browser, page_of(policy)).fields
+    sent = {name: [v.replace("\n", "\r\n") for v in value] for name, value in fields.items()}
+
+    browser.post(page_of(policy), sent)
+
+    assert current(policy).number == 1
+
+
+def test_the_page_says_what_would_surprise(browser: Client, policy: ContextPolicy) -> None:
+    assert "Nothing that would surprise." in opened(browser, page_of(policy)).words
+
+    submitted(browser, page_of(policy), layout="A", window_turns="900")
+
+    words = opened(browser, page_of(policy)).words
+    assert "layout_flattens_roles" in words
+    assert "window_beyond_limit" in words
 
 
 def test_a_new_strategy_needs_no_change_of_the_form(browser: Client) -> None:
@@ -383,3 +483,24 @@ def test_a_list_takes_as_many_queries_for_many_rows_as_for_few(
         browser.get(url)
 
     assert len(many) == len(few)
+
+
+def test_who_only_looks_reads_structured_values_as_they_are_written(now: datetime) -> None:
+    values = {
+        "tool_output_rules": {"look_up": {"limit": 500}},
+        "state_schema": {
+            "type": "object",
+            "properties": {"date": {"type": "string", "format": "date"}},
+            "additionalProperties": False,
+        },
+        "pinned_kinds": ["url", "name"],
+        "window_turns": None,
+    }
+    policy = create_policy(slug="s", name="S", values=values, actor="system", now=now)
+
+    words = opened(signed_in(person("priya", AUDITOR)), page_of(policy)).words
+
+    assert "tool_output_rules look_up: limit 500" in words
+    assert "state_schema date (date)" in words
+    assert "pinned_kinds url, name" in words
+    assert "window_turns none" in words

@@ -11,8 +11,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.findings import findings
 from contextpolicy.ledger import verify
-from contextpolicy.lint import LONGEST_TEXT, check, findings
+from contextpolicy.lint import LONGEST_TEXT, check
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -311,9 +312,74 @@ def test_checking_asks_for_models_in_one_query() -> None:
         (PolicyValues(system_text="The password: hunter2hunter2"), ["secret_in_text"]),
         (PolicyValues(system_text="Never ask for a password: it is theirs."), []),
         (PolicyValues(compact_to=0.69, prepare_at=0.7, compact_at=0.75), ["marks_close_together"]),
-        (PolicyValues(strategy="simple", compact_to=0.9), []),
+        (PolicyValues(strategy="simple", compact_to=0.9), ["setting_unused"]),
+        (PolicyValues(strategy="simple", window_size=12), []),
+        (PolicyValues(chat_system="ignore"), ["chat_text_ignored"]),
+        (PolicyValues(layout="A"), ["layout_flattens_roles", "layout_costs_cache"]),
+        (
+            PolicyValues(layout="B", tool_output_rules={"*": {"keep_newest": 1}}),
+            ["layout_flattens_roles", "layout_costs_cache", "tool_rules_without_effect"],
+        ),
+        (PolicyValues(question_prefix="Asked: "), ["setting_unused"]),
+        (
+            PolicyValues(layout="C", question_prefix="Asked: "),
+            ["layout_flattens_roles", "layout_costs_cache"],
+        ),
+        (PolicyValues(window_size=49), []),
+        (PolicyValues(window_size=50), ["window_beyond_limit"]),
+        (PolicyValues(window_turns=25), ["window_beyond_limit"]),
+        (PolicyValues(window_tokens=12_000), ["window_beyond_limit"]),
+        (PolicyValues(window_tokens=11_999), []),
+        (PolicyValues(max_bytes=35_999), ["bytes_bind_first"]),
+        (PolicyValues(max_bytes=36_000), []),
+        (PolicyValues(max_bytes=96_001), ["bytes_never_bind"]),
+        (PolicyValues(pins_tokens=5_400), ["pins_reach_low_mark"]),
+        (PolicyValues(strategy="simple", pins_tokens=6_001), ["pins_crowd_out"]),
+        (PolicyValues(pins_tokens=2_000), []),
+        (
+            PolicyValues(tool_output_rules={"look_up": {"limit": 8_001}}),
+            ["tool_limit_above_general"],
+        ),
+        (PolicyValues(state_schema={"type": "object"}), ["setting_unused"]),
+        (
+            PolicyValues(strategy="entity_state", state_schema={"type": "object"}),
+            ["state_beside_dialogue"],
+        ),
+        (
+            PolicyValues(
+                strategy="entity_state",
+                state_schema={"type": "object"},
+                keep_last_messages=0,
+                window_turns=900,
+            ),
+            ["setting_unused"],
+        ),
+        (PolicyValues(strategy="sliding_window", pinned_kinds=("url",)), ["setting_unused"]),
+        (PolicyValues(strategy="of_a_package", turn_threshold=3), []),
         (PolicyValues(reserve_tokens=100), ["small_reserve"]),
     ],
 )
 def test_what_works_but_surprises_is_said(values: PolicyValues, codes: list[str]) -> None:
-    assert [finding.code for finding in findings(values)] == codes
+    found = findings(values)
+
+    assert [finding.code for finding in found] == codes
+    assert all(finding.field in values.to_json() for finding in found)
+    assert all(finding.sentence.endswith(".") for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "code", "field"),
+    [
+        ({"question_prefix": "a\0b"}, "invalid_character", "question_prefix"),
+        ({"state_schema": {"type": "array"}}, "schema_not_an_object", "state_schema"),
+        (
+            {"state_schema": {"type": "object", "patternProperties": {}}},
+            "schema_keyword_unsupported",
+            "state_schema",
+        ),
+    ],
+)
+def test_what_no_strategy_could_use_is_refused_under_any(
+    values: dict[str, object], code: str, field: str
+) -> None:
+    assert [(problem.code, problem.fields) for problem in check(values)] == [(code, (field,))]

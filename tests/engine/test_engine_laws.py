@@ -1,5 +1,6 @@
 """Laws of every composed prompt, tried on generated chats. Numbers are those of the law list."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -7,9 +8,18 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded, compose
+from contextpolicy.engine.assembly import (
+    CHANGES,
+    FALLBACKS,
+    REPAIRS,
+    AssembledContext,
+    ComposeInput,
+    WindowNeeded,
+    compose,
+)
 from contextpolicy.engine.budget import BudgetRefusal, PolicyImpossible
 from contextpolicy.engine.messages import Message, TextPart, ToolSpec
+from contextpolicy.engine.partition import REASONS
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import tools_bytes, wire_bytes
 from contextpolicy.engine.tokens import tools_tokens, wire_tokens
@@ -102,6 +112,16 @@ def test_inv_01_each_message_is_sent_or_left_out_exactly_once(facts: ComposeInpu
     context = _composed_or_refused(facts)
     if context is not None:
         assert accounted(context) == list(range(1, facts.last_seq + 1))
+
+
+@modest
+@forall(inputs())
+def test_the_account_of_a_prompt_uses_the_closed_lists(facts: ComposeInput) -> None:
+    context = _composed_or_refused(facts)
+    if context is not None:
+        assert {out.reason for out in context.left_out} <= set(REASONS)
+        known = {*CHANGES, *REPAIRS, *(f"strategy:{kind}" for kind in FALLBACKS)}
+        assert {re.sub(r"^\d+:(\w+).*", r"\1", note) for note in context.notes} <= known
 
 
 @modest

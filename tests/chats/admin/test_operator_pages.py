@@ -232,6 +232,34 @@ class TestModels:
         model.refresh_from_db()
         assert (model.calibration, model.learned_window) == (1.0, None)
 
+    def test_the_calibration_is_told_with_what_stands_behind_it(
+        self, operator: Client, model: ModelSpec
+    ) -> None:
+        url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+        assert "Nothing learned yet" in opened(operator, url).words
+
+        ModelSpec.objects.filter(pk=model.pk).update(calibration=1.34, calibration_samples=110)
+
+        words = opened(operator, url).words
+        assert "1.340: for 1,000 tokens of our count the provider counts about 1,340." in words
+        assert "Learned from 110 replies." in words
+
+    def test_the_calibration_is_forgotten_with_a_record(
+        self, operator: Client, model: ModelSpec
+    ) -> None:
+        ModelSpec.objects.filter(pk=model.pk).update(calibration=1.5, calibration_samples=9)
+        url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+
+        submitted(operator, url, label="M")
+        model.refresh_from_db()
+        assert (model.calibration, model.calibration_samples) == (1.5, 9)
+
+        submitted(operator, url, forget_calibration="on")
+        model.refresh_from_db()
+        assert (model.calibration, model.calibration_samples) == (1.0, 0)
+        event = AuditEvent.objects.filter(type="model.changed").order_by("-id")[0]
+        assert event.data["changes"] == {"calibration": {"from": 1.5, "to": 1.0}}
+
     def test_a_model_can_be_added_by_hand(self, operator: Client, model: ModelSpec) -> None:
         answer = submitted(
             operator,

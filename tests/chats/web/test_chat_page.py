@@ -12,8 +12,8 @@ from django.utils.html import escape
 
 from chats import library
 from chats.history import on_path
-from chats.models import Branch, Chat, Compaction, Message, Turn
-from chats.providers.base import Finished, TextDelta
+from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.turns.start import start
 from chats.web.rows import PAGE
 from contextpolicy.models import ModelSpec
@@ -336,3 +336,23 @@ def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
     html = page.get(url(chat, "tail"), {"from": "1"}, headers=HTMX).content.decode()
     assert "All of it." in html
     assert "data-live" not in html
+
+
+def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    talk("hello")
+    Receipt.objects.update(left_out=[[1, 1, "tool_parts"], [2, 2, "of_a_package"]])
+
+    html = page.get(url(chat)).content.decode()
+
+    assert "not sent: only tool calls" in html
+    assert html.count('data-sent="none"') == 2
+
+
+def test_a_reply_tells_what_the_provider_counted(
+    page: Client, chat: Chat, say: Callable[[str], Turn], work: Callable[..., Any]
+) -> None:
+    work(say("hello"), [TextDelta("Hi."), UsageReport(1_234, 56, 0, 0), Finished("stop")])
+
+    assert "1,234 in · 56 out" in page.get(url(chat)).content.decode()

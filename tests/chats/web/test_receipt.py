@@ -1,11 +1,24 @@
 """What the model saw, call by call."""
 
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any, get_args
 
+import pytest
 from django.test import Client
 
 from chats.models import Chat, Message, PromptText, Receipt, Turn
+from chats.providers.base import Finished, TextDelta
+from chats.web import receipt_words
+from contextpolicy.engine import assembly, systemtext
+from contextpolicy.engine.partition import REASONS
+from contextpolicy.engine.policy_fields import Layout
+from contextpolicy.engine.segments import Origin
+from contextpolicy.engine.transcript import Background, Writer
+from contextpolicy.models import EffectivePolicy
+from contextpolicy.publish import assign, create_policy
 from tests.chats.web.test_chat_page import url
+from tests.contextpolicy.pages import Page
 
 
 def test_a_receipt_shows_the_prompt_in_order(
@@ -41,7 +54,7 @@ def test_what_was_left_out_has_its_reason(
     assert "Messages 1 to 42" in html
     assert "Folded into the summary" in html
     assert "Message 43</th>" in html
-    assert ">odd</td>" in html
+    assert "Left out by the strategy: odd" in html
 
 
 def test_a_hidden_system_text_is_shown_by_size_only(
@@ -99,7 +112,7 @@ def test_the_provider_s_count_stands_beside_ours(
     page: Client, chat: Chat, talk: Callable[..., Turn]
 ) -> None:
     turn = talk("hello")
-    Receipt.objects.update(usage={"input_tokens": 1533, "cached_tokens": 708})
+    Receipt.objects.update(usage={"input": 1533, "cached": 708})
 
     html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
@@ -137,3 +150,84 @@ def test_a_segment_that_was_cut_says_to_how_much(
 
     assert "cut to 4,000 characters" in html
     assert "results cut to 8,000 characters" in html
+
+
+def test_every_kind_of_the_engine_has_words() -> None:
+    tail = [name for name, _ in Writer().background(Background())]
+
+    assert set(receipt_words.ORIGINS) == set(get_args(Origin))
+    assert set(receipt_words.REASONS) == set(REASONS)
+    # The schema of a state is a part of the call that reads it, which is no prompt of the engine.
+    assert set(receipt_words.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
+    assert set(receipt_words.REPAIRS) == set(assembly.REPAIRS)
+    assert set(receipt_words.CHANGES) == {*assembly.CHANGES, "strategy"}
+    assert set(receipt_words.FALLBACKS) == set(assembly.FALLBACKS)
+    assert {"multi_turn", *receipt_words.LAYOUTS} == set(get_args(Layout))
+
+
+def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
+    turn = talk("hello")
+    notes = ["strategy", "strategy:failed:KeyError", "7:no_result:c1", "messages_joined", "new"]
+    Receipt.objects.update(notes=notes)
+    EffectivePolicy.objects.update(adjusted=[["keep_last_messages", 3000, 12]])
+
+    words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
+
+    assert "the sliding window stood in. It failed with KeyError." in words
+    assert "Message 7: a tool call had no result" in words
+    assert "Neighbouring messages of one role were joined" in words
+    assert "keep_last_messages is 12 instead of 3,000" in words
+    assert "new" in words
+    assert "strategy:failed" not in words
+
+
+@pytest.mark.parametrize(
+    ("layout", "numbers"),
+    [
+        ("multi_turn", ["", "", "", "", ""]),
+        ("A", [1, "", 2, 2, ""]),
+        ("B", [1, "", 2, 3, ""]),
+        ("C", [1, "", 2, 2, ""]),
+    ],
+)
+def test_a_text_layout_shows_which_message_stands_where(layout: str, numbers: list[object]) -> None:
+    found = receipt_words.places(["system", "tools", "history", "question", "step"], layout=layout)
+
+    assert found == [f"in message {n} of the request" if n else "" for n in numbers]
+
+
+def test_the_places_are_those_of_the_request(
+    page: Client, chat: Chat, say: Callable[[str], Turn], work: Callable[..., Any], now: datetime
+) -> None:
+    policy = create_policy(
+        slug="text", name="Text", values={"layout": "B"}, actor="system", now=now
+    )
+    assign(policy=policy, level="instance", actor="system", now=now)
+    work(say("first"), [TextDelta("one"), Finished("stop")])
+    turn = say("second")
+    request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
+
+    words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
+
+    assert "Layout B: the history goes along as text in a user message before yours." in words
+    assert "Message 1, in message 1 of the request" in words
+    assert "Message 2, in message 1 of the request" in words
+    assert "Message 3, in message 2 of the request" in words
+    assert "first" in request.messages[0].content
+    assert request.messages[1].content == "second"
+
+
+def test_the_estimate_for_the_provider_has_its_factor(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    turn = talk("hello")
+    receipt = Receipt.objects.get()
+    receipt.prompt_tokens, receipt.budget["calibration"] = 1_200, 1.08
+    receipt.usage = {"input": 1_310}
+    receipt.save()
+
+    words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
+
+    assert "Sent ≈ 1,200 tokens, our count" in words
+    assert "Estimated for the provider ≈ 1,296 our count × 1.080" in words
+    assert "Counted by the provider 1,310 the whole prompt" in words

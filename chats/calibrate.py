@@ -1,0 +1,43 @@
+"""Learning a model's calibration from the usage its provider reports.
+
+One conditional update for each reply: who computed from a factor that another worker has moved
+meanwhile gives up that one sample.
+"""
+
+from collections.abc import Mapping
+
+from django.db.models import F
+
+from contextpolicy.engine.calibration import Usage, calibrate, why_not_counted
+from contextpolicy.models import ModelSpec
+
+# In tokens. Below it the frame that a provider puts around every prompt outweighs our count.
+SMALLEST_PROMPT = 200
+
+
+def learn(
+    *, model_id: int, factor: float, estimate: int, reported: Mapping[str, int], completed: bool
+) -> bool:
+    """Move a model's factor towards what the provider counted; whether the call taught anything.
+
+    `factor` and `estimate` (tokens, our count) are those of the prompt, `reported` is the usage as
+    receipts keep it. Stopped and failed calls and short prompts teach nothing.
+    """
+    usage = usage_of(str(model_id), estimate=estimate, reported=reported, completed=completed)
+    if why_not_counted(usage, model=str(model_id)) or estimate < SMALLEST_PROMPT:
+        return False
+    learned = calibrate(factor, estimate=estimate, actual=usage.input_tokens)
+    known = ModelSpec.objects.filter(pk=model_id, calibration=factor)
+    return bool(known.update(calibration=learned, calibration_samples=F("calibration_samples") + 1))
+
+
+def usage_of(model: str, *, estimate: int, reported: Mapping[str, int], completed: bool) -> Usage:
+    """A receipt's usage as the engine takes it: what came from the cache is part of the input."""
+    whole, cached = reported.get("input", 0), reported.get("cached", 0)
+    return Usage(
+        model=model,
+        estimate=estimate,
+        uncached=max(whole - cached, 0),
+        cache_read=min(cached, whole),
+        completed=completed,
+    )

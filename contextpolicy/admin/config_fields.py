@@ -1,0 +1,160 @@
+"""The configs of strategies from packages as form fields, made from their own schemas.
+
+Whether a config fits is judged by the schema when the policy is saved, not by the fields.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from contextpolicy import plugins
+from contextpolicy.admin.fields import UNSET, WordsField, choice, text_area, yes_or_no
+from contextpolicy.admin.stored_values import YES_OR_NO, is_empty
+
+# What stands for a whole config whose schema names no properties.
+WHOLE = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigField:
+    """One property of a strategy's config: its form field, and how its value is read and shown."""
+
+    name: str
+    strategy: str
+    key: str
+    make: Callable[[], forms.Field]
+    read: Callable[[Any], Any]
+    show: Callable[[Any], Any]
+
+
+class JsonField(forms.JSONField):
+    """JSON that is an empty field when nothing is set, not the word null."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """The text in the field."""
+        return "" if value is None else super().prepare_value(value)
+
+
+class ObjectField(JsonField):
+    """A whole config as JSON."""
+
+    def validate(self, value: Any) -> None:
+        """A config is an object."""
+        super().validate(value)
+        if value is not None and not isinstance(value, dict):
+            raise forms.ValidationError(
+                'A config is a JSON object. Write it as {"name": value}.', code="no_object"
+            )
+
+
+def config_fields() -> list[ConfigField]:
+    """The fields of all installed strategies that take a config, in the order of their schemas."""
+    return [
+        field
+        for strategy, plugin in plugins.installed().plugins.items()
+        for field in fields_of(strategy, plugin.config_schema)
+    ]
+
+
+def fields_of(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
+    """One field for each property; one for the whole config where no property is named."""
+    properties = schema.get("properties") or {}
+    for key, fact in properties.items():
+        yield _field(strategy, key, fact if isinstance(fact, Mapping) else {})
+    if not properties and schema.get("additionalProperties") is not False:
+        yield _field(strategy, WHOLE, {"title": "Config", "type": "object"})
+
+
+def read_config(
+    strategy: str, cleaned: Mapping[str, Any], *, stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The config that a form holds for a strategy, with what `stored` has and no field shows."""
+    fields = [field for field in config_fields() if field.strategy == strategy]
+    shown = {field.key for field in fields}
+    config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
+    for field in fields:
+        value = cleaned.get(field.name)
+        if is_empty(value):
+            continue
+        if field.key == WHOLE:
+            config |= dict(value or {})
+        else:
+            config[field.key] = field.read(value)
+    return config
+
+
+def shown_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The initial values of a strategy's fields."""
+    found = {}
+    for field in config_fields():
+        if field.strategy == strategy and field.key == WHOLE:
+            found[field.name] = dict(config) or None
+        elif field.strategy == strategy and field.key in config:
+            found[field.name] = field.show(config[field.key])
+    return found
+
+
+def field_for(strategy: str, sentence: str) -> str:
+    """The name of the field that a sentence about a config speaks of, else the strategy's."""
+    for field in config_fields():
+        if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):
+            return field.name
+    return "strategy"
+
+
+def _field(strategy: str, key: str, fact: Mapping[str, Any]) -> ConfigField:
+    name = re.sub(r"\W", "_", f"config__{strategy}__{key or 'whole'}")
+    label = str(fact.get("title") or key.replace("_", " ").capitalize())
+    told = [str(fact["description"])] if "description" in fact else []
+    if "default" in fact:
+        told.append(f"Not set: {_word(fact['default'])}.")
+    make, read, show = _kind(fact, label, " ".join(told))
+    return ConfigField(name, strategy, key, make, read, show)
+
+
+def _kind(
+    fact: Mapping[str, Any], label: str, told: str
+) -> tuple[Callable[[], forms.Field], Callable[[Any], Any], Callable[[Any], Any]]:
+    kind = fact.get("type")
+    options: dict[str, Any] = {"label": label, "help_text": told}
+    if isinstance(fact.get("enum"), list):
+        choices = [UNSET, *((json.dumps(value), _word(value)) for value in fact["enum"])]
+        return (lambda: choice(label, told, choices)), json.loads, json.dumps
+    if kind == "boolean":
+        return (lambda: yes_or_no(label, told)), (lambda said: said == "yes"), YES_OR_NO.get
+    if kind in ("integer", "number"):
+        number = forms.IntegerField if kind == "integer" else forms.FloatField
+        widget = forms.NumberInput(
+            attrs={
+                short: fact[long]
+                for short, long in (("min", "minimum"), ("max", "maximum"))
+                if long in fact
+            }
+        )
+        return (lambda: number(required=False, widget=widget, **options)), _same, _same
+    if kind == "string":
+        return (lambda: WordsField(**options)), _same, _same
+    if kind == "array" and fact.get("items") == {"type": "string"}:
+        options["help_text"] = f"{told} One on each line.".strip()
+        return (
+            (lambda: WordsField(widget=text_area(3), **options)),
+            (lambda said: [line for line in said.split("\n") if line.strip()]),
+            "\n".join,
+        )
+    options["help_text"] = f"{told} As JSON.".strip()
+    json_field = ObjectField if kind == "object" else JsonField
+    return (lambda: json_field(required=False, widget=text_area(3), **options)), _same, _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return YES_OR_NO[value]
+    return value if isinstance(value, str) else json.dumps(value)

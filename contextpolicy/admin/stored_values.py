@@ -1,0 +1,74 @@
+"""A policy's values between the store and the form: what a field shows, and what it means."""
+
+from dataclasses import fields as fields_of
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+
+from contextpolicy.admin.written import NONE
+from contextpolicy.engine.policy import PolicyValues
+
+YES_OR_NO = {True: "yes", False: "no"}
+# What stands for the empty string: no model writes the summary, sentences are picked.
+BUILT_IN = "(built in)"
+# What stands for an explicit empty text, which overrides a farther policy's.
+NO_TEXT = "(none)"
+
+SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
+TEXTS = frozenset({"system_text", "question_prefix"})
+# Where 0 in the form is an explicit "none": unlike an empty field it overrides a farther policy.
+NONE_IS_ZERO = frozenset(
+    item.name
+    for item in fields_of(PolicyValues)
+    if getattr(PolicyValues(), item.name) is None and item.name != "allowed_models"
+)
+
+
+def is_empty(value: object) -> bool:
+    """Whether a field says nothing; 0 and an explicit "none" say something."""
+    return value is None or value in ("", [])
+
+
+def meant(name: str, value: Any) -> Any:
+    """A form's value as policies store it."""
+    if name in SHARES:
+        return float(Decimal(value) / 100)
+    if name in NONE_IS_ZERO and value == 0:
+        return None
+    if value == BUILT_IN or (name in TEXTS and value == NO_TEXT):
+        return ""
+    if value == [NONE]:
+        return []
+    if isinstance(getattr(PolicyValues(), name), bool):
+        return value == "yes"
+    return value
+
+
+def shown(name: str, value: Any) -> Any:
+    """A stored value as the form shows it."""
+    if name in SHARES:
+        return f"{(Decimal(str(value)) * 100).normalize():f}"
+    if name in NONE_IS_ZERO and value is None:
+        return 0
+    if isinstance(value, bool):
+        return YES_OR_NO[value]
+    if name == "summarization_model" and value == "":
+        return BUILT_IN
+    if name in TEXTS and value == "":
+        return NO_TEXT
+    if name == "pinned_kinds" and not value:
+        return [NONE]
+    return value
+
+
+def default_words(field: forms.Field, value: Any) -> str:
+    """What holds when nothing is set, in the words of the field."""
+    if isinstance(field, forms.MultipleChoiceField):
+        return "all" if value is None else "none"
+    if isinstance(field, forms.ChoiceField):
+        said = str(dict(field.widget.choices).get(value, value))
+        return f"{said[:1].lower()}{said[1:]}"
+    if value in ({}, NO_TEXT):
+        return "none"
+    return f"“{value}”"

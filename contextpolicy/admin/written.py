@@ -1,0 +1,185 @@
+"""Structured values as lines that people write: rules for tools, the form of a state.
+
+What is written is read back exactly; a line that cannot be read is refused by its number.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from contextpolicy.engine.schema import SchemaRefused, check_schema
+
+# An explicit "nothing": unlike an empty field it overrides a farther policy.
+NONE = "none"
+NO_RULE = "no rule"
+RULE_WORDS = {"limit": "limit", "keep_newest": "keep newest"}
+RULE_EXAMPLE = "look_up: limit 4000, keep newest 3"
+KINDS: Mapping[str, Mapping[str, Any]] = {
+    "text": {"type": "string"},
+    "number": {"type": "number"},
+    "whole number": {"type": "integer"},
+    "yes or no": {"type": "boolean"},
+    "date": {"type": "string", "format": "date"},
+    "list of texts": {"type": "array", "items": {"type": "string"}},
+}
+ONE_OF = "one of "
+STATE_EXAMPLE = "destination (text): where the trip goes"
+
+_PIECE = re.compile(rf"({'|'.join(RULE_WORDS.values())})\s+(\d{{1,9}})", re.IGNORECASE)
+_FACT = re.compile(r"(?P<name>[^():]+?)\s*(?:\((?P<kind>[^()]*)\))?\s*(?::\s*(?P<told>.+))?")
+
+
+class LinesRefused(ValueError):
+    """Lines that cannot be read; the sentence names the line and what would do."""
+
+    code = "lines_refused"
+
+
+def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
+    """Rules for tools as lines, one for each tool."""
+    lines = []
+    for tool, rule in rules.items():
+        said = [f"{words} {rule[name]}" for name, words in RULE_WORDS.items() if name in rule]
+        lines.append(f"{tool}: {', '.join(said) or NO_RULE}")
+    return "\n".join(lines) or NONE
+
+
+def rules_from(text: str) -> dict[str, dict[str, int]]:
+    """Rules from their lines. Raises LinesRefused."""
+    found: dict[str, dict[str, int]] = {}
+    lines: dict[str, int] = {}
+    for number, line in _lines(text):
+        tool, colon, said = (piece.strip() for piece in line.rpartition(":"))
+        if not colon or not tool:
+            raise LinesRefused(
+                f"Line {number} is no rule. Write a tool's name (or * for all others), a colon and "
+                f"its rule, such as “{RULE_EXAMPLE}”."
+            )
+        if tool in found:
+            raise LinesRefused(
+                f"Lines {lines[tool]} and {number} are both about {tool}. Put them into one."
+            )
+        found[tool], lines[tool] = _rule(said, number), number
+    return found
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """A state's schema as lines, one for each value; as JSON if lines cannot say all of it."""
+    if not schema:
+        return NONE
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping) and all(isinstance(p, Mapping) for p in properties.values()):
+        text = "\n".join(_fact_line(name, fact) for name, fact in properties.items())
+        try:
+            if _canonical(_schema_of_lines(text)) == _canonical(schema):
+                return text
+        except LinesRefused:
+            pass
+    return json.dumps(schema, indent=2, ensure_ascii=False)
+
+
+def schema_from(text: str) -> dict[str, Any]:
+    """A state's schema from its lines or from JSON. Raises LinesRefused."""
+    if text.strip() == NONE:
+        return {}
+    schema = _json_object(text) if text.lstrip().startswith("{") else _schema_of_lines(text)
+    try:
+        check_schema(schema)
+    except SchemaRefused as error:
+        raise LinesRefused(str(error)) from error
+    return schema
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    if text.strip() == NONE:
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line.strip()
+
+
+def _rule(said: str, number: int) -> dict[str, int]:
+    if said.lower() == NO_RULE:
+        return {}
+    rule: dict[str, int] = {}
+    names = {words: name for name, words in RULE_WORDS.items()}
+    # A comma within a number separates thousands.
+    for piece in re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", said).split(","):
+        match = _PIECE.fullmatch(piece.strip())
+        if match is None:
+            raise LinesRefused(
+                f"Line {number}: “{piece.strip()}” is no rule. Write “limit” with a number of "
+                "characters, “keep newest” with a number of results, or both with a comma between."
+            )
+        name = names[match[1].lower()]
+        if name in rule:
+            raise LinesRefused(f"Line {number} says “{match[1]}” twice. Say it once.")
+        rule[name] = int(match[2])
+    return rule
+
+
+def _fact_line(name: str, fact: Mapping[str, Any]) -> str:
+    bare = {key: value for key, value in fact.items() if key != "description"}
+    if isinstance(bare.get("enum"), list):
+        kind = ONE_OF + ", ".join(map(str, bare["enum"]))
+    else:
+        kind = next((word for word, schema in KINDS.items() if schema == bare), "")
+    told = f": {fact['description']}" if "description" in fact else ""
+    return f"{name} ({kind}){told}"
+
+
+def _schema_of_lines(text: str) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    for number, line in _lines(text):
+        match = _FACT.fullmatch(line)
+        if match is None:
+            raise LinesRefused(
+                f"Line {number} is no value of a state. Write a name, its kind in brackets and "
+                f"what it means, such as “{STATE_EXAMPLE}”."
+            )
+        name = match["name"].strip()
+        if name in properties:
+            raise LinesRefused(f"Line {number}: there is a value {name} already. Rename one.")
+        properties[name] = _fact(match["kind"], number)
+        if match["told"]:
+            properties[name]["description"] = match["told"].strip()
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _fact(kind: str | None, number: int) -> dict[str, Any]:
+    wanted = " ".join((kind if kind is not None else "text").split())
+    if wanted.lower().startswith(ONE_OF):
+        choices = [choice.strip() for choice in wanted[len(ONE_OF) :].split(",")]
+        if all(choices) and len(set(choices)) == len(choices):
+            return {"enum": choices}
+    elif wanted.lower() in KINDS:
+        return dict(KINDS[wanted.lower()])
+    raise LinesRefused(
+        f"Line {number}: “{wanted}” is no kind of value. Use {', '.join(KINDS)}, or "
+        f"“{ONE_OF}” with the choices and commas between."
+    )
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    except json.JSONDecodeError as error:
+        raise LinesRefused(f"Line {error.lineno} is no JSON: {error.msg}.") from error
+    except (ValueError, RecursionError) as error:
+        raise LinesRefused(
+            "The JSON holds something that cannot be stored. Write plain text and numbers."
+        ) from error
+    if "\\u0000" in json.dumps(found):
+        raise LinesRefused("The JSON holds a NUL character. Remove it.")
+    # A text that begins with a brace is an object or no JSON.
+    return dict(found)
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True)

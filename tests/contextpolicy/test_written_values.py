@@ -1,0 +1,125 @@
+"""Rules and states as lines: read back exactly, or refused by the number of the line."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contextpolicy.admin.written import (
+    KINDS,
+    LinesRefused,
+    rules_from,
+    rules_text,
+    schema_from,
+    schema_text,
+)
+
+WORDS = st.text(st.characters(categories=["L", "N"], include_characters="_-. "), min_size=1)
+TOOLS = WORDS.map(str.strip).filter(bool) | st.just("*")
+NUMBERS = st.integers(0, 100_000_000)
+RULES = st.dictionaries(
+    TOOLS, st.fixed_dictionaries({}, optional={"limit": NUMBERS, "keep_newest": NUMBERS})
+)
+FACTS = st.one_of(
+    st.sampled_from(list(KINDS.values())),
+    st.lists(WORDS, min_size=1).map(lambda choices: {"enum": choices}),
+    st.builds(
+        lambda kind, told: {**kind, "description": told},
+        st.sampled_from(list(KINDS.values())),
+        st.text(st.characters(categories=["L", "N", "P", "Zs"])),
+    ),
+    st.just({"type": "string", "minLength": 3}),
+)
+NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+SCHEMAS = st.builds(
+    lambda properties, others: {"type": "object", "properties": properties, **others},
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")), FACTS
+    ),
+    st.sampled_from([{"additionalProperties": False}, {}, {"required": []}]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(RULES)
+def test_rules_come_back_exactly(rules: dict[str, dict[str, int]]) -> None:
+    assert rules_from(rules_text(rules)) == rules
+
+
+@settings(max_examples=200, deadline=None)
+@given(SCHEMAS)
+def test_a_schema_comes_back_exactly(schema: dict[str, Any]) -> None:
+    assert schema_from(schema_text(schema)) == schema
+
+
+def test_a_plain_state_needs_no_json() -> None:
+    text = """destination (text): where the trip goes
+
+starts (date)
+travellers (whole number)
+class (one of economy, business)
+wishes (List of  texts)
+note"""
+
+    schema = schema_from(text)
+
+    assert schema["properties"] == {
+        "destination": {"type": "string", "description": "where the trip goes"},
+        "starts": {"type": "string", "format": "date"},
+        "travellers": {"type": "integer"},
+        "class": {"enum": ["economy", "business"]},
+        "wishes": {"type": "array", "items": {"type": "string"}},
+        "note": {"type": "string"},
+    }
+    assert schema_text(schema).splitlines()[0] == "destination (text): where the trip goes"
+    assert "{" not in schema_text(schema)
+
+
+def test_what_lines_cannot_say_is_shown_as_json() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "object"}}}
+
+    assert json.loads(schema_text(schema)) == schema
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("look_up", "Line 1 is no rule. Write a tool's name"),
+        ("a: limit 5\n\n: limit 5", "Line 3 is no rule."),
+        ("a: limit 5\nb: cut 5", "Line 2: “cut 5” is no rule."),
+        ("a: limit", "Line 1: “limit” is no rule."),
+        ("a: limit -5", "Line 1: “limit -5” is no rule."),
+        ("a: limit 5\na: keep newest 1", "Lines 1 and 2 are both about a."),
+        ("a: limit 5, LIMIT 6", "Line 1 says “LIMIT” twice."),
+        ("a:", "Line 1: “” is no rule."),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(LinesRefused) as refused:
+        rules_from(text)
+    assert str(refused.value).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a (text)\n(text)", "Line 2 is no value of a state."),
+        ("a (text)\na (date)", "Line 2: there is a value a already."),
+        ("a (colour)", "Line 1: “colour” is no kind of value."),
+        ("a (one of )", "Line 1: “one of” is no kind of value."),
+        ("a (one of x, x)", "Line 1: “one of x, x” is no kind of value."),
+        ('{\n"type": object}', "Line 2 is no JSON:"),
+        ('{"type": "array"}', "The schema has to describe an object."),
+        ('{"type": "object", "minProperties": 1}', "'minProperties' in the schema"),
+        ('{"type": "object", "title": NaN}', "The JSON holds something that cannot be stored."),
+        ('{"type": "object", "const": 1e999}', "The JSON holds something that cannot be stored."),
+        ('{"type": "object", "title": "\\ud800"}', "The JSON holds something that cannot be"),
+        ('{"type": "object", "title": "\\u0000"}', "The JSON holds a NUL character."),
+    ],
+)
+def test_a_state_that_cannot_be_read_is_refused_by_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(LinesRefused) as refused:
+        schema_from(text)
+    assert str(refused.value).startswith(sentence)
