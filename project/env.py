@@ -177,7 +177,7 @@ def database(data: Path) -> dict[str, object]:
 def sqlite_database(path: Path) -> dict[str, object]:
     """SQLite as the embedded default runs it."""
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "project.sqlite",
         "NAME": str(path),
         # A new connection reads the whole schema again: several milliseconds for each request.
         "CONN_MAX_AGE": None,
