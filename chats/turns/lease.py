@@ -7,6 +7,7 @@ share.
 
 import secrets
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -154,18 +155,40 @@ def read_turn(lease: Lease) -> Turn:
 
 def renew(lease: Lease) -> bool:
     """Move the end of the lease on. True when a person asked the turn to stop."""
-    return write_unless_stopped(lease, lease_until=until())
+    length = timedelta(seconds=settings.LEASE_SECONDS)
+    return unless_stopped(lease, _RENEW, {}, length=length)
 
 
-def write_unless_stopped(lease: Lease, **values: Any) -> bool:
+def save_partial(*, lease: Lease, text: str, reasoning: str) -> bool:
+    """Write the text so far. True when a stop was asked for. Raises `LeaseLost`."""
+    values = {"partial_text": text, "partial_reasoning": reasoning}
+    return unless_stopped(lease, _SAVE_PARTIAL, values)
+
+
+def wanted_row(at: prepared.At) -> QuerySet[Turn]:
+    """The turn that is held, as long as nobody asked it to stop."""
+    return held_row(at).filter(stop_requested_at=None)
+
+
+_RENEW = prepared.Update(
+    wanted_row, (), lambda at: {"lease_until": from_now(at("length", DurationField()))}
+)
+_SAVE_PARTIAL = prepared.Update(wanted_row, ("partial_text", "partial_reasoning"))
+
+
+def unless_stopped(
+    lease: Lease, update: prepared.Update, values: Mapping[str, Any], **where: Any
+) -> bool:
     """A fenced update. True, and nothing written, when a person asked the turn to stop.
 
-    One statement where nobody did. Raises `LeaseLost`.
+    One statement where nobody did, but in a transaction: those queue where the database has one
+    writer. Raises `LeaseLost`.
     """
-    if held(lease).filter(stop_requested_at=None).update(**values):
-        return False
-    if not held(lease).exists():
-        raise LeaseLost(lease.turn_id)
+    with transaction.atomic():
+        if update.run(values, turn=lease.turn_id, token=lease.token, **where):
+            return False
+        if not held(lease).exists():
+            raise LeaseLost(lease.turn_id)
     return True
 
 
