@@ -67,7 +67,7 @@ class Worker(Protocol):
 async def run(*, turn_id: uuid.UUID, worker: Worker, runs: dict[uuid.UUID, "Run"]) -> None:
     """Claim the turn and work on it; a turn that cannot be claimed is somebody else's."""
     begun = await worker.db(
-        begin,
+        steps.begin,
         turn_id=turn_id,
         worker=worker.name,
         counter=worker.counter,
@@ -75,39 +75,13 @@ async def run(*, turn_id: uuid.UUID, worker: Worker, runs: dict[uuid.UUID, "Run"
     )
     if begun is None:
         return
-    current = Run(lease=begun[0], turn=begun[1], worker=worker, ahead=begun[2])
+    current = Run(lease=begun[0], turn=begun[1], worker=worker)
     runs[turn_id] = current
     try:
         await current.to_the_end()
     finally:
         if runs.get(turn_id) is current:
             del runs[turn_id]
-
-
-Ahead = tuple[context.Prompt, uuid.UUID]
-
-
-def begin(
-    *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
-) -> tuple[Lease, Turn, Ahead | None] | None:
-    """Claim the turn, and go on to its first call in the same thread: each change of threads waits
-    for those that write tokens.
-
-    The prompt and the receipt are missing where anything stands in their way: the run asks for
-    them again and deals with it.
-    """
-    begun = steps.begin(turn_id=turn_id, worker=worker, counter=counter, now=now)
-    if begun is None:
-        return None
-    lease, turn = begun
-    try:
-        prompt = context.compose(turn=turn, counter=counter)
-        if isinstance(prompt, context.Move) or prompt.need.action == "swap":
-            return lease, turn, None
-        receipt_id = steps.book_call(lease=lease, turn=turn, prompt=prompt, call=1, now=now)
-    except Exception:  # noqa: BLE001  # it comes again in the run, which knows what to do with each
-        return lease, turn, None
-    return lease, turn, (prompt, receipt_id)
 
 
 class EmptyReply(Refusal):
@@ -124,15 +98,11 @@ class Interrupted(Exception):
 class Run:
     """One attempt at one turn."""
 
-    def __init__(
-        self, *, lease: Lease, turn: Turn, worker: Worker, ahead: Ahead | None = None
-    ) -> None:
+    def __init__(self, *, lease: Lease, turn: Turn, worker: Worker) -> None:
         self.lease = lease
         self.worker = worker
         # As the open step read it.
         self.turn = turn
-        # The first call's prompt and receipt, if they came with the claim.
-        self.ahead = ahead
         self.prompt: context.Prompt | None = None
         self.reason = ""
         self.interrupted = asyncio.Event()
@@ -197,7 +167,7 @@ class Run:
 
     async def step(self) -> bool:
         """Compose, call, store. True when another step follows."""
-        prompt = self.ahead[0] if self.ahead else await self.compose()
+        prompt = await self.compose()
         call = await self.answer(prompt)
         if self.reason == STOP:
             await self.stopped(call)
@@ -261,7 +231,14 @@ class Run:
 
     async def one_call(self, prompt: context.Prompt, number: int) -> Call:
         """Book one call, then listen to it."""
-        receipt_id = await self.book(prompt, number)
+        receipt_id = await self.worker.db(
+            steps.book_call,
+            lease=self.lease,
+            turn=self.turn,
+            prompt=prompt,
+            call=number,
+            now=self.worker.clock(),
+        )
         self.prompt = prompt
         call = Call(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
         self.call = call
@@ -274,21 +251,6 @@ class Run:
         if self.reason == SHUTDOWN:
             raise Interrupted
         return call
-
-    async def book(self, prompt: context.Prompt, number: int) -> uuid.UUID:
-        """The receipt of one call, written before it is made."""
-        if self.ahead:
-            _, receipt_id = self.ahead
-            self.ahead = None
-            return receipt_id
-        return await self.worker.db(
-            steps.book_call,
-            lease=self.lease,
-            turn=self.turn,
-            prompt=prompt,
-            call=number,
-            now=self.worker.clock(),
-        )
 
     async def close_receipt(self, call: Call) -> None:
         """Book the end of a call that is followed by another."""
