@@ -9,6 +9,7 @@ from django.db.models import Model, QuerySet
 
 from chats.models import Chat, Compaction, Message, Turn
 from chats.refusals import NotFound
+from contextpolicy import prepared
 
 Person = AbstractBaseUser | AnonymousUser
 Row = TypeVar("Row", bound=Model)
@@ -36,7 +37,15 @@ def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 
 def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """The same chat by its id alone, for those who read it again under a lock."""
-    return one(chats_visible_to(user=user).filter(pk=chat_id).only("pk"))
+    chat = _NAMED.first(chat=chat_id, owner=user.pk) if user.is_authenticated else None
+    if chat is None:
+        raise NotFound
+    return chat
+
+
+_NAMED = prepared.Select(
+    lambda at: Chat.objects.filter(pk=at("chat"), owner_id=at("owner")).only("pk")
+)
 
 
 def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
@@ -47,8 +56,16 @@ def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
 
 def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
     """Raise `NotFound` where `turn_for` would; reads no row, for those who need none."""
-    if not turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id).exists():
+    values = {"turn": turn_id, "chat": chat_id, "owner": user.pk}
+    if not user.is_authenticated or not _TURN.tuples(**values):
         raise NotFound
+
+
+_TURN = prepared.Select(
+    lambda at: Turn.objects.filter(
+        pk=at("turn"), branch__chat_id=at("chat"), branch__chat__owner_id=at("owner")
+    ).values_list("pk")
+)
 
 
 def turns_visible_to(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:

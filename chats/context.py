@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from django.conf import settings
-from django.contrib.auth.models import Group
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 
@@ -19,7 +18,7 @@ from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.refusals import Refusal
 from chats.tools import registry as tools
-from contextpolicy import plugins, resolution
+from contextpolicy import plugins, prepared, resolution
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
     AssembledContext,
@@ -122,9 +121,14 @@ class Prompt:
     fold_from: int | None
 
 
+_DEFAULT_MODEL = prepared.Select(
+    lambda _at: ModelSpec.objects.filter(is_default=True, enabled=True).order_by("pk")[:1]
+)
+
+
 def choose(*, chat: Chat) -> Choice:
     """The chat's model and effective policy. Raises `NoModel` or `ModelNotAllowed`."""
-    model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
+    model = chat.model or _DEFAULT_MODEL.first()
     if model is None:
         raise NoModel
     effective = effective_policy(chat=chat, model=model)
@@ -141,11 +145,9 @@ def effective_policy(
     """What every assigned policy comes out to. Raises `PolicyRefused` when that cannot work."""
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
-    groups = Group.objects.filter(user=chat.owner_id).values("pk")
     try:
         return resolution.resolve(
             user_id=chat.owner_id,
-            group_ids=groups,
             chat_id=chat.pk,
             model_window=min(known) if known else None,
             defaults={
@@ -157,20 +159,22 @@ def effective_policy(
         raise PolicyRefused(reason=str(error)) from error
 
 
+_ACCOUNT = prepared.Select(
+    lambda at: ProviderAccount.objects.annotate(
+        is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
+    ).filter(slug=at("slug"))
+)
+
+
 def available_account(model: ModelSpec) -> ProviderAccount:
     """The provider account of a model, if calls may be made. Raises `ModelUnavailable`.
 
     Whether its breaker is open is told by the database's clock, which all processes share.
     """
-    is_paused = ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
-    rows = ProviderAccount.objects.annotate(is_paused=is_paused)
-    try:
-        row = rows.get(slug=model.provider)
-    except ProviderAccount.DoesNotExist:
-        row = None
+    row = _ACCOUNT.first(slug=model.provider)
     if row is None or not row.enabled or not model.enabled:
         raise ModelUnavailable(model=str(model), reason="it is switched off")
-    if row.is_paused:
+    if cast(Any, row).is_paused:
         raise ModelUnavailable(model=str(model), reason=row.paused_reason)
     return row
 
@@ -208,12 +212,17 @@ def compose(
     return prompt_of(assembled, given=given, choice=choice, branch=branch, turn=turn)
 
 
+_BRANCH = prepared.Select(lambda at: Branch.objects.filter(pk=at("branch")))
+
+
 def read_branch(turn: Turn) -> Branch:
     """The turn's branch as it is now; joined with a compaction only where there is one.
 
     Most chats have none, and the join of seventy columns costs more than all the rest here.
     """
-    branch = Branch.objects.get(pk=turn.branch_id)
+    branch = _BRANCH.first(branch=turn.branch_id)
+    if branch is None:
+        raise Branch.DoesNotExist
     branch.chat = turn.branch.chat
     if branch.active_compaction_id is not None:
         rows = Compaction.objects.select_related("base")
@@ -353,6 +362,9 @@ def continued(turn: Turn, messages: tuple[engine.Message, ...]) -> tuple[engine.
     )
 
 
+_OWN = prepared.Select(lambda at: Message.objects.filter(turn=at("turn"), seq__isnull=False))
+
+
 def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
     """The question of a turn, and what stands after it: its steps and what was taken up since.
 
@@ -361,7 +373,7 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     """
     rows = Message.objects.filter(branch=branch, seq__isnull=False).order_by("seq")
     # By the turn alone and sorted here: with the branch beside it, SQLite walks the whole branch.
-    own = sorted(Message.objects.filter(turn=turn, seq__isnull=False), key=lambda row: row.seq or 0)
+    own = sorted(_OWN.rows(turn=turn.pk), key=lambda row: row.seq or 0)
     first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
     asked = [
         row

@@ -5,12 +5,15 @@ follows the window and never the length of the chat.
 """
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
 from chats.models import Branch, Message
+from contextpolicy import prepared
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
@@ -51,12 +54,25 @@ def segments(branch: Branch) -> list[Segment]:
 
 def on_path(branch: Branch, *, after: int, before: int) -> QuerySet[Message]:
     """The messages of the branch's path with `after` < seq < `before`."""
+    parts = within(branch, after=after, before=before)
+    return in_parts(parts) if parts else Message.objects.none()
+
+
+def within(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
+    """The pieces of the path between the two seqs: branch id, seq above, last seq."""
+    pieces = [
+        (part.branch_id, max(part.after, after), min(part.to, before - 1))
+        for part in segments(branch)
+    ]
+    return [piece for piece in pieces if piece[1] < piece[2]]
+
+
+def in_parts(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
+    """The messages of the pieces of a path, at least one."""
     inside = Q()
-    for part in segments(branch):
-        low, high = max(part.after, after), min(part.to, before - 1)
-        if low < high:
-            inside |= Q(branch_id=part.branch_id, seq__gt=low, seq__lte=high)
-    return Message.objects.filter(inside) if inside else Message.objects.none()
+    for branch_id, above, last in parts:
+        inside |= Q(branch_id=branch_id, seq__gt=above, seq__lte=last)
+    return Message.objects.filter(inside)
 
 
 def load(
@@ -76,7 +92,7 @@ def load(
     """
     taken: list[engine.Message] = []
     room = tokens
-    for row in newest_first(on_path(branch, after=after, before=before)):
+    for row in newest_first(branch, after=after, before=before):
         if room <= 0 or (most is not None and len(taken) >= most):
             break
         message = to_engine(row, counter=counter)
@@ -89,18 +105,33 @@ def load(
     )
 
 
-def newest_first(rows: QuerySet[Message]) -> Iterator[Message]:
-    """The rows by falling seq, in growing pages."""
+def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message]:
+    """The messages between the two seqs by falling seq, in growing pages."""
     size = FIRST_PAGE
-    before: int | None = None
-    while True:
-        page = rows if before is None else rows.filter(seq__lt=before)
-        found = list(page.order_by("-seq")[:size])
+    while parts := within(branch, after=after, before=before):
+        named = zip(_names(len(parts)), parts, strict=True)
+        values = {n: v for names, part in named for n, v in zip(names, part, strict=True)}
+        found = _page(len(parts), size).rows(**values)
         yield from found
         if len(found) < size:
             return
-        before = found[-1].seq
+        before = found[-1].seq or 0
         size *= PAGE_GROWTH
+
+
+def _names(parts: int) -> list[tuple[str, str, str]]:
+    return [(f"branch{n}", f"above{n}", f"last{n}") for n in range(parts)]
+
+
+@cache
+def _page(parts: int, size: int) -> prepared.Select[Message]:
+    """The newest `size` messages of so many pieces of a path."""
+
+    def build(at: prepared.At) -> QuerySet[Message]:
+        places = [(at(branch), at(above), at(last)) for branch, above, last in _names(parts)]
+        return in_parts(places).order_by("-seq")[:size]
+
+    return prepared.Select(build)
 
 
 def sendable_tokens(message: engine.Message, *, values: PolicyValues) -> int:

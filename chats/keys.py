@@ -7,6 +7,7 @@ Only its SHA-256 and its first letters are stored.
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from urllib.parse import parse_qsl
 
 from django.contrib.auth.models import AbstractBaseUser, User
@@ -16,7 +17,7 @@ from django.db.models import Q, QuerySet
 from chats import secrets, signin
 from chats.models import ApiKey
 from chats.refusals import NotFound, Refusal
-from contextpolicy import ledger
+from contextpolicy import ledger, prepared
 
 MARK = "plm_"
 SCOPES = ("chats:read", "chats:write", "audit:read", "policy:read")
@@ -151,7 +152,7 @@ def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
     ledger.record(event, actor=actor, now=now, data=data)
 
 
-def living(*, now: datetime) -> QuerySet[ApiKey]:
+def living(*, now: Any) -> QuerySet[ApiKey]:
     """The keys that open something: not revoked, not expired, and their owner is active."""
     return ApiKey.objects.filter(revoked_at=None, expires_at__gt=now, owner__is_active=True)
 
@@ -169,12 +170,15 @@ def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
     return key
 
 
+_LIVING = prepared.Select(
+    lambda at: living(now=at("now")).select_related("owner").filter(key_hash=at("hash"))
+)
+
+
 def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
     """The living key with this secret, with its owner; its use is noted once a minute."""
-    rows = living(now=now).select_related("owner")
-    try:
-        key = rows.get(key_hash=secrets.hash_token(secret))
-    except ApiKey.DoesNotExist:
+    key = _LIVING.first(now=now, hash=secrets.hash_token(secret))
+    if key is None:
         return None
     noted_until = now - NOTED_EVERY
     if key.last_used_at is None or key.last_used_at < noted_until:

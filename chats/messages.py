@@ -10,7 +10,7 @@ from django.db import transaction
 
 from chats.models import Branch, Chat, Message, Turn
 from chats.refusals import Refusal
-from contextpolicy import ledger
+from contextpolicy import ledger, prepared
 from contextpolicy.engine.messages import Role, parts_from_json
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 
@@ -80,24 +80,37 @@ def next_accepted(*, chat: Chat) -> int:
 
 def accept(*, chat: Chat, branch: Branch, text: str, now: datetime) -> Message:
     """Store a user message as waiting: it has no seq until a turn takes it up."""
-    return Message.objects.create(
+    message = Message(
         branch=branch,
         accepted=next_accepted(chat=chat),
         role=Message.Role.USER,
         parts=[{"type": "text", "text": text}],
         created_at=now,
     )
+    prepared.insert(message)
+    return message
+
+
+_WAITING = prepared.Select(
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None, erased_at=None).order_by(
+        "accepted"
+    )
+)
+_FIRST_WAITING = prepared.Select(
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None, erased_at=None).values_list(
+        "pk"
+    )[:1]
+)
 
 
 def waiting(*, branch_id: uuid.UUID) -> Sequence[Message]:
     """The messages not yet taken up, in order of acceptance."""
-    rows = Message.objects.filter(branch_id=branch_id, seq=None, erased_at=None)
-    return list(rows.order_by("accepted"))
+    return _WAITING.rows(branch=branch_id)
 
 
 def any_waiting(*, branch_id: uuid.UUID) -> bool:
     """Whether there are messages not yet taken up."""
-    return Message.objects.filter(branch_id=branch_id, seq=None, erased_at=None).exists()
+    return bool(_FIRST_WAITING.tuples(branch=branch_id))
 
 
 def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message]:
@@ -113,9 +126,9 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
         message.seq = branch.last_seq
         message.turn = turn
         set_token_count(message, counter=counter)
-        message.save(update_fields=["seq", "turn", "token_count", "counter_version"])
+        prepared.save(message, "seq", "turn", "token_count", "counter_version")
     if taken:
-        branch.save(update_fields=["last_seq"])
+        prepared.save(branch, "last_seq")
         absorb(turn=turn, taken=taken, chat_id=branch.chat_id, now=now)
     return taken
 
@@ -159,7 +172,7 @@ def append_step(
     """
     branch = turn.branch
     branch.last_seq += 1
-    branch.save(update_fields=["last_seq"])
+    prepared.save(branch, "last_seq")
     message = Message(
         branch=branch,
         seq=branch.last_seq,
@@ -172,7 +185,7 @@ def append_step(
         created_at=now,
     )
     set_token_count(message, counter=counter)
-    message.save(force_insert=True)
+    prepared.insert(message)
     return message
 
 

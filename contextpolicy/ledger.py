@@ -16,6 +16,7 @@ from typing import Any
 
 from django.db import transaction
 
+from contextpolicy import prepared
 from contextpolicy.models import AuditEvent, LedgerHead
 
 INSTANCE = "instance"
@@ -114,9 +115,13 @@ def record(
         previous_hash=head.last_hash,
     )
     event.hash = event_hash(event)
-    event.save(force_insert=True)
-    LedgerHead.objects.filter(pk=scope).update(count=event.seq, last_hash=event.hash)
+    prepared.insert(event)
+    head.count, head.last_hash = event.seq, event.hash
+    prepared.save(head, "count", "last_hash")
     return event
+
+
+_HEAD = prepared.Select(lambda at: LedgerHead.objects.select_for_update().filter(pk=at("scope")))
 
 
 def locked_head(scope: str) -> LedgerHead:
@@ -126,14 +131,12 @@ def locked_head(scope: str) -> LedgerHead:
     """
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("An audit event needs an open transaction.")
-    heads = LedgerHead.objects.select_for_update().filter(pk=scope)
-    try:
-        head = heads.get()
-    except LedgerHead.DoesNotExist:
+    head = _HEAD.first(scope=scope)
+    if head is None:
         # Of two transactions that start a chain at once, the second waits here for the first.
         new = LedgerHead(scope=scope, count=0, last_hash=GENESIS)
         LedgerHead.objects.bulk_create([new], ignore_conflicts=True)
-        head = heads.get()
+        head = LedgerHead.objects.select_for_update().get(pk=scope)
     return head
 
 

@@ -9,11 +9,14 @@ import json
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from django.contrib.auth.models import Group
 from django.db.models import Q, QuerySet
 
+from contextpolicy import prepared
 from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.policy import (
     LIMIT_FIELDS,
@@ -57,23 +60,61 @@ class Layer:
 def resolve(
     *,
     user_id: int,
-    group_ids: Collection[int] | QuerySet[Any, Any],
+    group_ids: Collection[int] | None = None,
     chat_id: UUID | None,
     model_window: int | None,
     defaults: Mapping[str, object],
 ) -> EffectivePolicy:
     """The stored effective policy of a person's chat with a model of `model_window` tokens.
 
-    `group_ids` are values or a query for them, which then runs within the one for the assignments.
+    Without `group_ids` the person's groups count.
     `defaults` are the server's settings `window_size` and `max_chars_per_message`: they hold under
     strategy `simple` alone, where no level sets the field. Reads the assignments in one query.
     Raises PolicyImpossible when the merged values cannot work, even with a smaller keep-last and
     low mark.
     """
     layers = layers_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
-    merged, sources = merge(layers, defaults=defaults)
-    values, adjusted = made_to_work(merged, model_window=model_window)
-    return _stored(values, sources, adjusted, label=label_of(layers))
+    digest, content = _outcome(_Given(layers, model_window, defaults))
+    row = _BY_DIGEST.first(digest=digest)
+    if row is None:
+        row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
+    return row
+
+
+_BY_DIGEST = prepared.Select(lambda at: EffectivePolicy.objects.filter(pk=at("digest")))
+
+
+class _Given:
+    """What an outcome follows from, compared by what it says: every reply asks, few differ."""
+
+    def __init__(
+        self, layers: tuple[Layer, ...], model_window: int | None, defaults: Mapping[str, object]
+    ) -> None:
+        self.layers = layers
+        self.model_window = model_window
+        self.defaults = defaults
+        self.words = repr((layers, model_window, defaults))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and self.words == other.words
+
+    def __hash__(self) -> int:
+        return hash(self.words)
+
+
+@lru_cache(maxsize=256)
+def _outcome(given: _Given) -> tuple[str, dict[str, Any]]:
+    """The digest and the columns of the effective policy. Raises PolicyImpossible."""
+    merged, sources = merge(given.layers, defaults=given.defaults)
+    values, adjusted = made_to_work(merged, model_window=given.model_window)
+    content = {
+        "values": values.to_json(),
+        "sources": {name: list(source) for name, source in sources.items()},
+        "adjusted": [list(adjustment) for adjustment in adjusted],
+        "label": label_of(given.layers),
+    }
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest(), content
 
 
 def values_of(row: EffectivePolicy) -> PolicyValues:
@@ -82,23 +123,39 @@ def values_of(row: EffectivePolicy) -> PolicyValues:
 
 
 def layers_for(
-    *, user_id: int, group_ids: Collection[int] | QuerySet[Any, Any], chat_id: UUID | None
+    *, user_id: int, group_ids: Collection[int] | None, chat_id: UUID | None
 ) -> tuple[Layer, ...]:
     """The policies that apply, far to near.
 
     Of several groups the one whose policy comes first by slug counts as the nearest.
     """
-    applies = Q(level="instance") | Q(level="user", user_id=user_id)
-    applies |= Q(level="group", group_id__in=group_ids)
-    if chat_id is not None:
-        applies |= Q(level="chat", chat_id=chat_id)
-    assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
+    if group_ids is None:
+        assigned = _ASSIGNED.tuples(user=user_id, chat=chat_id)
+    else:
+        assigned = list(assigned_to(user=user_id, groups=group_ids, chat=chat_id))
     layers = [
         Layer(level, slug, name, version, values, frozenset(locks))
-        for level, slug, name, version, values, locks in assigned.values_list(*_LAYER)
+        for level, slug, name, version, values, locks in assigned
     ]
     layers.sort(key=lambda layer: layer.slug, reverse=True)
     return tuple(sorted(layers, key=lambda layer: FAR_TO_NEAR.index(layer.level)))
+
+
+def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
+    """What a `Layer` is made of, for each assignment that applies; a chat None has none."""
+    applies = Q(level="instance") | Q(level="user", user_id=user)
+    applies |= Q(level="group", group_id__in=groups)
+    if chat is not None:
+        applies |= Q(level="chat", chat_id=chat)
+    assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
+    return assigned.values_list(*_LAYER)
+
+
+_ASSIGNED = prepared.Select(
+    lambda at: assigned_to(
+        user=at("user"), groups=Group.objects.filter(user=at("user")).values("pk"), chat=at("chat")
+    )
+)
 
 
 def label_of(layers: Collection[Layer]) -> str:
@@ -222,22 +279,3 @@ def _with_lower_low_mark(values: PolicyValues, model_window: int | None) -> Poli
         if not problems(lowered, model_window=model_window):
             return lowered
     return values
-
-
-def _stored(
-    values: PolicyValues,
-    sources: Mapping[str, Source],
-    adjusted: tuple[Adjustment, ...],
-    *,
-    label: str,
-) -> EffectivePolicy:
-    content = {
-        "values": values.to_json(),
-        "sources": {name: list(source) for name, source in sources.items()},
-        "adjusted": [list(adjustment) for adjustment in adjusted],
-        "label": label,
-    }
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(canonical.encode("ascii")).hexdigest()
-    row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
-    return row

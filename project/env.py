@@ -177,8 +177,10 @@ def database(data: Path) -> dict[str, object]:
 def sqlite_database(path: Path) -> dict[str, object]:
     """SQLite as the embedded default runs it."""
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "project.sqlite",
         "NAME": str(path),
+        # Said, because pytest-django knows only Django's own engine as one that tests in memory.
+        "TEST": {"NAME": ":memory:"},
         # A new connection reads the whole schema again: several milliseconds for each request.
         "CONN_MAX_AGE": None,
         "OPTIONS": {

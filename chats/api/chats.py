@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from chats import access, library
 from chats.api.endpoint import Endpoint, count_message, person
 from chats.api.inputs import ChatChange, NewChat, Nothing, PageQuery
-from chats.api.outputs import ChatOut, MessageOut, NewChatOut, TurnOut, items, listed
+from chats.api.outputs import ChatOut, MessageOut, NewChatOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.models import Chat
@@ -54,12 +54,12 @@ class Chats(Endpoint):
         key = request.headers.get("Idempotency-Key", "")
         if "text" not in values:
             chat = create(owner=person(request), key=key, **values)
-            return Response({**ChatOut(chat).data, "message": None, "turn": None}, status=201)
+            return Response({**one(ChatOut, chat), "message": None, "turn": None}, status=201)
         count_message(request)
         accepted = start(user=person(request), key=key, **values)
         chat = access.chat_for(user=person(request), chat_id=accepted.turn.branch.chat_id)
-        message, turn = MessageOut(accepted.message).data, TurnOut(accepted.turn).data
-        return Response({**ChatOut(chat).data, "message": message, "turn": turn}, status=202)
+        message, turn = one(MessageOut, accepted.message), one(TurnOut, accepted.turn)
+        return Response({**one(ChatOut, chat), "message": message, "turn": turn}, status=202)
 
 
 class OneChat(Endpoint):
@@ -85,7 +85,7 @@ class OneChat(Endpoint):
                 chat = library.rename_chat(chat=chat, title=values["title"], **marks)
             if "model" in values:
                 chat = library.choose_model(chat=chat, model_slug=values["model"], **marks)
-        return Response(ChatOut(chat).data)
+        return Response(one(ChatOut, chat))
 
     @extend_schema(operation_id="chats_delete", request=None, responses=answers({204: None}))
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from chats import access
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import PageQuery
-from chats.api.outputs import CompactionOut, items, listed
+from chats.api.outputs import CompactionOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
 from chats.models import Compaction
@@ -54,4 +54,4 @@ class OneCompaction(Endpoint):
         found = access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
-        return Response(CompactionOut(found).data)
+        return Response(one(CompactionOut, found))

@@ -12,7 +12,7 @@ from chats import access, history
 from chats import messages as store
 from chats.api.endpoint import Endpoint, count_message, person
 from chats.api.inputs import MessagesQuery, NewMessage
-from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed
+from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.turns.start import start
@@ -69,6 +69,6 @@ class Messages(Endpoint):
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return Response(
-            {"message": MessageOut(accepted.message).data, "turn": TurnOut(accepted.turn).data},
+            {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)},
             status=202,
         )

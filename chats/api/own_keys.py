@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from chats import keys, signin
 from chats.api.endpoint import NO_KEY, Endpoint, person
 from chats.api.inputs import NewKey, Nothing
-from chats.api.outputs import KeyOut, NewKeyOut, items
+from chats.api.outputs import KeyOut, NewKeyOut, items, one
 from chats.api.schema import READ_ERRORS, answers
 
 
@@ -39,7 +39,7 @@ class Keys(Endpoint):
         signin.require_recent(session=request.session, now=now)
         values = NewKey.read(request.data)
         key, secret = keys.create_key(owner=person(request), now=now, **values)
-        return Response({**KeyOut(key).data, "secret": secret}, status=201)
+        return Response({**one(KeyOut, key), "secret": secret}, status=201)
 
 
 class OneKey(Endpoint):
@@ -54,4 +54,4 @@ class OneKey(Endpoint):
         Nothing.read(request.data)
         actor = f"user:{request.user.pk}"
         revoked = keys.revoke_key(key=key, actor=actor, now=timezone.now())
-        return Response(KeyOut(revoked).data)
+        return Response(one(KeyOut, revoked))

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chats import access, context
 from chats.api.endpoint import Endpoint, person
-from chats.api.outputs import PolicyOut
+from chats.api.outputs import PolicyOut, one
 from chats.api.schema import READ_ERRORS, answers
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
@@ -28,7 +28,7 @@ class ChatPolicy(Endpoint):
         """The effective policy for the chat and its model."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
-        return Response(PolicyOut(shown(context.effective_policy(chat=chat, model=model))).data)
+        return Response(one(PolicyOut, shown(context.effective_policy(chat=chat, model=model))))
 
 
 def shown(policy: EffectivePolicy) -> dict[str, Any]:

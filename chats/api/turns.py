@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from chats import access
 from chats.api.endpoint import Endpoint, count_message, person
 from chats.api.inputs import Nothing
-from chats.api.outputs import TurnDetailOut, TurnOut
+from chats.api.outputs import TurnDetailOut, TurnOut, one
 from chats.api.schema import READ_ERRORS, answers
 from chats.models import Receipt, Turn
 from chats.turns.start import continue_reply, retry
@@ -31,7 +31,7 @@ class OneTurn(Endpoint):
         turn: Any = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         rows = Receipt.objects.filter(turn=turn)
         turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
-        return Response(TurnDetailOut(turn).data)
+        return Response(one(TurnDetailOut, turn))
 
 
 class TurnAction(Endpoint):
@@ -54,7 +54,7 @@ class StopTurn(TurnAction):
         """Stop the turn. What was written stays as its reply, marked as stopped."""
         turn = self.turn(request, chat_id, turn_id)
         stopped = stop(user=person(request), turn=turn, now=timezone.now())
-        return Response(TurnOut(stopped).data, status=202)
+        return Response(one(TurnOut, stopped), status=202)
 
 
 class RetryTurn(TurnAction):
@@ -68,7 +68,7 @@ class RetryTurn(TurnAction):
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
         again = retry(user=person(request), turn=turn, now=timezone.now())
-        return Response(TurnOut(again).data, status=202)
+        return Response(one(TurnOut, again), status=202)
 
 
 class ContinueTurn(TurnAction):
@@ -82,4 +82,4 @@ class ContinueTurn(TurnAction):
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
         onward = continue_reply(user=person(request), turn=turn, now=timezone.now())
-        return Response(TurnOut(onward).data, status=202)
+        return Response(one(TurnOut, onward), status=202)

@@ -143,6 +143,9 @@ class OpenAIProvider:
         self, request: ProviderRequest, dialect: _Dialect
     ) -> AbstractAsyncContextManager[AsyncAPIResponse[Any]]:
         limits: dict[str, Any] = {}
+        body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
+        # Beside the package's own argument, which it walks through value by value.
+        body["messages"] = [_message(message) for message in request.messages]
         if request.max_output_tokens is not None:
             limits[dialect.limit_name] = request.max_output_tokens
         if request.stream and dialect.takes_usage_option:
@@ -151,9 +154,9 @@ class OpenAIProvider:
             limits["tools"] = [_tool(spec) for spec in request.tools]
         return self._client.chat.completions.with_streaming_response.create(
             model=request.model,
-            messages=[_message(message) for message in request.messages],
+            messages=[],
             stream=request.stream,
-            extra_body={k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS},
+            extra_body=body,
             extra_headers={} if self._has_key else {"Authorization": openai.Omit()},
             **limits,
         )
@@ -190,7 +193,8 @@ class _Answer:
     def __init__(
         self, response: AsyncAPIResponse[Any], reader: ReplyReader, deadlines: _Deadlines
     ) -> None:
-        self._chunks = aiter(response.iter_bytes())
+        # As sent: the transport takes no compressed answer, so there is nothing to decode.
+        self._chunks = aiter(response.http_response.aiter_raw())
         self._reader = reader
         self._deadlines = deadlines
         kind = response.headers.get("content-type", "")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from chats.live import Frame, Hub, Subscription
 from chats.models import Turn
+from contextpolicy import prepared
 
 # How long silence is believed, in seconds, before the row is read.
 PATIENCE = 1.0
@@ -79,23 +80,24 @@ Update = Snapshot | Delta | State | Reshaped | Done | Silence
 GONE = Row(status="deleted", is_over=True, attempt=0, step=0, text="")
 # Of sixty columns: every stream reads them when it begins, in silence and at its end.
 _COLUMNS = ("status", "attempt", "step", "partial_text")
+_TURN = prepared.Select(lambda at: Turn.objects.only(*_COLUMNS).filter(pk=at("turn")))
+_TURN_AND_REPLY = prepared.Select(
+    lambda at: (
+        Turn.objects.select_related("reply").only(*_COLUMNS, "reply__parts").filter(pk=at("turn"))
+    )
+)
 
 
 def read_row(turn_id: uuid.UUID) -> Row:
     """The turn as stored; a deleted one reads as over."""
-    try:
-        turn = Turn.objects.only(*_COLUMNS).get(pk=turn_id)
-    except Turn.DoesNotExist:
-        return GONE
-    return row_of(turn, text=turn.partial_text)
+    turn = _TURN.first(turn=turn_id)
+    return GONE if turn is None else row_of(turn, text=turn.partial_text)
 
 
 def read_row_with_reply(turn_id: uuid.UUID) -> Row:
     """The same, but of a turn that is over the reply's text, for viewers who come late."""
-    rows = Turn.objects.select_related("reply").only(*_COLUMNS, "reply__parts")
-    try:
-        turn = rows.get(pk=turn_id)
-    except Turn.DoesNotExist:
+    turn = _TURN_AND_REPLY.first(turn=turn_id)
+    if turn is None:
         return GONE
     reply = turn.reply.text if turn.reply else ""
     return row_of(turn, text=reply if turn.is_over else turn.partial_text)

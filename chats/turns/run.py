@@ -441,7 +441,9 @@ class Run:
             call = self.call
             if call is not None and call.length > self.saved:
                 self.saved = call.length
-                await self.guarded(save_partial, text=str(call.text), reasoning=str(call.reasoning))
+                await self.guarded(
+                    leases.save_partial, text=str(call.text), reasoning=str(call.reasoning)
+                )
 
     async def guarded(self, function: Callable[..., bool], **arguments: Any) -> None:
         """A write beside the stream: it may learn that the turn was stopped or lost.
@@ -462,11 +464,6 @@ class Run:
         turn = self.turn
         frame = Frame(kind=kind, attempt=turn.attempt, step=turn.step, offset=offset, text=text)
         self.worker.put(turn.pk, frame)
-
-
-def save_partial(*, lease: Lease, text: str, reasoning: str) -> bool:
-    """Write the text so far. True when a stop was asked for. Raises `LeaseLost`."""
-    return leases.write_unless_stopped(lease, partial_text=text, partial_reasoning=reasoning)
 
 
 def shrunk(prompt: context.Prompt, error: ProviderError) -> int:

@@ -20,7 +20,7 @@ from chats import context, messages, queue
 from chats.failpoints import hit
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.refusals import NotFound, Refusal
-from contextpolicy import ledger
+from contextpolicy import ledger, prepared
 
 KEY_LIFETIME = timedelta(hours=24)
 UNFINISHED = [Turn.Status.QUEUED, Turn.Status.RUNNING]
@@ -126,8 +126,19 @@ def start(
 
 def lock_chat(chat: Chat) -> Chat:
     """The chat's row, locked: acceptance in one chat is one after the other."""
-    rows = Chat.objects.select_for_update(of=("self",)).select_related("active_branch", "model")
-    return rows.get(pk=chat.pk)
+    locked = _CHAT.first(chat=chat.pk)
+    if locked is None:
+        raise Chat.DoesNotExist
+    return locked
+
+
+_CHAT = prepared.Select(
+    lambda at: (
+        Chat.objects.select_for_update(of=("self",))
+        .select_related("active_branch", "model")
+        .filter(pk=at("chat"))
+    )
+)
 
 
 def accept_message(
@@ -140,7 +151,7 @@ def accept_message(
     context.available_account(choice.model)
     check_room(user=user, chat=chat)
     message = messages.accept(chat=chat, branch=branch, text=text, now=now)
-    turn = Turn.objects.create(
+    turn = Turn(
         branch=branch,
         accepted=messages.next_accepted(chat=chat),
         trigger=message,
@@ -148,10 +159,11 @@ def accept_message(
         model_name=choice.model.name,
         queued_at=now,
     )
+    prepared.insert(turn)
     if not chat.title:
         chat.title = title_from(text)
     chat.updated_at = now
-    chat.save(update_fields=["title", "updated_at", "accepted_count"])
+    prepared.save(chat, "title", "updated_at", "accepted_count")
     started_event(turn, actor=f"user:{user.pk}", chat=chat, now=now, message=message)
     transaction.on_commit(partial(hit, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
@@ -175,18 +187,30 @@ def started_event(
     ledger.record("turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
 
 
+_WAITING = prepared.Select(
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None).values_list("pk")
+)
+_BUSY_BRANCHES = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(branch__chat__owner=at("owner"), status__in=UNFINISHED)
+        .exclude(branch=at("branch"))
+        .values_list("branch")
+        .distinct()
+    )
+)
+
+
 def check_room(*, user: AbstractBaseUser, chat: Chat) -> None:
     """Raise `ChatFull`, `ChatBusy` or `TooManyRuns`; the chat is locked by the caller."""
     branch = open_branch(chat)
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    waiting = Message.objects.filter(branch=branch, seq=None).count()
+    # Counted here: there are never many more than the limits allow.
+    waiting = len(_WAITING.tuples(branch=branch.pk))
     if waiting >= settings.WAITING_PER_CHAT:
         raise ChatBusy(waiting=waiting)
-    others = Turn.objects.filter(branch__chat__owner=user.pk, status__in=UNFINISHED)
-    if others.exclude(branch=branch).values("branch").distinct().count() >= (
-        settings.RUNS_PER_USER
-    ):
+    others = _BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
+    if len(others) >= settings.RUNS_PER_USER:
         raise TooManyRuns(limit=settings.RUNS_PER_USER)
 
 

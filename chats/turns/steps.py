@@ -7,10 +7,9 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from django.db import transaction
-from django.db.models import Q
 
 from chats import calibrate, messages, queue
 from chats.context import Prompt
@@ -18,8 +17,8 @@ from chats.failpoints import hit
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.tools import registry as tools
 from chats.turns import breaker
-from chats.turns.lease import RELEASED, Lease, claim, locked_turn, read_turn, until, write
-from contextpolicy import ledger
+from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
+from contextpolicy import ledger, prepared
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -59,6 +58,37 @@ class Ending:
         return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
 
 
+_BRANCH = prepared.Select(
+    lambda at: (
+        Branch.objects.select_for_update()
+        .filter(pk__in=Turn.objects.filter(pk=at("turn")).values("branch"))
+        .values_list("pk")
+    )
+)
+_OWN_STEPS = prepared.Select(
+    lambda at: Message.objects.filter(turn=at("turn"), role=Message.Role.ASSISTANT).values_list(
+        "pk"
+    )
+)
+_BOOKED = prepared.Select(
+    lambda at: Receipt.objects.filter(
+        turn=at("turn"), attempt=at("attempt"), step=at("step"), call=at("call")
+    ).values_list("pk")
+)
+_OPEN_RECEIPT = prepared.Update(
+    lambda at: Receipt.objects.filter(pk=at("receipt"), outcome=Receipt.Outcome.OPEN),
+    ("outcome", "usage", "error_code", "finished_at"),
+)
+_CHAT = prepared.Select(lambda at: Chat.objects.select_for_update().filter(pk=at("chat")))
+_NEXT = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(branch=at("branch"), status=Turn.Status.QUEUED)
+        .order_by("accepted")
+        .values_list("pk")[:1]
+    )
+)
+
+
 @transaction.atomic
 def begin(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
@@ -68,8 +98,7 @@ def begin(
     The branch is locked first: of two turns of a branch that begin at the same time, one would
     hold itself and wait to absorb the other, which waits to see whether the first one runs.
     """
-    branch = Turn.objects.filter(pk=turn_id).values("branch")
-    Branch.objects.select_for_update().filter(pk__in=branch).values_list("pk").first()
+    _BRANCH.tuples(turn=turn_id)
     lease = claim(turn_id=turn_id, worker=worker, now=now)
     if lease is None:
         return None
@@ -118,7 +147,7 @@ def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
 @transaction.atomic
 def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Open the next step of a turn that goes on. Raises `LeaseLost`."""
-    write(lease, lease_until=until())
+    extend(lease)
     return opened(read_turn(lease), lease=lease, counter=counter, now=now)
 
 
@@ -138,7 +167,7 @@ def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) ->
 
 def own_steps(turn: Turn) -> int:
     """How many steps of the turn are stored."""
-    return Message.objects.filter(turn=turn, role=Message.Role.ASSISTANT).count()
+    return len(_OWN_STEPS.tuples(turn=turn.pk))
 
 
 @transaction.atomic
@@ -148,14 +177,14 @@ def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datet
     After a commit of unknown fate this is asked again: the call may be booked already.
     """
     write(lease, effective_policy=prompt.effective)
-    booked = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=turn.step, call=call)
-    if known := booked.values_list("pk", flat=True).first():
-        return known
+    booked = _BOOKED.tuples(turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call)
+    if booked:
+        return cast(uuid.UUID, booked[0][0])
     digests = [
         PromptText(digest=key, origin=origin, text=text) for key, origin, text in prompt.texts
     ]
     PromptText.objects.bulk_create(digests, ignore_conflicts=True)
-    receipt = Receipt.objects.create(
+    receipt = Receipt(
         turn=turn,
         attempt=turn.attempt,
         step=turn.step,
@@ -166,6 +195,7 @@ def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datet
         created_at=now,
         **prompt.receipt_fields,
     )
+    prepared.insert(receipt)
     if prompt.compressed and turn.step == 1 and call == 1:
         ledger.record(
             "context.compressed",
@@ -180,12 +210,13 @@ def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datet
 
 def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
     """Complete a receipt once: what became of the call. Later writes change nothing."""
-    Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
-        outcome=ending.outcome,
-        usage=dict(ending.usage),
-        error_code=ending.error_code,
-        finished_at=now,
-    )
+    completed = {
+        "outcome": ending.outcome,
+        "usage": dict(ending.usage),
+        "error_code": ending.error_code,
+        "finished_at": now,
+    }
+    _OPEN_RECEIPT.run(completed, receipt=receipt_id)
 
 
 def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
@@ -205,7 +236,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         )
         step = store_step(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
         if goes_on:
-            chat.save(update_fields=["accepted_count"])
+            prepared.save(chat, "accepted_count")
         else:
             end(
                 lease=lease,
@@ -237,7 +268,10 @@ def learn(*, turn: Turn, ending: Ending) -> None:
 
 def locked_chat(turn: Turn) -> Chat:
     """The turn's chat, locked: nobody accepts a message in it until the transaction ends."""
-    return Chat.objects.select_for_update().get(pk=turn.branch.chat_id)
+    chat = _CHAT.first(chat=turn.branch.chat_id)
+    if chat is None:
+        raise Chat.DoesNotExist
+    return chat
 
 
 def store_step(
@@ -293,7 +327,7 @@ def end(
         **RELEASED,
     )
     chat.updated_at, chat.unread = now, True
-    chat.save(update_fields=["updated_at", "unread", "accepted_count"])
+    prepared.save(chat, "updated_at", "unread", "accepted_count")
     ledger.record(
         f"turn.{status}",
         actor=WORKER,
@@ -322,9 +356,7 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:
     """Hand the branch's oldest queued turn to a worker."""
-    following = Turn.objects.filter(Q(branch_id=branch_id), status=Turn.Status.QUEUED)
-    turn_id = following.order_by("accepted").values_list("pk", flat=True).first()
-    if turn_id:
+    for (turn_id,) in _NEXT.tuples(branch=branch_id):
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
 
 

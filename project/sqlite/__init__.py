@@ -1,0 +1,1 @@
+"""The embedded database as Django's `ENGINE`."""

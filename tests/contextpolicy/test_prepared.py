@@ -1,0 +1,114 @@
+"""Statements that are built once: they do what Django's own do, whatever the values."""
+
+import uuid
+from datetime import datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import Group
+from django.db import connection
+from django.db.models import F
+from django.test.utils import CaptureQueriesContext
+
+from contextpolicy import prepared
+from contextpolicy.models import (
+    AuditEvent,
+    ContextPolicy,
+    PolicyAssignment,
+    PolicyVersion,
+)
+
+pytestmark = pytest.mark.django_db
+CHAT = uuid.UUID(int=7)
+EVENTS = prepared.Select(
+    lambda at: AuditEvent.objects.filter(chat_id=at("chat"), at__gte=at("since")).order_by("seq")
+)
+ASSIGNED = prepared.Select(
+    lambda at: PolicyAssignment.objects.select_related("policy__current", "group").filter(
+        policy__slug=at("slug")
+    )
+)
+RENUMBERED = prepared.Update(
+    lambda at: PolicyVersion.objects.filter(pk=at("version"), number__lt=at("below")),
+    ("note",),
+    lambda at: {"number": F("number") + at("more")},
+)
+
+
+def event(*, seq: int, now: datetime, chat_id: uuid.UUID | None = CHAT) -> AuditEvent:
+    return AuditEvent(
+        scope="chat:7",
+        seq=seq,
+        type="turn.started",
+        at=now,
+        actor="system",
+        chat_id=chat_id,
+        data={"ü": [1, None, "%s"]},
+        previous_hash="0" * 64,
+        hash="1" * 64,
+    )
+
+
+def test_an_inserted_row_is_the_stored_one(now: datetime) -> None:
+    row = event(seq=1, now=now)
+    prepared.insert(row)
+    stored = AuditEvent.objects.get()
+    assert row.pk == stored.pk
+    names = [field.attname for field in AuditEvent._meta.concrete_fields]
+    assert [getattr(row, name) for name in names] == [getattr(stored, name) for name in names]
+    assert not row._state.adding
+
+
+def test_rows_are_found_by_identifier_and_time_with_other_values_each_time(now: datetime) -> None:
+    for seq in (1, 2, 3):
+        prepared.insert(event(seq=seq, now=now + timedelta(minutes=seq)))
+    prepared.insert(event(seq=4, now=now, chat_id=None))
+    later = EVENTS.rows(chat=CHAT, since=now + timedelta(minutes=2))
+    assert [row.seq for row in later] == [2, 3]
+    assert [row.seq for row in EVENTS.rows(chat=CHAT, since=now)] == [1, 2, 3]
+    assert EVENTS.rows(chat=uuid.uuid4(), since=now) == []
+    assert EVENTS.rows(chat=None, since=now) == []
+    assert later[0].at == now + timedelta(minutes=2)
+
+
+def test_related_rows_come_along_and_an_absent_one_is_none(now: datetime) -> None:
+    policy = ContextPolicy.objects.create(slug="long", name="Long")
+    policy.current = PolicyVersion.objects.create(
+        policy=policy, number=1, values={"window_size": 5}, created_at=now
+    )
+    policy.save()
+    group = Group.objects.create(name="support")
+    PolicyAssignment.objects.create(policy=policy, level="group", group=group)
+    PolicyAssignment.objects.create(policy=policy, level="instance")
+    rows = {row.level: row for row in ASSIGNED.rows(slug="long")}
+    with CaptureQueriesContext(connection) as queries:
+        assert rows["group"].group == group
+        assert rows["instance"].group is None
+        assert rows["group"].policy.current is not None
+        assert rows["group"].policy.current.values == {"window_size": 5}
+    assert not queries.captured_queries
+
+
+def test_an_update_writes_values_and_expressions_where_it_should(now: datetime) -> None:
+    policy = ContextPolicy.objects.create(slug="long", name="Long")
+    one, nine = (
+        PolicyVersion.objects.create(policy=policy, number=number, created_at=now)
+        for number in (1, 9)
+    )
+    assert RENUMBERED.run({"note": "x"}, version=one.pk, below=5, more=2) == 1
+    assert RENUMBERED.run({"note": "y"}, version=nine.pk, below=5, more=2) == 0
+    assert RENUMBERED.run({"note": "z"}, version=nine.pk, below=10, more=1) == 1
+    found = set(PolicyVersion.objects.values_list("number", "note"))
+    assert found == {(3, "x"), (10, "z")}
+
+
+def test_saved_fields_are_written_and_no_others(now: datetime) -> None:
+    policy = ContextPolicy.objects.create(slug="long", name="Long", description="old")
+    version = PolicyVersion.objects.create(policy=policy, number=1, created_at=now)
+    policy.current, policy.name, policy.description = version, "Longer", "not saved"
+    prepared.save(policy, "current", "name")
+    policy.refresh_from_db()
+    assert (policy.current, policy.name, policy.description) == (version, "Longer", "old")
+    policy.current = None
+    prepared.save(policy, "current", "name")
+    policy.refresh_from_db()
+    assert policy.current is None
