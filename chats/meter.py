@@ -118,7 +118,7 @@ def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
     unfolded = history.on_path(branch, after=folded_to, before=branch.last_seq + 1)
     return Sizes(
         system=sum(map(estimate.count, (values.system_text, branch.chat.system_text))),
-        pins=pins_under(branch, summary=summary),
+        pins=pins_under(branch, hidden_to=after),
         summary=summary,
         history=span_of(rows),
         rounds=unfolded.filter(role=Message.Role.USER).count() if values.turn_threshold else 0,
@@ -126,12 +126,12 @@ def sizes_of(branch: Branch, *, values: PolicyValues) -> Sizes:
     )
 
 
-def pins_under(branch: Branch, *, summary: Summary | None) -> Span:
-    """The pinned messages in the summary's range: they are sent although it covers them."""
-    if summary is None or not summary.exceptions:
+def pins_under(branch: Branch, *, hidden_to: int) -> Span:
+    """The pinned messages under the summary or behind the window: they are sent all the same."""
+    if not hidden_to:
         return Span()
-    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
-    return span_of(rows.filter(seq__in=summary.exceptions, pinned_at__isnull=False))
+    rows = history.on_path(branch, after=0, before=hidden_to + 1)
+    return span_of(rows.filter(pinned_at__isnull=False))
 
 
 def span_of(rows: QuerySet[Message]) -> Span:

@@ -78,6 +78,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='compaction',
+            name='remark',
+            field=models.CharField(blank=True, default='', max_length=400),
+        ),
+        migrations.AddField(
+            model_name='compaction',
             name='revises',
             field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='revisions', to='chats.compaction'),
         ),

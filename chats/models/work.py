@@ -222,6 +222,8 @@ class Compaction(models.Model):
     # Prepared, but somebody has to read it before it may be used.
     needs_approval = models.BooleanField(default=False)
     reason = models.CharField(max_length=500, blank=True, default="")
+    # What a person who rejected it wrote.
+    remark = models.CharField(max_length=400, blank=True, default="")
     context_revision = models.PositiveBigIntegerField(default=0)
     effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
     prompt_version = models.CharField(max_length=40, blank=True, default="")
