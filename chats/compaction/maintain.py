@@ -19,6 +19,7 @@ from chats import queue
 from chats.compaction import plan, publish
 from chats.compaction.perform import Performed, perform
 from chats.compaction.plan import Claimed, Try
+from chats.failpoints import hit
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
 from chats.refusals import Refusal
@@ -83,7 +84,9 @@ def prepare(
     Raises `ClaimLost`, after which nothing was written.
     """
     try:
+        hit("before_summary")
         performed = perform(claimed, counter=counter, renew=partial(publish.renew, claimed))
+        hit("after_summary")
     except publish.ClaimLost:
         raise
     except (ProviderError, Refusal) as error:

@@ -25,6 +25,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.extractive import extractive_summary
@@ -194,7 +195,7 @@ class Calls:
         )
 
     def ask(self, messages: tuple[WireMessage, ...]) -> Written:
-        """One call, under a renewed claim; usage adds up. Raises `ProviderError`."""
+        """One call, under a renewed claim; usage adds up. Raises `ProviderError` and `ModelUnavailable`."""
         if self.count:
             self.renew()
         self.count += 1
@@ -204,7 +205,8 @@ class Calls:
             messages=messages,
             max_output_tokens=self.claimed.values.summary_max_tokens,
         )
-        written = asyncio.run(answer(request, spec=self.spec))
+        account = context.account_for(self.spec)
+        written = asyncio.run(answer(request, account=account))
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
         written.usage = dict(self.usage)
@@ -212,9 +214,8 @@ class Calls:
         return written
 
 
-async def answer(request: ProviderRequest, *, spec: ModelSpec) -> Written:
+async def answer(request: ProviderRequest, *, account: Account) -> Written:
     """What the summarising model says to one request. Raises `ProviderError`."""
-    account = await asyncio.to_thread(context.account_for, spec)
     provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
     written = Written(finish="none", prompt_version=SUMMARY_V1)
     try:

@@ -12,6 +12,7 @@ from chats.compaction.force import close, record, summary_of
 from chats.compaction.perform import Performed
 from chats.compaction.plan import Claimed, lease
 from chats.compaction.provenance import proven
+from chats.failpoints import hit
 from chats.models import Branch, Compaction
 from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
 from contextpolicy.engine.ladder import judged
@@ -147,5 +148,6 @@ def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bo
         status=Compaction.Status.PUBLISHED, published_at=now, displaced=active
     )
     force.swap(branch, to=row)
+    hit("in_publication")
     record("compaction.published", row=row, now=now, actor=actor)
     return True
