@@ -195,7 +195,10 @@ class Calls:
         )
 
     def ask(self, messages: tuple[WireMessage, ...]) -> Written:
-        """One call, under a renewed claim; usage adds up. Raises `ProviderError` and `ModelUnavailable`."""
+        """One call, under a renewed claim; usage adds up.
+
+        Raises `ProviderError` and `ModelUnavailable`.
+        """
         if self.count:
             self.renew()
         self.count += 1

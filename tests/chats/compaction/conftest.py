@@ -1,6 +1,5 @@
-"""A chat long enough to fold, a policy that folds early, and summarisers that say what they are told."""
+"""A chat long enough to fold, a policy that folds early, and a summariser with a script."""
 
-import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +11,7 @@ from chats import context
 from chats.compaction import maintain, perform
 from chats.compaction.force import summary_of
 from chats.compaction.publish import publish_prepared
-from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.models import Branch, Chat, Compaction, Turn
 from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
 from chats.turns.start import start
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -155,15 +154,11 @@ def asked_for(request: ProviderRequest) -> str:
     return request.messages[-1].content
 
 
-def prompt_of(chat: Chat, *, at: uuid.UUID | None = None) -> tuple[str, list[str]]:
-    """The hash and the contents of the prompt that the last question of the chat would get now.
-
-    The question is asked again as a turn that nobody works on, and taken back.
-    """
-    del at
+def prompt_of(chat: Chat) -> tuple[str, list[str]]:
+    """The hash and the contents of the prompt that the last turn's question would get now."""
     branch = branch_of(chat)
-    question = branch.messages.filter(role=Message.Role.USER).order_by("-seq").first()
-    turn = Turn.objects.select_related("branch__chat", "model").filter(trigger=question).first()
+    turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
+    turn = turns.filter(branch=branch).order_by("-accepted").first()
     assert turn is not None
     made = context.compose(turn=turn, counter=ApproximateCounter())
     assert isinstance(made, context.Prompt), made
