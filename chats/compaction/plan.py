@@ -162,11 +162,13 @@ def refused(branch: Branch, *, reason: str, attempt: Try, now: datetime) -> None
 
 
 def told(branch: Branch, *, outcome: str) -> None:
-    """Write what the look for something to fold came to at the branch's last turn."""
-    last = branch.turns.order_by("-accepted").values("pk")[:1]
-    Turn.objects.filter(pk__in=list(last.values_list("pk", flat=True))).update(
-        compaction_outcome=outcome
-    )
+    """Write what the look for something to fold came to at the branch's last finished turn.
+
+    One that is not over belongs to a worker, which holds it and may wait for this branch.
+    """
+    over = branch.turns.filter(finished_at__isnull=False).order_by("-accepted")
+    last = over.values_list("pk", flat=True).first()
+    Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:

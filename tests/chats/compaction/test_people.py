@@ -5,8 +5,9 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import Permission, User
 
+from chats import context
 from chats.compaction import approve, controls, maintain, pauses, plan, revise, undo
-from chats.compaction.publish import publish_prepared
+from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.compaction.rights import NotAllowedByPolicy
 from chats.messages import InvalidCharacter
 from chats.models import Chat, Compaction, Message
@@ -321,7 +322,7 @@ def test_a_draft_can_be_rejected_with_a_reason(
     assert (row.status, row.remark) == ("rejected", "The price is wrong.")
     assert in_force(roomy) is None
     assert "price" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    choice = plan.context.choose(chat=roomy)
+    choice = context.choose(chat=roomy)
     assert pauses.breaker_of(branch_of(roomy), choice=choice, now=now).failures == 0
 
 
@@ -351,7 +352,7 @@ def test_inv_40_an_undo_overtakes_what_is_being_prepared_on_it(
     undo.undo(user=alice, compaction=row, now=later(now, 2))
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.lease_token) == ("overtaken", "")
-    with pytest.raises(maintain.publish.ClaimLost):
+    with pytest.raises(ClaimLost):
         maintain.prepare(claimed, counter=COUNTER, now=later(now, 3))
 
 
