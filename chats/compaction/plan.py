@@ -168,7 +168,8 @@ def told(branch: Branch, *, outcome: str) -> None:
     """
     over = branch.turns.filter(finished_at__isnull=False).order_by("-accepted")
     last = over.values_list("pk", flat=True).first()
-    Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
+    if last is not None:
+        Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
