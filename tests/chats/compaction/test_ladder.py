@@ -252,9 +252,10 @@ def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
         maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     tried = len(provider.requests)
     assert tried <= 3
-    branch = branch_of(by_model)
-    choice = context.choose(chat=branch.chat)
-    assert pauses.breaker_of(branch, choice=choice, now=later(now, 6)).is_open
+    found = outcomes.rests(chat=by_model, now=later(now, 6))
+    assert found.breaker.is_open
+    assert found.breaker.retry_at is not None
+    assert found.paused_at is None
     assert outcomes.why_not(last_turn(by_model)).code == "breaker_open"
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
     assert len(provider.requests) == tried + 1
