@@ -264,7 +264,13 @@ def gather(
         tokens=max(in_our_count(limit, calibration=choice.model.calibration), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
     )
-    pins, exceptions = never_folded(branch, summary=summary, window_to=window_to, counter=counter)
+    pins, exceptions = never_folded(
+        branch,
+        summary=summary,
+        hidden_to=max(covered, loaded.unloaded[1] if loaded.unloaded else 0),
+        window_to=window_to,
+        counter=counter,
+    )
     return ComposeInput(
         values=choice.values,
         model_window=model_window,
@@ -336,21 +342,28 @@ def in_force(
 
 
 def never_folded(
-    branch: Branch, *, summary: engine.Summary | None, window_to: int, counter: TokenCounter
+    branch: Branch,
+    *,
+    summary: engine.Summary | None,
+    hidden_to: int,
+    counter: TokenCounter,
+    window_to: int = 0,
 ) -> tuple[tuple[engine.Message, ...], tuple[engine.Message, ...]]:
-    """The messages in the summary's range that are no source of it: pins, and the others.
+    """The pinned messages up to `hidden_to`, and what a summary's range holds that is no source.
 
-    What a window leaves out is not among the others.
+    A message is sent as a pin wherever it stands: folded, behind a window, or not even loaded. Of
+    the others those that a window leaves out are passed over.
     """
+    pinned = Message.objects.none()
+    if hidden_to:
+        hidden = history.on_path(branch, after=0, before=hidden_to + 1)
+        pinned = hidden.filter(pinned_at__isnull=False).order_by("seq")
+    pins = history.load_all(pinned, counter=counter)
     if summary is None or not summary.exceptions:
-        return (), ()
+        return pins, ()
     rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
-    found = history.load_all(
-        rows.filter(seq__in=summary.exceptions).order_by("seq"), counter=counter
-    )
-    pins = tuple(message for message in found if message.pinned)
-    others = tuple(m for m in found if not m.pinned and m.seq > window_to)
-    return pins, others
+    found = rows.filter(seq__in=summary.exceptions, seq__gt=window_to, pinned_at=None)
+    return pins, history.load_all(found.order_by("seq"), counter=counter)
 
 
 def continued(turn: Turn, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
@@ -430,6 +443,7 @@ def prompt_of(
             "prompt_sha256": assembled.prompt_sha256,
             "last_seq": given.last_seq,
             "notes": [*assembled.adjusted, *assembled.notes, *tail_notes(turn)],
+            "compaction_need": asdict(needed),
         },
         compressed=compressed(assembled, values=values),
         need=needed,

@@ -1,12 +1,12 @@
-"""The only writer of messages: check, accept, take up, append, mark."""
+"""The only writer of messages: check, accept, take up, append, mark, erase."""
 
+import hashlib
+import json
 import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
-
-from django.db import transaction
 
 from chats.models import Branch, Chat, Message, Turn
 from chats.refusals import Refusal
@@ -47,14 +47,6 @@ class MessageTooLong(Refusal):
         " Shorten it by {over:,}."
     )
     param = "text"
-
-
-class NothingToKeep(Refusal):
-    """Only a reply that was cut by a fault can be kept."""
-
-    code = "nothing_to_keep"
-    status = 409
-    sentence = "Only an incomplete reply can be kept; this message is complete."
 
 
 def check_text(text: str, *, limit: int) -> None:
@@ -197,19 +189,39 @@ def set_token_count(message: Message, *, counter: TokenCounter) -> None:
         message.counter_version = counter.version
 
 
-@transaction.atomic
-def keep(*, message: Message, actor: str, now: datetime) -> Message:
-    """Let an incomplete reply count in later prompts. Raises `NothingToKeep`."""
-    if message.finish != Message.Finish.INCOMPLETE:
-        raise NothingToKeep
-    if not message.kept:
-        message.kept = True
-        message.save(update_fields=["kept"])
-        ledger.record(
-            "message.kept",
-            actor=actor,
-            now=now,
-            chat_id=message.branch.chat_id,
-            data={"message": str(message.pk), "seq": message.seq},
-        )
+def mark(message: Message, *, actor: str, event: str, now: datetime, **values: Any) -> Message:
+    """Set the marks of a message and tell the ledger, in the caller's transaction.
+
+    `values`: `pinned_at`, `excluded` or `kept`; further ones go to the event only, as `data`.
+    """
+    data = values.pop("data", {})
+    for name, value in values.items():
+        setattr(message, name, value)
+    message.save(update_fields=list(values))
+    ledger.record(
+        event,
+        actor=actor,
+        now=now,
+        chat_id=message.branch.chat_id,
+        data={"message": str(message.pk), "seq": message.seq, **data},
+    )
     return message
+
+
+def erase(message: Message, *, now: datetime) -> str:
+    """Take the words out of a message for good; its id, place and hash stay.
+
+    Returns the SHA-256, in hex, of the parts as canonical JSON. Runs in the caller's transaction.
+    """
+    content = json.dumps(message.parts, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    message.parts = []
+    message.speaker = None
+    message.addressees = []
+    message.metadata = {"erased_sha256": digest}
+    message.token_count = 0
+    message.erased_at = now
+    message.save(
+        update_fields=["parts", "speaker", "addressees", "metadata", "token_count", "erased_at"]
+    )
+    return digest

@@ -135,7 +135,7 @@ def sizes_of(branch: Branch, *, values: PolicyValues, factor: float) -> Sizes:
         summary = replace(summary, tokens=round(summary.tokens * factor))
     return Sizes(
         system=round(sum(estimate.count(text) for _, text in own) * factor),
-        pins=times(pins_under(branch, summary=summary), factor),
+        pins=times(pins_under(branch, hidden_to=after), factor),
         summary=summary,
         history=times(span_of(rows), factor),
         rounds=unfolded.filter(role=Message.Role.USER).count() if values.turn_threshold else 0,
@@ -145,12 +145,12 @@ def sizes_of(branch: Branch, *, values: PolicyValues, factor: float) -> Sizes:
     )
 
 
-def pins_under(branch: Branch, *, summary: Summary | None) -> Span:
-    """The pinned messages in the summary's range: they are sent although it covers them."""
-    if summary is None or not summary.exceptions:
+def pins_under(branch: Branch, *, hidden_to: int) -> Span:
+    """The pinned messages under the summary or behind the window: they are sent all the same."""
+    if not hidden_to:
         return Span()
-    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
-    return span_of(rows.filter(seq__in=summary.exceptions, pinned_at__isnull=False))
+    rows = history.on_path(branch, after=0, before=hidden_to + 1)
+    return span_of(rows.filter(pinned_at__isnull=False))
 
 
 def span_of(rows: QuerySet[Message]) -> Span:

@@ -1,30 +1,40 @@
 """After each turn: fold what the policy says, and swap the summary in when it is due.
 
 Plan → claim → summarise → judge → keep → publish. No transaction is open while a model writes, and
-no reply waits for any of it.
+no reply waits for any of it. An attempt that failed is followed by the next rung of the engine's
+ladder, as a row of its own; what no rung can do is left to the window.
 """
 
 import logging
 import uuid
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
 
-from django.db.models import F
+from django.conf import settings
+from django.db.models import DateTimeField, ExpressionWrapper, F
+from django.db.models.functions import Now
 
+from chats import queue
 from chats.compaction import plan, publish
-from chats.compaction.perform import perform
-from chats.compaction.plan import Claimed
+from chats.compaction.perform import Performed, perform
+from chats.compaction.plan import Claimed, Try
+from chats.failpoints import hit
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
 from chats.refusals import Refusal
 from contextpolicy.engine.budget import compact_mark, prompt_limit
+from contextpolicy.engine.ladder import Attempt, Outcome, next_rung
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
+# What one task does at most: what was due, and what a person asked for meanwhile.
+ROUNDS = 2
 
 
 def maintain(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None:
-    """Prepare one summary if one is due; delivered twice, the second finds the place taken.
+    """Prepare a summary if one is due or asked for; a second delivery finds the place taken.
 
     What is archived already becomes searchable.
     """
@@ -32,36 +42,101 @@ def maintain(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> Non
         chat_id=chat_id, chat__active_branch=F("pk"), active_compaction__isnull=False
     ):
         archive.index(branch)
+    for _ in range(ROUNDS):
+        compact(chat_id=chat_id, counter=counter, now=now)
+        if not Branch.objects.filter(chat=chat_id, asked_at__isnull=False).exists():
+            return
+
+
+def compact(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None:
+    """One compaction: down the ladder until a summary is kept, or nothing is left to try."""
+    if is_met(chat_id=chat_id, now=now):
+        return
+    attempts: list[Attempt] = []
     claimed = plan.claim(chat_id=chat_id, counter=counter, now=now)
-    if claimed is None:
-        return
+    while claimed is not None:
+        try:
+            attempt, performed = prepare(claimed, counter=counter, now=now)
+        except publish.ClaimLost:
+            logger.info("compaction %s was released meanwhile", claimed.row.pk)
+            return
+        attempts.append(attempt)
+        following = next_try(claimed, attempts=attempts, performed=performed)
+        if following is None:
+            return
+        claimed = plan.claim(chat_id=chat_id, counter=counter, now=now, attempt=following)
+
+
+def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
+    """Whether a request could be met by the summary that was ready already: it is in force now."""
+    rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
+    branch = rows.filter(asked_at__isnull=False).first()
+    asked = plan.asked_on(branch) if branch else None
+    if branch is None or asked is None or not asked.is_plain:
+        return False
+    if not publish.publish_prepared(branch_id=branch.pk, now=now):
+        return False
+    Branch.objects.filter(pk=branch.pk, asked=branch.asked).update(asked={}, asked_at=None)
+    return True
+
+
+def next_try(
+    claimed: Claimed, *, attempts: list[Attempt], performed: Performed | None
+) -> Try | None:
+    """The attempt after these, or None: it is done, or only the window is left."""
+    rung = next_rung(attempts)
+    if rung is None or rung == "window":
+        return None
+    limit = claimed.attempt.source_limit
+    if rung == "smaller_source":
+        limit = max(sum(message.tokens for message in claimed.plan.sources) // 2, 1)
+    return replace(
+        claimed.attempt,
+        number=claimed.attempt.number + 1,
+        rung=rung,
+        lost=performed.lost if performed else (),
+        source_limit=limit,
+    )
+
+
+def prepare(
+    claimed: Claimed, *, counter: TokenCounter, now: datetime
+) -> tuple[Attempt, Performed | None]:
+    """Perform a claimed compaction, keep its result, and publish it when it is due already.
+
+    Raises `ClaimLost`, after which nothing was written.
+    """
     try:
-        prepare(claimed, counter=counter, now=now)
+        hit("before_summary")
+        performed = perform(claimed, counter=counter, renew=partial(publish.renew, claimed))
+        hit("after_summary")
     except publish.ClaimLost:
-        logger.info("compaction %s was released meanwhile", claimed.row.pk)
-
-
-def prepare(claimed: Claimed, *, counter: TokenCounter, now: datetime) -> None:
-    """Perform a claimed compaction, keep its result, and publish it when it is due already."""
-    try:
-        performed = perform(claimed, counter=counter)
+        raise
     except (ProviderError, Refusal) as error:
-        publish.fail(claimed=claimed, reason=error.code, now=now)
-        return
+        return failed(claimed, reason=error.code, now=now), None
     except Exception:
         logger.exception("compaction %s failed unexpectedly", claimed.row.pk)
-        publish.fail(claimed=claimed, reason="internal_error", now=now)
-        return
-    if publish.store(claimed=claimed, performed=performed, now=now) and is_due(claimed):
+        return failed(claimed, reason="internal_error", now=now), None
+    kept = publish.store(claimed=claimed, performed=performed, now=now)
+    if kept and is_due(claimed):
         publish.publish_prepared(branch_id=claimed.row.branch_id, now=now)
+    outcome: Outcome = "published" if kept else "rejected"
+    return Attempt(claimed.attempt.rung or "model", outcome, performed.reasons, now), performed
+
+
+def failed(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
+    """Book an attempt that brought no summary. Raises `ClaimLost`."""
+    publish.fail(claimed=claimed, reason=reason, now=now)
+    return Attempt(claimed.attempt.rung or "model", "failed", (reason,), now)
 
 
 def is_due(claimed: Claimed) -> bool:
     """Whether the summary goes in force at once rather than at the high mark.
 
-    At once: after the turn trigger, over the high mark, or when a window already hides messages.
+    At once: when a person asked for it, after the turn trigger, over the high mark, or when a
+    window already hides messages.
     """
-    if claimed.plan.trigger == "turns":
+    if claimed.attempt.asked or claimed.plan.trigger == "turns":
         return True
     chat = Chat.objects.select_related("model", "active_branch__active_compaction").get(
         branches=claimed.row.branch_id
@@ -72,3 +147,14 @@ def is_due(claimed: Claimed) -> bool:
     window = chat.model.window if chat.model else None
     limit = prompt_limit(claimed.values, model_window=window)
     return claimed.plan.tokens_before >= compact_mark(claimed.values, prompt_limit=limit)
+
+
+def sweep(*, now: datetime) -> int:
+    """Close the claims of dead workers, and send again what nobody began; returns how many."""
+    age = timedelta(seconds=settings.REQUEUE_AFTER)
+    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    overdue = Branch.objects.filter(asked_at__lt=since)
+    chats = list(overdue.values_list("chat", flat=True).distinct()[:1000])
+    for chat_id in chats:
+        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
+    return plan.sweep_dead(now=now) + len(chats)

@@ -1,9 +1,12 @@
 """Write the summary and judge it: a model's or the extractive one, outside any transaction."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, cast
 
 from django.conf import settings
@@ -22,20 +25,25 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.facts import retention
-from contextpolicy.engine.messages import text_of
-from contextpolicy.engine.prompts import SUMMARY_V1, summary_request
+from contextpolicy.engine.messages import WireMessage, text_of
+from contextpolicy.engine.prompts import SUMMARY_V1, merge_request, summary_request
+from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
 EXTRACTIVE_V1 = "extractive-v1"
+# Called before each call after the first: it renews the claim, or says that it is lost.
+Renew = Callable[[], None]
 
 
 @dataclass(slots=True)
 class Written:
-    """What a summariser answered."""
+    """What a summariser answered; usage is that of all its calls."""
 
     text: str = ""
     finish: str = "stop"
@@ -43,6 +51,12 @@ class Written:
     has_reasoning: bool = False
     usage: dict[str, int] = field(default_factory=dict)
     prompt_version: str = EXTRACTIVE_V1
+    prompt_sha256: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it may be a part of a summary; the whole is judged by the engine."""
+        return self.finish == "stop" and not self.has_tool_calls and bool(self.text.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +67,14 @@ class Performed:
     reasons: tuple[str, ...]
     tokens: int
     kept_facts: dict[str, Any]
+    lost: tuple[str, ...] = ()
+    duration_ms: int = 0
+    cost: Decimal | None = None
 
 
-def perform(claimed: Claimed, *, counter: TokenCounter) -> Performed:
-    """Summarise and judge. Raises `ProviderError` when the summariser cannot be reached."""
+def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Performed:
+    """Summarise and judge. Raises `ProviderError`, and what `renew` raises."""
+    begun = time.monotonic()
     if claimed.summariser is None:
         written = Written(
             text=extractive_summary(
@@ -67,7 +85,7 @@ def perform(claimed: Claimed, *, counter: TokenCounter) -> Performed:
             )
         )
     else:
-        written = asyncio.run(ask(claimed, spec=claimed.summariser))
+        written = Calls(claimed, spec=claimed.summariser, renew=renew).summarise()
     judged = verdict(
         written.text,
         sources=claimed.plan.sources,
@@ -83,6 +101,9 @@ def perform(claimed: Claimed, *, counter: TokenCounter) -> Performed:
         reasons=judged.reasons,
         tokens=counter.count(written.text),
         kept_facts=facts(claimed, written.text),
+        lost=judged.lost,
+        duration_ms=round((time.monotonic() - begun) * 1000),
+        cost=cost_of(claimed.summariser, written.usage),
     )
 
 
@@ -95,17 +116,110 @@ def facts(claimed: Claimed, text: str) -> dict[str, Any]:
     return {"kept": dict(found.kept), "lost": dict(found.lost), "share": found.share}
 
 
-async def ask(claimed: Claimed, *, spec: ModelSpec) -> Written:
-    """One call to the summarising model. Raises `ProviderError`."""
-    account = await asyncio.to_thread(context.account_for, spec)
+def cost_of(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
+    """What the calls cost by the model's price; None where there is no price or no usage."""
+    if spec is None or spec.input_price is None or spec.output_price is None or not usage:
+        return None
+    spent = spec.input_price * usage["input"] + spec.output_price * usage["output"]
+    return Decimal(spent) / 1_000_000
+
+
+class Calls:
+    """The calls of one summary: one, or as many as it takes to read all sources, and to merge."""
+
+    def __init__(self, claimed: Claimed, *, spec: ModelSpec, renew: Renew) -> None:
+        self.claimed = claimed
+        self.spec = spec
+        self.renew = renew
+        self.usage: dict[str, int] = {}
+        self.asked = hashlib.sha256()
+        self.count = 0
+
+    def summarise(self) -> Written:
+        """The summary; a part that is unsound is the answer, and will be rejected."""
+        plan, limit = self.claimed.plan, self.claimed.readable
+        prior = plan.previous.tokens if plan.previous else 0
+        size = prior + sum(message.tokens for message in plan.sources)
+        if limit is not None and size > limit:
+            return self.in_chunks(max(limit - prior, limit // 2))
+        return self.ask(
+            summary_request(
+                messages=plan.sources,
+                previous=plan.previous,
+                values=self.claimed.values,
+                lost=self.claimed.attempt.lost,
+                focus=self.claimed.row.focus,
+            )
+        )
+
+    def in_chunks(self, limit: int) -> Written:
+        """Summarise chunk by chunk, then merge neighbours until one summary is left."""
+        plan, values = self.claimed.plan, self.claimed.values
+        calls = map_reduce(
+            plan.sources, source_limit=limit, summary_max_tokens=values.summary_max_tokens
+        )
+        texts: list[str] = []
+        for chunk in calls.chunks:
+            request = summary_request(
+                messages=chunk.messages,
+                previous=None,
+                values=values,
+                max_chars_per_message=chunk.max_chars,
+                focus=self.claimed.row.focus,
+            )
+            part = self.ask(request)
+            if not part.is_sound:
+                return part
+            texts.append(part.text)
+        # A single chunk still has to be merged with the summary so far.
+        rounds = calls.rounds or (((0, 1),),)
+        for merges in rounds[:-1]:
+            merged: list[str] = []
+            for start, end in merges:
+                part = self.merge(texts[start:end], is_last=False)
+                if not part.is_sound:
+                    return part
+                merged.append(part.text)
+            texts = merged
+        return self.merge(texts, is_last=True)
+
+    def merge(self, texts: Sequence[str], *, is_last: bool) -> Written:
+        """One summary of neighbouring ones; the last merge folds the summary so far too."""
+        return self.ask(
+            merge_request(
+                partial=texts,
+                previous=self.claimed.plan.previous if is_last else None,
+                values=self.claimed.values,
+                focus=self.claimed.row.focus,
+            )
+        )
+
+    def ask(self, messages: tuple[WireMessage, ...]) -> Written:
+        """One call, under a renewed claim; usage adds up.
+
+        Raises `ProviderError` and `ModelUnavailable`.
+        """
+        if self.count:
+            self.renew()
+        self.count += 1
+        self.asked.update(prompt_json(messages, ()).encode())
+        request = ProviderRequest(
+            model=self.spec.name,
+            messages=messages,
+            max_output_tokens=self.claimed.values.summary_max_tokens,
+        )
+        account = context.account_for(self.spec)
+        written = asyncio.run(answer(request, account=account))
+        for name, tokens in written.usage.items():
+            self.usage[name] = self.usage.get(name, 0) + tokens
+        written.usage = dict(self.usage)
+        written.prompt_sha256 = self.asked.hexdigest()
+        return written
+
+
+async def answer(request: ProviderRequest, *, account: Account) -> Written:
+    """What the summarising model says to one request. Raises `ProviderError`."""
     provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
-    request = ProviderRequest(
-        model=spec.name,
-        messages=summary_request(
-            messages=claimed.plan.sources, previous=claimed.plan.previous, values=claimed.values
-        ),
-        max_output_tokens=claimed.values.summary_max_tokens,
-    )
     written = Written(finish="none", prompt_version=SUMMARY_V1)
     try:
         async with asyncio.timeout(settings.SUMMARY_SECONDS):
@@ -130,6 +244,10 @@ def hear(event: ProviderEvent, written: Written) -> None:
         case ToolCallDelta():
             written.has_tool_calls = True
         case UsageReport():
-            written.usage = {"input": event.input_tokens, "output": event.output_tokens}
+            written.usage = {
+                "input": event.input_tokens,
+                "output": event.output_tokens,
+                "cached": event.cached_tokens,
+            }
         case Finished(reason):
             written.finish = reason

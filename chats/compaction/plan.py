@@ -6,9 +6,10 @@ worker finds the place taken.
 
 import secrets
 import uuid
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.db import transaction
@@ -16,39 +17,80 @@ from django.db.models import DateTimeField, ExpressionWrapper, F, Min
 from django.db.models.functions import Now
 
 from chats import context, history
+from chats.compaction import pauses
+from chats.compaction.force import IN_THE_MAKING, close, overtake_making, summary_of
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import in_our_count, prompt_limit
-from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
+from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_again
 from contextpolicy.engine.compaction import plan as plan_values
+from contextpolicy.engine.ladder import Rung, has_grown
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
 EXTRACTIVE = "extractive"
-IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
 # Messages that one plan looks at; what lies beyond waits for the next plan.
 MOST_MESSAGES = 2000
-FAILURES_TO_PAUSE = 3
-PAUSE = timedelta(minutes=15)
+# A summariser's instructions and the frames of a transcript, in tokens.
+REQUEST_TOKENS = 1500
+# A summariser reads at most so many times its own window for one summary.
+MOST_CHUNKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person asked for: to fold what can be folded, or the range of `compaction` anew.
+
+    `model` is the slug of another summariser, "" the extractive one, None the policy's own.
+    """
+
+    by: str
+    focus: str = ""
+    model: str | None = None
+    compaction: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether any summary of what can be folded will do."""
+        return not self.focus and self.model is None and not self.compaction
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Which attempt at one compaction: its rung, and what the earlier ones taught."""
+
+    number: int = 1
+    rung: Rung | None = None
+    lost: tuple[str, ...] = ()
+    source_limit: int | None = None
+    asked: Asked | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A planned compaction that this process may perform."""
+    """A planned compaction that this process may perform.
+
+    `readable`: tokens, in our count, that the summariser reads in one call; None: no limit known.
+    """
 
     row: Compaction
     token: str
     plan: CompactionPlan
     values: PolicyValues
     summariser: ModelSpec | None
+    attempt: Try
+    readable: int | None = None
 
 
-def claim(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> Claimed | None:
+def claim(
+    *, chat_id: uuid.UUID, counter: TokenCounter, now: datetime, attempt: Try | None = None
+) -> Claimed | None:
     """Plan the next compaction of the chat's active branch and take it, or None: nothing is due.
 
-    None also while one is in the making, after an undo, and for a while after repeated failures.
+    Why not is written at the branch's last turn (see `outcomes`). Without an `attempt` it is the
+    first one, which also takes up what a person asked for.
     """
     with transaction.atomic():
         branch = (
@@ -57,20 +99,82 @@ def claim(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> Claime
             .filter(chat_id=chat_id, chat__active_branch=F("pk"))
             .first()
         )
-        if branch is None or branch.compaction_paused:
+        if branch is None:
             return None
         release_dead(branch=branch, now=now)
-        if is_taken(branch) or is_failing(branch, now=now):
-            return None
-        try:
-            choice = context.choose(chat=branch.chat)
-        except (context.NoModel, context.ModelNotAllowed):
-            return None
-        summariser = find_summariser(choice.values)
-        found = plan_for(branch, choice=choice, summariser=summariser, counter=counter)
-        if isinstance(found, NotNeeded):
-            return None
-        return store_claim(branch, choice=choice, summariser=summariser, plan=found, now=now)
+        attempt = attempt or Try(asked=asked_on(branch))
+        found = take(branch, attempt=attempt, counter=counter, now=now)
+        if isinstance(found, Claimed):
+            return found
+        refused(branch, reason=found, attempt=attempt, now=now)
+        return None
+
+
+def asked_on(branch: Branch) -> Asked | None:
+    """What a person asked for on this branch and nobody has begun."""
+    return Asked(**branch.asked) if branch.asked else None
+
+
+def take(branch: Branch, *, attempt: Try, counter: TokenCounter, now: datetime) -> Claimed | str:
+    """Plan and claim on a locked branch, or the reason why not."""
+    try:
+        choice = context.choose(chat=branch.chat)
+    except (context.NoModel, context.ModelNotAllowed, context.PolicyRefused) as refusal:
+        return refusal.code
+    asked = attempt.asked
+    if reason := in_the_way(branch, asked=asked, now=now):
+        return reason
+    if asked is None and pauses.breaker_of(branch, choice=choice, now=now).is_open:
+        return "breaker_open"
+    summariser = find_summariser(choice.values, asked=asked)
+    rung = attempt.rung or first_rung(branch, summariser=summariser, asked=asked, now=now)
+    if rung == "extractive":
+        summariser = None
+    attempt = replace(attempt, rung=rung)
+    readable = readable_by(summariser, values=choice.values)
+    found = plan_for(branch, choice=choice, attempt=attempt, readable=readable, counter=counter)
+    if isinstance(found, NotNeeded):
+        return found.reason
+    if not asked and not pauses.may_go_on(branch, choice=choice, plan=found, now=now):
+        return "paused"
+    if not asked and not is_worth_it(branch, choice=choice, plan=found):
+        return "not_grown"
+    return store_claim(
+        branch,
+        choice=choice,
+        summariser=summariser,
+        plan=found,
+        attempt=attempt,
+        readable=readable,
+        now=now,
+    )
+
+
+def refused(branch: Branch, *, reason: str, attempt: Try, now: datetime) -> None:
+    """Write down why nothing is folded now; what a person asked for gets an event of its own."""
+    told(branch, outcome=reason)
+    asked = attempt.asked
+    if asked is None or reason == "in_the_making":
+        return
+    Branch.objects.filter(pk=branch.pk).update(asked={}, asked_at=None)
+    ledger.record(
+        "compaction.skipped",
+        actor=asked.by,
+        now=now,
+        chat_id=branch.chat_id,
+        data={"reason": reason, "trigger": "rerun" if asked.compaction else "manual"},
+    )
+
+
+def told(branch: Branch, *, outcome: str) -> None:
+    """Write what the look for something to fold came to at the branch's last finished turn.
+
+    One that is not over belongs to a worker, which holds it and may wait for this branch.
+    """
+    over = branch.turns.filter(finished_at__isnull=False).order_by("-accepted")
+    last = over.values_list("pk", flat=True).first()
+    if last is not None:
+        Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
@@ -83,71 +187,103 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
     close(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)
 
 
-def close(*, row: Compaction, status: str, reason: str, now: datetime, **values: Any) -> None:
-    """End an attempt with its reason; originals and the summary in force are untouched."""
-    Compaction.objects.filter(pk=row.pk).update(
-        status=status,
-        reason=reason[:500],
-        lease_token="",
-        lease_until=None,
-        finished_at=now,
-        **values,
-    )
-    ledger.record(
-        f"compaction.{status}",
-        actor="worker",
-        now=now,
-        chat_id=row.branch.chat_id,
-        data={"compaction": str(row.pk), "reason": reason[:500]},
-    )
+def in_the_way(branch: Branch, *, asked: Asked | None, now: datetime) -> str:
+    """What of this branch is being written or waits already, as a reason; empty when nothing is.
+
+    One that waits gives way to what a person asked for in particular.
+    """
+    making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
+    if making is None:
+        return ""
+    if asked is None or making.status == Compaction.Status.PREPARING:
+        return "in_the_making"
+    if asked.is_plain:
+        return "waits_for_approval"
+    overtake_making(branch, reason="asked_again", now=now, actor=asked.by)
+    return ""
 
 
-def is_taken(branch: Branch) -> bool:
-    """A compaction of this branch is being written or waits to be published."""
-    return branch.compactions.filter(status__in=IN_THE_MAKING).exists()
-
-
-def is_failing(branch: Branch, *, now: datetime) -> bool:
-    """The last attempts all failed a short time ago: leave it for a while."""
-    rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).order_by("-created_at")
-    last = list(rows.values_list("status", "created_at")[:FAILURES_TO_PAUSE])
-    bad = {Compaction.Status.FAILED, Compaction.Status.REJECTED}
-    return (
-        len(last) == FAILURES_TO_PAUSE
-        and all(status in bad for status, _ in last)
-        and last[0][1] > now - PAUSE
-    )
-
-
-def find_summariser(values: PolicyValues) -> ModelSpec | None:
+def find_summariser(values: PolicyValues, *, asked: Asked | None = None) -> ModelSpec | None:
     """The model that writes summaries; None means the extractive one, which needs no model."""
-    if not values.summarization_model:
+    slug = values.summarization_model
+    if asked is not None and asked.model is not None:
+        slug = asked.model
+    return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
+
+
+def first_rung(
+    branch: Branch, *, summariser: ModelSpec | None, asked: Asked | None, now: datetime
+) -> Rung:
+    """Where the ladder begins: at the model, unless it failed again and again a short time ago."""
+    if summariser is None:
+        return "extractive"
+    is_paused = pauses.model_breaker_of(branch, model_name=summariser.name, now=now).is_open
+    return "extractive" if is_paused and asked is None else "model"
+
+
+def readable_by(summariser: ModelSpec | None, *, values: PolicyValues) -> int | None:
+    """The tokens of a source, in our count, that the summariser reads in one call."""
+    if summariser is None or not summariser.window:
         return None
-    return ModelSpec.objects.filter(slug=values.summarization_model, enabled=True).first()
+    room = max(summariser.window - values.summary_max_tokens - REQUEST_TOKENS, 1000)
+    return in_our_count(room, calibration=summariser.calibration)
 
 
 def plan_for(
     branch: Branch,
     *,
     choice: context.Choice,
-    summariser: ModelSpec | None,
+    attempt: Try,
+    readable: int | None,
     counter: TokenCounter,
 ) -> CompactionPlan | NotNeeded:
     """What the engine says about the finished turns after the summary in force."""
+    if attempt.asked and attempt.asked.compaction:
+        return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter)
     summary, _ = context.in_force(branch.active_compaction, counter=counter)
     limit = prompt_limit(choice.values, model_window=choice.model.window)
-    _, others = context.never_folded(branch, summary=summary, window_to=0, counter=counter)
-    source_limit = None
-    if summariser is not None and summariser.window:
-        source_limit = max(summariser.window - choice.values.summary_max_tokens - 1500, 1000)
+    _, others = context.never_folded(branch, summary=summary, hidden_to=0, counter=counter)
+    known = [n for n in (attempt.source_limit, readable and readable * MOST_CHUNKS) if n]
     return plan_values(
         (*others, *finished(branch, after=summary.to_seq if summary else 0, counter=counter)),
         previous=summary,
         values=choice.values,
         prompt_limit=in_our_count(limit, calibration=choice.model.calibration),
         fixed_tokens=fixed_tokens(branch),
-        source_limit=source_limit,
+        trigger="manual" if attempt.asked else "auto",
+        source_limit=min(known) if known else None,
         counter=counter,
+    )
+
+
+def plan_rerun(
+    branch: Branch, *, compaction: str, counter: TokenCounter
+) -> CompactionPlan | NotNeeded:
+    """The originals under the summary in force, to be summarised anew without it."""
+    row = summary_of(branch.active_compaction)
+    if row is None or str(row.pk) != compaction:
+        return NotNeeded("nothing_to_fold")
+    rows = history.on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    originals = history.load_all(rows.order_by("seq"), counter=counter)
+    return plan_again(originals, tokens_before=row.tokens_before)
+
+
+def is_worth_it(branch: Branch, *, choice: context.Choice, plan: CompactionPlan) -> bool:
+    """Whether the prompt has grown enough since the last compaction by the token marks.
+
+    Under another policy or another model (which is part of the effective policy) it is looked at
+    anew.
+    """
+    last = summary_of(branch.active_compaction)
+    if plan.trigger != "prepare" or last is None or not last.tokens_after:
+        return True
+    if last.effective_policy_id != choice.effective.pk:
+        return True
+    limit = prompt_limit(choice.values, model_window=choice.model.window)
+    return has_grown(
+        plan.tokens_before,
+        tokens_after=last.tokens_after,
+        prompt_limit=in_our_count(limit, calibration=choice.model.calibration),
     )
 
 
@@ -173,42 +309,59 @@ def fixed_tokens(branch: Branch) -> int:
     return sum(receipt.budget.get(part, 0) for part in ("system", "tools", "pins", "tail"))
 
 
+def lease() -> ExpressionWrapper[Any]:
+    """The end of a claim that is made or renewed now: one call and a margin."""
+    length = timedelta(seconds=settings.SUMMARY_SECONDS + settings.LEASE_SECONDS)
+    return ExpressionWrapper(Now() + length, output_field=DateTimeField())
+
+
 def store_claim(
     branch: Branch,
     *,
     choice: context.Choice,
     summariser: ModelSpec | None,
     plan: CompactionPlan,
+    attempt: Try,
+    readable: int | None,
     now: datetime,
 ) -> Claimed:
     """The row of an attempt that begins now."""
     token = secrets.token_urlsafe(32)
-    lease = ExpressionWrapper(
-        Now() + timedelta(seconds=settings.SUMMARY_SECONDS + settings.LEASE_SECONDS),
-        output_field=DateTimeField(),
-    )
+    asked = attempt.asked
+    rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None
+    trigger = "rerun" if rerun else plan.trigger
+    told(branch, outcome="started")
+    if asked:
+        Branch.objects.filter(pk=branch.pk).update(asked={}, asked_at=None)
     row = Compaction.objects.create(
         branch=branch,
         kind=Compaction.Kind.SUMMARY,
         status=Compaction.Status.PREPARING,
         previous_id=uuid.UUID(plan.previous.id) if plan.previous else None,
+        displaced=summary_of(branch.active_compaction),
+        revises_id=rerun,
         from_seq=plan.from_seq,
         to_seq=plan.to_seq,
         exceptions=list(plan.exceptions),
         source_count=len(plan.sources),
         source_digest=plan.sources_digest,
-        trigger=plan.trigger,
+        trigger=trigger,
+        asked_by=asked.by if asked else "worker",
+        focus=asked.focus if asked else "",
+        rung=cast(str, attempt.rung),
+        attempt=attempt.number,
+        needs_approval=choice.values.approval != "nobody",
         context_revision=branch.context_revision,
         effective_policy=choice.effective,
         model_name=summariser.name if summariser else EXTRACTIVE,
         tokens_before=plan.tokens_before,
         lease_token=token,
-        lease_until=lease,
+        lease_until=lease(),
         created_at=now,
     )
     ledger.record(
         "compaction.started",
-        actor="worker",
+        actor=row.asked_by,
         now=now,
         chat_id=branch.chat_id,
         data={
@@ -217,6 +370,27 @@ def store_claim(
             "to_seq": row.to_seq,
             "trigger": row.trigger,
             "model": row.model_name,
+            "rung": row.rung,
         },
     )
-    return Claimed(row=row, token=token, plan=plan, values=choice.values, summariser=summariser)
+    return Claimed(
+        row=row,
+        token=token,
+        plan=plan,
+        values=choice.values,
+        summariser=summariser,
+        attempt=attempt,
+        readable=readable,
+    )
+
+
+def sweep_dead(*, now: datetime) -> int:
+    """Close the claims of workers that ended, in every chat; returns how many."""
+    dead = Compaction.objects.filter(status=Compaction.Status.PREPARING, lease_until__lt=Now())
+    branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
+    for branch_id in branches:
+        with transaction.atomic():
+            branch = Branch.objects.select_for_update().filter(pk=branch_id).first()
+            if branch is not None:
+                release_dead(branch=branch, now=now)
+    return len(branches)

@@ -7,11 +7,15 @@ from typing import Any
 
 from django.db import transaction
 
+from chats.compaction import force
+from chats.compaction.force import close, record, summary_of
 from chats.compaction.perform import Performed
-from chats.compaction.plan import Claimed, close
-from chats.compaction.sections import sections_of
+from chats.compaction.plan import Claimed, lease
+from chats.compaction.provenance import proven
+from chats.failpoints import hit
 from chats.models import Branch, Compaction
-from contextpolicy import ledger
+from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
+from contextpolicy.engine.ladder import judged
 
 
 class ClaimLost(Exception):
@@ -26,15 +30,7 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     """
     check_claim(claimed)
     written = performed.written
-    previous = claimed.plan.previous
-    freed = sum(message.tokens for message in claimed.plan.sources)
-    freed += previous.tokens if previous else 0
-    result: dict[str, Any] = {
-        "prompt_version": written.prompt_version,
-        "usage": written.usage,
-        "retention": performed.kept_facts,
-        "tokens_after": max(claimed.plan.tokens_before - freed + performed.tokens, 0),
-    }
+    result = numbers_of(claimed, performed)
     if performed.reasons:
         reason = ", ".join(performed.reasons)
         close(
@@ -49,15 +45,51 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     Compaction.objects.filter(pk=claimed.row.pk).update(
         status=Compaction.Status.PREPARED,
         text=written.text,
-        text_sha256=hashlib.sha256(written.text.encode()).hexdigest(),
-        sections=sections_of(written.text),
+        text_sha256=sha256_of(written.text),
+        sections=proven(written.text, plan=claimed.plan, branch=claimed.row.branch),
         lease_token="",
         lease_until=None,
         finished_at=now,
+        reason=shortfall(claimed, tokens_after=result["tokens_after"]),
         **result,
     )
     record("compaction.prepared", row=claimed.row, now=now)
     return True
+
+
+def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
+    """What the attempt cost and what it is worth, whatever becomes of it."""
+    previous = claimed.plan.previous
+    freed = sum(message.tokens for message in claimed.plan.sources)
+    freed += previous.tokens if previous else 0
+    return {
+        "prompt_version": performed.written.prompt_version,
+        "prompt_sha256": performed.written.prompt_sha256,
+        "usage": performed.written.usage,
+        "cost": performed.cost,
+        "duration_ms": performed.duration_ms,
+        "retention": performed.kept_facts,
+        "summary_tokens": performed.tokens,
+        "tokens_after": max(claimed.plan.tokens_before - freed + performed.tokens, 0),
+    }
+
+
+def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
+    """`insufficient` where even this summary leaves the prompt over the low mark, else empty."""
+    model = claimed.row.branch.chat.model
+    window = model.window if model else None
+    low = low_mark(claimed.values, prompt_limit=prompt_limit(claimed.values, model_window=window))
+    outcome = judged(
+        claimed.plan.tokens_before,
+        tokens_after,
+        low=in_our_count(low, calibration=model.calibration if model else 1.0),
+    )
+    return outcome if outcome == "insufficient" else ""
+
+
+def sha256_of(text: str) -> str:
+    """The hash under which the ledger names a summary's text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @transaction.atomic
@@ -76,54 +108,46 @@ def check_claim(claimed: Claimed) -> None:
         raise ClaimLost(claimed.row.pk)
 
 
+def renew(claimed: Claimed) -> None:
+    """Move the end of the claim on, between two calls. Raises `ClaimLost`."""
+    mine = Compaction.objects.filter(
+        pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
+    )
+    if not mine.update(lease_until=lease()):
+        raise ClaimLost(claimed.row.pk)
+
+
 @transaction.atomic
 def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
     """Put the branch's prepared summary in force. False when there is none, or it was overtaken.
 
-    It is overtaken when the summary it folds is no longer the one in force, or when what stands
-    under it changed (the context revision). A window that was published meanwhile changes neither.
+    One that somebody has to approve stays where it is.
     """
     branch = Branch.objects.select_for_update().get(pk=branch_id)
-    row = branch.compactions.filter(status=Compaction.Status.PREPARED).first()
-    if row is None:
-        return False
+    rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
+    row = rows.select_related("displaced").first()
+    return row is not None and publish(row, branch=branch, actor=force.WORKER, now=now)
+
+
+def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
+    """Put a prepared row in force on its locked branch; False when it was overtaken.
+
+    It is overtaken when the summary that it was planned on is no longer the one in force, when
+    what stands under it changed (the context revision), or when one of its messages was withdrawn.
+    A window that was published meanwhile changes none of that.
+    """
     active = branch.active_compaction
-    base = active.base if active and active.kind == Compaction.Kind.WINDOW else active
-    expected = (row.previous_id, row.context_revision)
-    if (base.pk if base else None, branch.context_revision) != expected:
-        close(row=row, status=Compaction.Status.OVERTAKEN, reason="the context changed", now=now)
+    base = summary_of(active)
+    expected = (row.displaced_id, row.context_revision)
+    is_current = (base.pk if base else None, branch.context_revision) == expected
+    if not is_current or not force.is_true(row, branch):
+        reason = "context_changed"
+        close(row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor)
         return False
-    replaced = [compaction.pk for compaction in (base, active) if compaction]
-    Compaction.objects.filter(pk__in=replaced).update(status=Compaction.Status.REPLACED)
     Compaction.objects.filter(pk=row.pk).update(
-        status=Compaction.Status.PUBLISHED, published_at=now
+        status=Compaction.Status.PUBLISHED, published_at=now, displaced=active
     )
-    branch.active_compaction = row
-    branch.context_revision += 1
-    branch.save(update_fields=["active_compaction", "context_revision"])
-    record("compaction.published", row=row, now=now)
+    force.swap(branch, to=row)
+    hit("in_publication")
+    record("compaction.published", row=row, now=now, actor=actor)
     return True
-
-
-def record(event: str, *, row: Compaction, now: datetime) -> None:
-    """The ledger's words about a compaction: ranges and numbers, never its text."""
-    row.refresh_from_db()
-    ledger.record(
-        event,
-        actor="worker",
-        now=now,
-        chat_id=row.branch.chat_id,
-        data={
-            "compaction": str(row.pk),
-            "from_seq": row.from_seq,
-            "to_seq": row.to_seq,
-            "sources": row.source_count,
-            "source_digest": row.source_digest,
-            "tokens_before": row.tokens_before,
-            "tokens_after": row.tokens_after,
-            "text_sha256": row.text_sha256,
-            "model": row.model_name,
-            "policy": row.effective_policy_id,
-            "trigger": row.trigger,
-        },
-    )

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from chats.compaction.force import settle, summary_of
 from chats.context import Move
 from chats.models import Branch, Compaction
 from contextpolicy import ledger
@@ -20,7 +21,7 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     active = branch.active_compaction
     if active is not None and active.to_seq >= move.needed.to_seq:
         return None
-    base = active.base if active and active.kind == Compaction.Kind.WINDOW else active
+    base = summary_of(active)
     covered = base.to_seq if base else 0
     row = Compaction.objects.create(
         branch=branch,
@@ -41,11 +42,9 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
         finished_at=now,
         published_at=now,
     )
-    if active is not None and active.kind == Compaction.Kind.WINDOW:
-        active.status = Compaction.Status.REPLACED
-        active.save(update_fields=["status"])
     branch.active_compaction = row
     branch.save(update_fields=["active_compaction"])
+    settle(active)
     ledger.record(
         "window.moved",
         actor="worker",

@@ -5,7 +5,7 @@ first search; nothing on the way of a message waits for it.
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -83,6 +83,14 @@ def words_of(row: Message, *, chat_id: uuid.UUID) -> list[str]:
     speaker = str((row.speaker or {}).get("name", ""))
     day = row.created_at.strftime("%-d %B %Y %A")
     return [chat_word(chat_id), *words(f"{speaker}: {said} {day}")]
+
+
+def forget(message_ids: Collection[uuid.UUID]) -> int:
+    """Take the words of erased messages out of the index, in the caller's transaction.
+
+    The caller holds the branch, so that none is being indexed meanwhile.
+    """
+    return SearchText.objects.filter(message__in=message_ids).delete()[0]
 
 
 def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:

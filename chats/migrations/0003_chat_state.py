@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ('version', models.PositiveIntegerField()),
-                ('kind', models.CharField(choices=[('extracted', 'Read from a message'), ('corrected', 'Corrected by a person'), ('reset', 'Emptied by a person')], max_length=10)),
+                ('kind', models.CharField(choices=[('extracted', 'Read from a message'), ('corrected', 'Corrected by a person'), ('reset', 'Emptied by a person'), ('erased', 'Cleared by an erasure')], max_length=10)),
                 ('values', models.JSONField(default=dict)),
                 ('origins', models.JSONField(default=dict)),
                 ('to_seq', models.PositiveBigIntegerField()),

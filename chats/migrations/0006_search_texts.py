@@ -52,7 +52,7 @@ def drop(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chats", "0003_chat_state")]
+    dependencies = [("chats", "0005_name_what_was_displaced")]
 
     operations = [
         migrations.AddField(

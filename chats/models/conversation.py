@@ -74,6 +74,12 @@ class Branch(models.Model):
     searchable_to = models.PositiveBigIntegerField(default=0)
     # Undoing a compaction pauses the automatic ones here until someone resumes them.
     compaction_paused = models.BooleanField(default=False)
+    paused_at = models.DateTimeField(null=True, blank=True)
+    # What a person asked for and no worker has begun yet: trigger, focus, model, compaction, by.
+    asked = models.JSONField(default=dict, blank=True)
+    asked_at = models.DateTimeField(null=True, blank=True)
+    # Failures before this moment no longer count.
+    breaker_reset_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
 
     class Meta:
@@ -84,6 +90,11 @@ class Branch(models.Model):
             models.CheckConstraint(
                 condition=Q(last_seq__gte=models.F("fork_seq")), name="branch_grows_from_fork"
             ),
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["asked_at"], condition=Q(asked_at__isnull=False), name="branch_asked"
+            )
         ]
 
     def __str__(self) -> str:
@@ -145,7 +156,18 @@ class Message(models.Model):
         indexes: ClassVar = [
             models.Index(
                 fields=["branch", "accepted"], condition=Q(seq__isnull=True), name="message_waiting"
-            )
+            ),
+            # Few messages bear a mark; a prompt looks for them in the whole range it does not send.
+            models.Index(
+                fields=["branch", "seq"],
+                condition=Q(pinned_at__isnull=False),
+                name="message_pinned",
+            ),
+            models.Index(
+                fields=["branch", "seq"],
+                condition=Q(excluded=True) | Q(erased_at__isnull=False),
+                name="message_withdrawn",
+            ),
         ]
 
     def __str__(self) -> str:

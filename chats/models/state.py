@@ -9,7 +9,7 @@ from django.db.models import Q
 
 
 class ChatState(models.Model):
-    """One version of the state of a branch. Rows never change; the newest counts.
+    """One version of the state of a branch. The newest counts; only an erasure changes a row.
 
     A branch without rows of its own has the state that its parent had at the fork. What the
     extraction cost stands in its receipt: call 0 of the turn.
@@ -19,6 +19,7 @@ class ChatState(models.Model):
         EXTRACTED = "extracted", "Read from a message"
         CORRECTED = "corrected", "Corrected by a person"
         RESET = "reset", "Emptied by a person"
+        ERASED = "erased", "Cleared by an erasure"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="states")

@@ -71,6 +71,8 @@ class Turn(models.Model):
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_sentence = models.CharField(max_length=500, blank=True, default="")
     error_details = models.JSONField(default=dict, blank=True)
+    # What the look for something to fold after this turn came to; see `compaction.outcomes`.
+    compaction_outcome = models.CharField(max_length=40, blank=True, default="")
 
     class Meta:
         constraints: ClassVar = [
@@ -156,6 +158,8 @@ class Receipt(models.Model):
     prompt_sha256 = models.CharField(max_length=64)
     last_seq = models.PositiveBigIntegerField()
     notes = models.JSONField(default=list)
+    # Whether a summary was due when this was composed: action, reason, tokens, mark, turns.
+    compaction_need = models.JSONField(default=dict, blank=True)
     outcome = models.CharField(max_length=8, choices=Outcome.choices, default=Outcome.OPEN)
     error_code = models.CharField(max_length=60, blank=True, default="")
     usage = models.JSONField(default=dict, blank=True)
@@ -206,6 +210,14 @@ class Compaction(models.Model):
     previous = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
+    # What was in force before it: planned on top of this, and what an undo brings back.
+    displaced = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    # The summary of the same range that a person corrected or had written again.
+    revises = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="revisions"
+    )
     from_seq = models.PositiveBigIntegerField()
     to_seq = models.PositiveBigIntegerField()
     exceptions = models.JSONField(default=list)
@@ -215,13 +227,29 @@ class Compaction(models.Model):
     sections = models.JSONField(default=list)
     retention = models.JSONField(default=dict)
     trigger = models.CharField(max_length=20)
+    asked_by = models.CharField(max_length=60, blank=True, default="worker")
+    focus = models.CharField(max_length=500, blank=True, default="")
+    # Of one ladder: the rung (see `engine.ladder`) and the number of the attempt, from 1.
+    rung = models.CharField(max_length=20, blank=True, default="")
+    attempt = models.PositiveIntegerField(default=1)
+    # Prepared, but somebody has to read it before it may be used.
+    needs_approval = models.BooleanField(default=False)
     reason = models.CharField(max_length=500, blank=True, default="")
+    # What a person who rejected it wrote.
+    remark = models.CharField(max_length=400, blank=True, default="")
     context_revision = models.PositiveBigIntegerField(default=0)
     effective_policy = models.ForeignKey("contextpolicy.EffectivePolicy", on_delete=models.PROTECT)
     prompt_version = models.CharField(max_length=40, blank=True, default="")
     model_name = models.CharField(max_length=200, blank=True, default="")
     tokens_before = models.PositiveIntegerField(default=0)
     tokens_after = models.PositiveIntegerField(default=0)
+    # Of the text alone; empty where nothing was counted.
+    summary_tokens = models.PositiveIntegerField(null=True, blank=True)
+    duration_ms = models.PositiveIntegerField(null=True, blank=True)
+    # In the currency of the model's price, apart from what replies cost; empty: no price is known.
+    cost = models.DecimalField(max_digits=14, decimal_places=8, null=True, blank=True)
+    # SHA-256, in hex, over the prompts of all calls.
+    prompt_sha256 = models.CharField(max_length=64, blank=True, default="")
     usage = models.JSONField(default=dict, blank=True)
     text_sha256 = models.CharField(max_length=64, blank=True, default="")
     lease_token = models.CharField(max_length=43, blank=True, default="")
@@ -229,6 +257,7 @@ class Compaction(models.Model):
     created_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
     published_at = models.DateTimeField(null=True, blank=True)
+    erased_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar = [

@@ -11,6 +11,7 @@ from django.db.models import DateTimeField, Exists, ExpressionWrapper, OuterRef,
 from django.db.models.functions import Now
 
 from chats import queue
+from chats.compaction import maintain
 from chats.models import Receipt, Turn
 from chats.turns.lease import RELEASED
 from chats.turns.steps import enqueue_next
@@ -24,8 +25,11 @@ LOST_SENTENCE = (
 
 
 def sweep(*, now: datetime) -> int:
-    """Re-queue turns whose lease ran out and enqueue what waited too long; returns how many."""
-    return release_expired(now=now) + enqueue_overdue()
+    """Re-queue turns whose lease ran out and enqueue what waited too long; returns how many.
+
+    Compactions whose worker ended are closed too.
+    """
+    return release_expired(now=now) + enqueue_overdue() + maintain.sweep(now=now)
 
 
 def release_expired(*, now: datetime, worker: str = "") -> int:

@@ -25,7 +25,7 @@ from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.refusals import Refusal
 from chats.turns import lease as leases
-from chats.turns import state, steps
+from chats.turns import limits, state, steps
 from chats.turns.call import Call
 from chats.turns.lease import Lease, LeaseLost
 from chats.turns.steps import Ending
@@ -244,17 +244,17 @@ class Run:
         while True:
             number += 1
             call = await self.one_call(prompt, number)
+            overflow = None if overflowed or self.reason else self.overflow_of(call)
+            if overflow is not None:
+                overflowed = True
+                smaller = await self.shrink(prompt, overflow)
+                if smaller is None:
+                    return call
+                prompt = smaller
+                await self.drop(call, overflow)
+                continue
             if self.reason or call.is_useful:
                 return call
-            if call.error is not None and call.error.code == "context_overflow" and not overflowed:
-                overflowed = True
-                try:
-                    prompt = await self.compose(smaller_than=shrunk(prompt, call.error))
-                except BudgetRefusal:
-                    # What may not leave the prompt is already too much for this model.
-                    return call
-                await self.close_receipt(call)
-                continue
             plain = await self.without_tools(call, prompt)
             if plain is not None:
                 prompt = plain
@@ -276,6 +276,45 @@ class Run:
             steps.note_no_tools, model=self.turn.model, now=self.worker.clock()
         )
         return await self.compose()
+
+    def overflow_of(self, call: Call) -> ProviderError | None:
+        """The overflow that a call met: as an error, or as a bill above the model's window.
+
+        Some servers cut a prompt that is too long and answer what is left of it.
+        """
+        if call.error is not None:
+            is_overflow = call.error.code == "context_overflow" and not call.is_useful
+            return call.error if is_overflow else None
+        window = self.turn.model.window if self.turn.model else None
+        billed = call.usage.get("input", 0)
+        if window is None or billed <= window:
+            return None
+        return ProviderError("context_overflow", limit=window, actual=billed)
+
+    async def shrink(
+        self, prompt: context.Prompt, overflow: ProviderError
+    ) -> context.Prompt | None:
+        """A smaller prompt, and the model's limit remembered; None if nothing more can leave."""
+        if self.turn.model is not None:
+            await self.worker.db(
+                limits.learn,
+                model_id=self.turn.model.pk,
+                limit=taught(prompt, overflow),
+                now=self.worker.clock(),
+            )
+        try:
+            return await self.compose(smaller_than=shrunk(prompt, overflow))
+        except BudgetRefusal:
+            # What may not leave the prompt is already too much for this model.
+            return None
+
+    async def drop(self, call: Call, overflow: ProviderError) -> None:
+        """Book a call whose answer does not count, and take back what was shown of it."""
+        was_shown = call.is_useful
+        call.error = overflow
+        await self.close_receipt(call)
+        if was_shown:
+            self.say("step")
 
     async def one_call(self, prompt: context.Prompt, number: int) -> Call:
         """Book one call, then listen to it."""
@@ -464,6 +503,17 @@ class Run:
         turn = self.turn
         frame = Frame(kind=kind, attempt=turn.attempt, step=turn.step, offset=offset, text=text)
         self.worker.put(turn.pk, frame)
+
+
+def taught(prompt: context.Prompt, overflow: ProviderError) -> int:
+    """The window that would have prevented an overflow, in tokens.
+
+    The one that the error names, unless our count of the prompt was below it already: then the
+    count is too low for this model, and the window has to make up for that.
+    """
+    if overflow.limit and prompt.prompt_tokens + prompt.reserve > overflow.limit:
+        return overflow.limit
+    return shrunk(prompt, overflow)
 
 
 def shrunk(prompt: context.Prompt, error: ProviderError) -> int:

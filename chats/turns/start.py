@@ -6,7 +6,7 @@ commit. A refusal is raised before anything is written.
 
 import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -268,21 +268,37 @@ def follow_up(
             status=Turn.Status.ABSORBED
         ):
             raise NotTheLastTurn
-        cause = make(turn)
-        choice = context.choose(chat=chat)
-        context.available_account(choice.model)
-        check_room(user=user, chat=chat)
-        new = Turn.objects.create(
-            branch_id=turn.branch_id,
-            accepted=messages.next_accepted(chat=chat),
-            model=choice.model,
-            model_name=choice.model.name,
-            queued_at=now,
-            **cause,
+        return caused_turn(
+            user=user, chat=chat, branch_id=turn.branch_id, cause=make(turn), now=now
         )
-        chat.save(update_fields=["accepted_count"])
-        started_event(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
-        queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
+
+
+def caused_turn(
+    *,
+    user: AbstractBaseUser,
+    chat: Chat,
+    branch_id: uuid.UUID,
+    cause: Mapping[str, Any],
+    now: datetime,
+) -> Turn:
+    """A new turn without a new message; the chat is locked by the caller.
+
+    Raises `ModelUnavailable`, the refusals of `check_room`, and what resolving the policy raises.
+    """
+    choice = context.choose(chat=chat)
+    context.available_account(choice.model)
+    check_room(user=user, chat=chat)
+    new = Turn.objects.create(
+        branch_id=branch_id,
+        accepted=messages.next_accepted(chat=chat),
+        model=choice.model,
+        model_name=choice.model.name,
+        queued_at=now,
+        **cause,
+    )
+    chat.save(update_fields=["accepted_count"])
+    started_event(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
+    queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
     return new
 
 

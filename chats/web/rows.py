@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from django.db.models import Q, Sum
 
-from chats.history import on_path
+from chats.history import on_path, segments
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.turns.start import UNFINISHED
 
@@ -110,7 +110,9 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     taken_up = {message.pk for message in messages}
     waiting = [message for message in waiting if message.pk not in taken_up]
     ids = [message.pk for message in (*messages, *waiting)]
-    caused = turns.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
+    # The same message may be answered on another branch too.
+    on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
+    caused = on_this_path.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
     told, left_out = told_compactions(branch), left_out_of_prompt(branch)
     return Rows(
         chat_id=branch.chat_id,

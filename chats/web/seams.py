@@ -37,6 +37,11 @@ REASONS = {
     "not_smaller": "the summary was no shorter than what it stands for",
     "too_long": "the summary was longer than the policy allows",
     "wrong_language": "the summary was not in the language of the chat",
+    "unknown_url": "the summary had an address that stands in none of its messages",
+    "cancelled": "somebody stopped it",
+    "rejected_by_person": "somebody read it and did not want it",
+    "context_changed": "the chat had changed before the summary was used",
+    "insufficient": "even with the summary the prompt is over its low mark",
     "lost_facts": "the summary lost facts that it has to keep",
     "worker_lost": "the worker that wrote it ended",
     "internal_error": "something went wrong on this server",
@@ -199,6 +204,7 @@ def is_told_by_sections(row: Compaction) -> bool:
         told.append(section["title"])
         for bullet in section["bullets"]:
             told += [bullet["text"], *map(str, bullet["sources"])]
+            told += map(str, bullet.get("invalid", ()))
     return Counter(WORDS.findall(" ".join(told))) == Counter(WORDS.findall(row.text))
 
 

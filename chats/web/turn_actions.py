@@ -8,7 +8,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from chats import access, messages
+from chats import access
+from chats.compaction import marks
 from chats.models import Turn
 from chats.turns.start import continue_reply, retry
 from chats.turns.stop import TurnIsOver, stop
@@ -66,5 +67,5 @@ def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID
 def message_keep(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
     """Let an incomplete reply count in later prompts."""
     message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    messages.keep(message=message, actor=actor(request), now=timezone.now())
+    marks.keep(message=message, actor=actor(request), now=timezone.now())
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.facts import KINDS, retention
+from contextpolicy.engine.facts import KINDS, facts_in, retention
 from contextpolicy.engine.language import is_other_language
-from contextpolicy.engine.messages import Message, Summary, text_of
+from contextpolicy.engine.messages import Message, Summary, parts_to_json, text_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import SECTIONS
 from contextpolicy.engine.tokens import TokenCounter
@@ -42,8 +42,8 @@ def verdict(
     Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
     `refusal`, `error_text`, `no_content` (headings alone), `missing_sections`, `role_headers`,
     `not_smaller` (than its sources with the previous summary), `too_long` (over
-    `summary_max_tokens`), `wrong_language` (clearly another one than the chat's), `lost_facts` (of
-    the policy's `pinned_kinds`).
+    `summary_max_tokens`), `wrong_language` (clearly another one than the chat's), `unknown_url` (an
+    address that stands in no source), `lost_facts` (of the policy's `pinned_kinds`).
     """
     text = summary_text.strip()
     told = [text_of(message) for message in sources]
@@ -66,6 +66,7 @@ def verdict(
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
         "wrong_language": is_other_language("\n".join(told), text),
+        "unknown_url": has_unknown_url(text, sources=sources, previous=previous),
         "lost_facts": bool(text) and bool(lost),
     }
     reasons = tuple(reason for reason, found in checks.items() if found)
@@ -87,6 +88,27 @@ def with_carried(
             break
         lines, place = added, place + 1
     return "\n".join(lines)
+
+
+def has_unknown_url(
+    summary_text: str, *, sources: Sequence[Message], previous: Summary | None
+) -> bool:
+    """Whether a summary has an address that neither its sources nor the previous one hold.
+
+    Calls and results of tools are sources too. An address that was cut counts by its beginning.
+    """
+    found = facts_in(summary_text)["url"]
+    if not found:
+        return False
+    told = [_everything(message) for message in sources]
+    read = "\n".join([previous.text, *told] if previous else told).casefold()
+    return any(url.partition("…")[0].casefold() not in read for url in found)
+
+
+def _everything(message: Message) -> str:
+    """The texts, calls and results of a message as the summariser reads them."""
+    written = (value for part in parts_to_json(message.parts) for value in part.values())
+    return "\n".join(written)
 
 
 def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:

@@ -126,6 +126,30 @@ def plan(
     return sums.planned(due, end, adjusted)
 
 
+def plan_again(messages: Sequence[Message], *, tokens_before: int) -> CompactionPlan | NotNeeded:
+    """Plan a summary of the originals that another one stands for, without that one.
+
+    `messages`: all of its range, ascending without a gap; what is flagged now is no source now.
+    `tokens_before`: the prompt before the range was folded. Raises CoverageGap.
+    """
+    sources = tuple(message for message in messages if _is_foldable(message))
+    freed = sum(message.tokens for message in sources)
+    if freed < SMALLEST_SOURCE:
+        return NotNeeded("no_gain" if sources else "nothing_to_fold", tokens_before)
+    _check_coverage(messages, messages[0].seq - 1)
+    seqs = {message.seq for message in sources}
+    return CompactionPlan(
+        from_seq=messages[0].seq,
+        to_seq=messages[-1].seq,
+        sources=sources,
+        exceptions=tuple(message.seq for message in messages if message.seq not in seqs),
+        previous=None,
+        trigger="manual",
+        tokens_before=tokens_before,
+        tokens_after=max(tokens_before - freed, 0),
+    )
+
+
 class _Sums:
     """The arithmetic of one plan; indexes are into the messages."""
 

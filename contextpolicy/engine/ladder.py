@@ -16,7 +16,7 @@ Outcome = Literal["published", "insufficient", "rejected", "failed", "overtaken"
 
 RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source", "extractive", "window")
 FAILURES_TO_OPEN = 3
-FIRST_PAUSE = timedelta(minutes=5)
+FIRST_PAUSE = timedelta(minutes=15)
 LONGEST_PAUSE = timedelta(hours=6)
 # Reasons that a model can mend when it is told what was wrong.
 _MENDABLE = frozenset({"lost_facts", "missing_sections", "wrong_language", "role_headers"})

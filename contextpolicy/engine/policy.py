@@ -159,6 +159,9 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "cut_style": _one_of("head", "head_tail"),
     "layout": _one_of("multi_turn", "A", "B", "C"),
     "chat_system": _one_of("layout", "append", "replace", "ignore"),
+    "approval": _one_of("owner", "admins", "nobody"),
+    "undo_right": _one_of("owner", "admins", "nobody"),
+    "edit_right": _one_of("owner", "admins", "nobody"),
     "allowed_models": (_is_names, "a list of model names"),
     "pinned_kinds": (_is_kinds, f"a list of {', '.join(KINDS)}"),
     "tool_output_rules": (

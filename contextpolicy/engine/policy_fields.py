@@ -7,6 +7,8 @@ from typing import Literal
 CutStyle = Literal["head", "head_tail"]
 Layout = Literal["multi_turn", "A", "B", "C"]
 ChatSystem = Literal["layout", "append", "replace", "ignore"]
+# Who may do a thing to the summaries of a chat: its owner, people who edit policies, or nobody.
+Right = Literal["owner", "admins", "nobody"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,10 @@ class PolicyFields:
     `pinned_kinds` names the kinds of facts that a summary may not lose. `chat_system`: what becomes
     of a chat's own system text; `layout` leaves it to the layout (A replaces the policy's text by
     it, the others append it). `show_date` puts the day of the question into the prompt's tail.
+
+    `approval`: who reads a summary before it is used; `nobody` means that it needs no approval.
+    `undo_right` and `edit_right`: who may undo a compaction and correct a summary. An undo pauses
+    automatic compaction for `undo_pause_hours`, by default until somebody resumes it.
     """
 
     strategy: str = "dynamic_summary"
@@ -56,6 +62,10 @@ class PolicyFields:
     summarization_model: str = ""
     summary_max_tokens: int = 2_000
     pinned_kinds: tuple[str, ...] = ()
+    approval: Right = "nobody"
+    undo_right: Right = "owner"
+    edit_right: Right = "owner"
+    undo_pause_hours: int | None = None
     system_text: str = ""
     hide_system_text: bool = False
     show_date: bool = False

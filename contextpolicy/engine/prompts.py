@@ -91,11 +91,12 @@ def summary_request(
     values: PolicyValues,
     max_chars_per_message: int | None = None,
     lost: Sequence[str] = (),
+    focus: str = "",
 ) -> tuple[WireMessage, ...]:
     """Ask a model for the summary that replaces `previous` and `messages` (prompt SUMMARY_V1).
 
     Tool results are cut to `tool_output_limit`, texts to `max_chars_per_message` if it is given.
-    `lost`: facts that a first attempt left out.
+    `lost`: facts that a first attempt left out. `focus`: what a person wants kept above all.
     """
     blocks = [_so_far(previous)] if previous else []
     transcript = "\n".join(
@@ -105,11 +106,11 @@ def summary_request(
     if lost:
         listed = "\n".join(f"- {escaped(_flat(fact))}" for fact in lost)
         blocks.append(f"Your first attempt lost these facts. Keep them this time:\n{listed}")
-    return _request(blocks, values)
+    return _request([*blocks, *_focused(focus)], values)
 
 
 def merge_request(
-    *, partial: Sequence[str], previous: Summary | None, values: PolicyValues
+    *, partial: Sequence[str], previous: Summary | None, values: PolicyValues, focus: str = ""
 ) -> tuple[WireMessage, ...]:
     """Ask a model to merge summaries of neighbouring parts of a chat, oldest first."""
     blocks = [_so_far(previous)] if previous else []
@@ -118,7 +119,7 @@ def merge_request(
             f"The summary of part {number} of {len(partial)}:\n"
             f"<summary>\n{escaped(text)}\n</summary>"
         )
-    return _request(blocks, values)
+    return _request([*blocks, *_focused(focus)], values)
 
 
 def _request(blocks: Sequence[str], values: PolicyValues) -> tuple[WireMessage, ...]:
@@ -127,6 +128,13 @@ def _request(blocks: Sequence[str], values: PolicyValues) -> tuple[WireMessage, 
         WireMessage("system", _INSTRUCTIONS.format(max_tokens=values.summary_max_tokens)),
         WireMessage("user", content),
     )
+
+
+def _focused(focus: str) -> list[str]:
+    """What a person wants kept above all; it decides what matters, never the form."""
+    if not focus.strip():
+        return []
+    return [f"Keep above all what has to do with this: {escaped(_flat(focus))}"]
 
 
 def _so_far(previous: Summary) -> str:

@@ -2,10 +2,16 @@
 
 import pytest
 
-from contextpolicy.engine.acceptance import Verdict, missing_sections, verdict, with_carried
-from contextpolicy.engine.messages import Summary
+from contextpolicy.engine.acceptance import (
+    Verdict,
+    has_unknown_url,
+    missing_sections,
+    verdict,
+    with_carried,
+)
+from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
-from tests.engine.engine_builders import COUNTER, message
+from tests.engine.engine_builders import COUNTER, message, step
 
 GOOD = """## Facts
 - Ann pays 40 euros a month [#2]
@@ -175,3 +181,29 @@ def test_inv_37_lost_facts_are_carried_over_mechanically_as_far_as_they_fit() ->
     assert with_carried("no heading", ("471",), max_tokens=50, counter=COUNTER) == (
         "- Also mentioned: 471\nno heading"
     )
+
+
+URL = "https://a.example/trains"
+
+
+@pytest.mark.parametrize(
+    ("address", "sources", "previous", "is_unknown"),
+    [
+        (URL, SOURCES, None, True),
+        (URL, [message(1, f"See {URL}, please.")], None, False),
+        (URL, [step(2, f"found {URL}")], None, False),
+        (URL, SOURCES, Summary("s", f"- {URL}", 1, 4, (), 9), False),
+        ("https://a.example/tr… [#2]", [message(1, f"See {URL}, please.")], None, False),
+        ("nothing of that kind", SOURCES, None, False),
+    ],
+    ids=range(6),
+)
+def test_an_address_that_stands_in_no_source_is_no_fact_of_the_chat(
+    address: str, sources: list[Message], previous: Summary | None, is_unknown: bool
+) -> None:
+    text = GOOD.replace("40 euros a month", address)
+    assert has_unknown_url(text, sources=sources, previous=previous) is is_unknown
+
+
+def test_inv_30_a_summary_with_an_unknown_address_is_rejected() -> None:
+    assert judged(GOOD.replace("40 euros", URL)).reasons == ("unknown_url",)

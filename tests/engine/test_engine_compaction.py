@@ -7,7 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, NotNeeded, plan
+from contextpolicy.engine.compaction import (
+    CompactionPlan,
+    CoverageGap,
+    NotNeeded,
+    plan,
+    plan_again,
+)
 from contextpolicy.engine.messages import Message, Summary, TextPart
 from contextpolicy.engine.policy import PRESETS, PolicyValues
 from tests.engine.engine_builders import COUNTER, Player, chat, chats, message, step
@@ -278,3 +284,21 @@ def test_inv_24_after_a_compaction_the_next_one_waits_for_the_prompt_to_grow() -
         folded.append(player.fold() is not None)
     assert sum(folded) >= 3
     assert not any(first and second for first, second in pairwise(folded))
+
+
+def test_a_range_can_be_planned_again_from_its_originals() -> None:
+    messages = talk(8)
+    messages[2] = replace(messages[2], pinned=True)
+    again = plan_again(messages, tokens_before=5_000)
+    assert isinstance(again, CompactionPlan)
+    assert (again.from_seq, again.to_seq, again.exceptions) == (1, 8, (3,))
+    assert again.previous is None
+    assert again.tokens_after == 5_000 - sum(m.tokens for m in messages if not m.pinned)
+
+
+def test_what_has_no_originals_any_more_is_not_planned_again() -> None:
+    gone = [replace(m, parts=()) for m in talk(4)]
+    assert plan_again(gone, tokens_before=90) == NotNeeded("nothing_to_fold", 90)
+    assert plan_again([message(1, "ok")], tokens_before=90) == NotNeeded("no_gain", 90)
+    with pytest.raises(CoverageGap):
+        plan_again([talk(8)[0], talk(8)[3]], tokens_before=90)

@@ -99,10 +99,10 @@ def test_inv_26_failures_in_a_row_open_a_breaker_that_closes_again() -> None:
     attempts = [failed(0), failed(1), failed(2)]
     opened = breaker(attempts, now=NOON + timedelta(minutes=3))
     assert opened == Breaker(True, FAILURES_TO_OPEN, NOON + timedelta(minutes=2) + FIRST_PAUSE)
-    assert not breaker(attempts, now=NOON + timedelta(minutes=8)).is_open
-    again = [*attempts, failed(8)]
-    assert breaker(again, now=NOON + timedelta(minutes=17)).is_open
-    assert not breaker(again, now=NOON + timedelta(minutes=18)).is_open
+    assert not breaker(attempts, now=NOON + timedelta(minutes=18)).is_open
+    again = [*attempts, failed(18)]
+    assert breaker(again, now=NOON + timedelta(minutes=47)).is_open
+    assert not breaker(again, now=NOON + timedelta(minutes=49)).is_open
 
 
 def test_inv_26_any_other_outcome_closes_the_breaker() -> None:

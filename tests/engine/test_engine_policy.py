@@ -218,3 +218,19 @@ def test_a_calibration_that_is_no_factor_is_refused() -> None:
     assert in_our_count(1_200, calibration=1.2) == 1_000
     with pytest.raises(ValueError, match="positive"):
         in_our_count(1, calibration=0)
+
+
+@pytest.mark.parametrize("field", ["approval", "undo_right", "edit_right"])
+def test_a_right_belongs_to_the_owner_to_admins_or_to_nobody(field: str) -> None:
+    for who in ("owner", "admins", "nobody"):
+        assert getattr(from_json({field: who}), field) == who
+    with pytest.raises(MalformedPolicy, match=field):
+        from_json({field: "everyone"})
+
+
+def test_the_pause_after_an_undo_has_an_end_or_none() -> None:
+    assert from_json({"undo_pause_hours": None}).undo_pause_hours is None
+    assert from_json({"undo_pause_hours": 12}).undo_pause_hours == 12
+    assert [p.code for p in problems(PolicyValues(undo_pause_hours=0), model_window=None)] == [
+        "number_out_of_range"
+    ]

@@ -16,6 +16,7 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import (
     SECTIONS,
     escaped,
+    merge_request,
     pin_wire,
     summary_request,
     summary_wire,
@@ -116,3 +117,22 @@ def test_the_transcript_cuts_results_and_on_request_texts_and_leaves_out_reasoni
     assert data.content.count("characters cut") == 2
     _, whole = summary_request(messages=[made], previous=None, values=VALUES)
     assert "t" * 900 in whole.content
+
+
+def test_what_a_person_wants_kept_is_asked_for_and_cannot_leave_its_line() -> None:
+    for request in (
+        summary_request(
+            messages=[message(1)], previous=None, values=PolicyValues(), focus="prices\n</summary>"
+        ),
+        merge_request(
+            partial=["a", "b"], previous=None, values=PolicyValues(), focus="prices\n</summary>"
+        ),
+    ):
+        assert "Keep above all what has to do with this: prices &lt;/summary&gt;" in (
+            request[1].content
+        )
+
+
+def test_without_a_focus_the_request_is_the_same() -> None:
+    asked = {"messages": [message(1)], "previous": None, "values": PolicyValues()}
+    assert summary_request(**asked) == summary_request(**asked, focus=" ")  # type: ignore[arg-type]  # facts of a test

@@ -16,39 +16,10 @@ from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.start import start
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.models import AuditEvent, PolicyVersion
+from tests.chats.compaction.conftest import SENTENCE
 
 Work = Callable[..., Any]
-SENTENCE = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo, see https://a.example/4711. "
-
-
-@pytest.fixture
-def small_policy(db: None, now: datetime) -> PolicyVersion:
-    """A policy that folds after a few turns."""
-    policy = ContextPolicy.objects.create(slug="small", name="Small")
-    values = {
-        "strategy": "dynamic_summary",
-        "token_budget": 2400,
-        "reserve_tokens": 400,
-        "keep_last_messages": 2,
-        "summary_max_tokens": 400,
-    }
-    version = PolicyVersion.objects.create(policy=policy, number=1, values=values, created_at=now)
-    policy.current = version
-    policy.save()
-    PolicyAssignment.objects.create(policy=policy, level="instance")
-    return version
-
-
-@pytest.fixture
-def long_chat(
-    alice: User, chat: Chat, now: datetime, work: Work, small_policy: PolicyVersion
-) -> Chat:
-    """Eight turns: enough for the mark at which a summary is prepared."""
-    for number in range(8):
-        turn = start(user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now).turn
-        work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
-    return chat
 
 
 def test_old_messages_are_folded_and_stay_as_they_were(

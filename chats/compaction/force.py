@@ -1,0 +1,213 @@
+"""Which compaction is in force on a branch: what covers what, and the one place that swaps it.
+
+`Branch.active_compaction` is the only truth. Whoever changes it holds the branch's row, compares
+what was in force and the context revision with what the change was planned on, and raises the
+revision. The chat's row is locked before its branches, the ledger's head last.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from django.db.models import Q
+
+from chats import history, queue
+from chats.models import Branch, Chat, Compaction, Message
+from contextpolicy import ledger
+
+IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
+# States of a row that stood in force once, or still does.
+USABLE = [Compaction.Status.PUBLISHED, Compaction.Status.REPLACED]
+WORKER = "worker"
+
+
+def locked_chat(chat_id: uuid.UUID) -> Chat:
+    """The chat, locked with all its branches until the transaction ends."""
+    chat = Chat.objects.select_for_update(of=("self",)).get(pk=chat_id)
+    list(Branch.objects.select_for_update().filter(chat=chat).order_by("pk").values_list("pk"))
+    return chat
+
+
+def branches_of(chat: Chat) -> list[Branch]:
+    """The branches of a locked chat with what is in force on them."""
+    rows = Branch.objects.filter(chat=chat).select_related("active_compaction__base", "chat")
+    return list(rows.order_by("pk"))
+
+
+def active_branch(chat: Chat) -> Branch:
+    """The active branch of a locked chat with what is in force on it."""
+    rows = Branch.objects.select_related("active_compaction__base", "chat__owner", "chat__model")
+    return rows.get(chat=chat, pk=cast(uuid.UUID, chat.active_branch_id))
+
+
+def summary_of(active: Compaction | None) -> Compaction | None:
+    """The summary in force: the active row, or the one under it if that is a window."""
+    if active is not None and active.kind == Compaction.Kind.WINDOW:
+        return active.base
+    return active
+
+
+def chain(active: Compaction | None) -> Iterator[Compaction]:
+    """The summary in force, the one it displaced, and so on, newest first."""
+    row = summary_of(active)
+    while row is not None:
+        yield row
+        row = summary_of(row.displaced)
+
+
+def covers(row: Compaction, seq: int) -> bool:
+    """Whether a summary was made of the message at this place."""
+    return row.from_seq <= seq <= row.to_seq and seq not in row.exceptions
+
+
+def contains(branch: Branch, message: Message) -> bool:
+    """Whether the message stands on the branch's path."""
+    return message.seq is not None and any(
+        part.branch_id == message.branch_id and part.after < message.seq <= part.to
+        for part in history.segments(branch)
+    )
+
+
+def is_visible(row: Compaction, branch: Branch) -> bool:
+    """Whether every message in the row's range stands on the branch's path."""
+    return any(
+        part.branch_id == row.branch_id and row.to_seq <= part.to
+        for part in history.segments(branch)
+    )
+
+
+def is_true(row: Compaction, branch: Branch) -> bool:
+    """Whether a summary may stand for its messages here: all are on the path, none withdrawn."""
+    if row.erased_at or not row.text or not is_visible(row, branch):
+        return False
+    rows = history.on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    withdrawn = rows.filter(Q(excluded=True) | Q(erased_at__isnull=False))
+    return all(seq in row.exceptions for seq in withdrawn.values_list("seq", flat=True))
+
+
+def swap(branch: Branch, *, to: Compaction | None) -> None:
+    """Put a row (None: the originals) in force on a locked branch, and raise its revision."""
+    before = branch.active_compaction
+    branch.active_compaction = to
+    branch.context_revision += 1
+    branch.save(update_fields=["active_compaction", "context_revision"])
+    settle(before, to)
+
+
+def settle(*rows: Compaction | None) -> None:
+    """Let rows that changed places say whether they are in force on any branch."""
+    named = {pk for row in rows if row for pk in (row.pk, row.base_id)}
+    touched = [pk for pk in named if pk]
+    places = Branch.objects.filter(
+        Q(active_compaction__in=touched) | Q(active_compaction__base__in=touched)
+    )
+    found = places.values_list("active_compaction", "active_compaction__base")
+    in_force = [pk for pair in found for pk in pair if pk]
+    usable = Compaction.objects.filter(pk__in=touched, status__in=USABLE)
+    usable.filter(pk__in=in_force).update(status=Compaction.Status.PUBLISHED)
+    usable.exclude(pk__in=in_force).update(status=Compaction.Status.REPLACED)
+
+
+def close(
+    *,
+    row: Compaction,
+    status: str,
+    reason: str,
+    now: datetime,
+    actor: str = WORKER,
+    **values: Any,
+) -> None:
+    """End an attempt with its reason; originals and the summary in force are untouched."""
+    Compaction.objects.filter(pk=row.pk).update(
+        status=status,
+        reason=reason[:500],
+        lease_token="",
+        lease_until=None,
+        finished_at=now,
+        **values,
+    )
+    ledger.record(
+        f"compaction.{status}",
+        actor=actor,
+        now=now,
+        chat_id=row.branch.chat_id,
+        data={"compaction": str(row.pk), "reason": reason[:500]},
+    )
+
+
+def overtake(rows: Iterable[Compaction], *, reason: str, now: datetime, actor: str) -> list[str]:
+    """Take summaries out of use for good; a worker that still writes one finds its claim gone."""
+    taken = list(rows)
+    for row in taken:
+        close(row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor)
+    return [str(row.pk) for row in taken]
+
+
+def overtake_making(branch: Branch, *, reason: str, now: datetime, actor: str) -> None:
+    """End what is being written or waits on a branch: the context it was made for is gone."""
+    making = branch.compactions.select_related("branch").filter(status__in=IN_THE_MAKING)
+    overtake(making, reason=reason, now=now, actor=actor)
+
+
+def made_of(message: Message, *, branches: Sequence[Branch]) -> list[Compaction]:
+    """Every summary, whatever became of it, that was made of the message; finished ones last."""
+    seq = message.seq or 0
+    ids = [branch.pk for branch in branches if contains(branch, message)]
+    rows = Compaction.objects.filter(
+        branch__in=ids, kind=Compaction.Kind.SUMMARY, from_seq__lte=seq, to_seq__gte=seq
+    )
+    found = rows.select_related("branch").order_by("-created_at", "-attempt")
+    return [row for row in found if covers(row, seq)]
+
+
+def withdraw(
+    message: Message, *, chat: Chat, reason: str, now: datetime, actor: str
+) -> tuple[list[str], list[Branch]]:
+    """Take every summary that was made of the message out of use, on all branches of a locked chat.
+
+    Where one was in force, the newest summary without the message is in force again, so that the
+    originals after it are sent; what no longer fits is the window's business, and a new summary is
+    asked for. Returns the ids of the summaries and the branches on which the context changed.
+    """
+    branches, seq = branches_of(chat), message.seq or 0
+    alive = [*USABLE, *IN_THE_MAKING, Compaction.Status.UNDONE]
+    gone = [row for row in made_of(message, branches=branches) if row.status in alive]
+    changed = []
+    for branch in branches:
+        in_force = summary_of(branch.active_compaction)
+        if in_force is None or not covers(in_force, seq) or not contains(branch, message):
+            continue
+        swap(branch, to=next((row for row in chain(in_force) if not covers(row, seq)), None))
+        changed.append(branch)
+    ids = overtake(gone, reason=reason, now=now, actor=actor)
+    if any(branch.pk == chat.active_branch_id for branch in changed):
+        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    return ids, changed
+
+
+def record(
+    event: str, *, row: Compaction, now: datetime, actor: str = WORKER, **more: object
+) -> None:
+    """The ledger's words about a compaction: ranges and numbers, never its text."""
+    row.refresh_from_db()
+    ledger.record(
+        event,
+        actor=actor,
+        now=now,
+        chat_id=row.branch.chat_id,
+        data={
+            "compaction": str(row.pk),
+            "from_seq": row.from_seq,
+            "to_seq": row.to_seq,
+            "sources": row.source_count,
+            "source_digest": row.source_digest,
+            "tokens_before": row.tokens_before,
+            "tokens_after": row.tokens_after,
+            "text_sha256": row.text_sha256,
+            "model": row.model_name,
+            "policy": row.effective_policy_id,
+            "trigger": row.trigger,
+            **more,
+        },
+    )

@@ -1,0 +1,184 @@
+"""What a person marks on a message: pinned, excluded, kept; and what that does to summaries.
+
+A pinned message is always sent whole. An excluded one is sent never, in no form: every summary that
+was made of it goes out of use, and the originals around it are sent again. Only a mark on a covered
+message changes what was sent already, so only that raises the context revision.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Sum
+
+from chats import context, history, messages
+from chats.compaction.force import (
+    active_branch,
+    branches_of,
+    contains,
+    locked_chat,
+    summary_of,
+    withdraw,
+)
+from chats.models import Chat, Message
+from chats.refusals import Refusal
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+
+
+class NotTakenUp(Refusal):
+    """The message waits and has no place yet."""
+
+    code = "not_taken_up"
+    status = 409
+    sentence = "This message still waits for its turn. Mark it once the reply has begun."
+
+
+class PinsFull(Refusal):
+    """The pinned messages take all the room that pins may take."""
+
+    code = "pins_full"
+    status = 409
+    sentence = (
+        "Pinned messages take {used:,} of {limit:,} tokens and this one needs {needed:,}."
+        " Unpin another one first."
+    )
+
+
+class MessageErased(Refusal):
+    """Its words are gone."""
+
+    code = "message_erased"
+    status = 409
+    sentence = "This message was erased; there is nothing left to mark."
+
+
+class NothingToKeep(Refusal):
+    """Only a reply that was cut by a fault can be kept."""
+
+    code = "nothing_to_keep"
+    status = 409
+    sentence = "Only an incomplete reply can be kept; this message is complete."
+
+
+@dataclass(frozen=True, slots=True)
+class PinRoom:
+    """What the pinned messages of a chat take, and may take, in tokens of our count."""
+
+    used: int
+    limit: int
+
+
+def pin_room(*, chat: Chat) -> PinRoom:
+    """The room of pins in a chat's active branch: the policy's, or half of the prompt.
+
+    Raises what `context.choose` raises.
+    """
+    choice = context.choose(chat=chat)
+    limit = choice.values.pins_tokens
+    if limit is None:
+        limit = prompt_limit(choice.values, model_window=choice.model.window) // 2
+    branch = active_branch(chat)
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
+    return PinRoom(used or 0, in_our_count(limit, calibration=choice.model.calibration))
+
+
+@transaction.atomic
+def pin(*, message: Message, actor: str, now: datetime) -> Message:
+    """Send the message whole in every prompt. Pinning twice is pinning once.
+
+    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and what `context.choose` raises.
+    """
+    chat, message = locked(message)
+    if message.pinned_at is not None:
+        return message
+    room, needed = pin_room(chat=chat), message.token_count or 0
+    if room.used + needed > room.limit:
+        raise PinsFull(used=room.used, limit=room.limit, needed=needed)
+    data = changed(message, chat=chat, cause="pin")
+    event = "message.pinned"
+    return messages.mark(message, actor=actor, event=event, now=now, pinned_at=now, data=data)
+
+
+@transaction.atomic
+def unpin(*, message: Message, actor: str, now: datetime) -> Message:
+    """Let the message be folded like any other. Raises `NotTakenUp` and `MessageErased`."""
+    chat, message = locked(message)
+    if message.pinned_at is None:
+        return message
+    data = changed(message, chat=chat, cause="pin")
+    event = "message.unpinned"
+    return messages.mark(message, actor=actor, event=event, now=now, pinned_at=None, data=data)
+
+
+@transaction.atomic
+def exclude(*, message: Message, actor: str, now: datetime) -> Message:
+    """Send the message in no prompt any more, nor any summary that was made of it.
+
+    This is what deleting a message is: people still see it, marked. Raises `NotTakenUp` and
+    `MessageErased`.
+    """
+    chat, message = locked(message)
+    if message.excluded:
+        return message
+    ids, branches = withdraw(message, chat=chat, reason="message_excluded", now=now, actor=actor)
+    if not branches:
+        data = changed(message, chat=chat, cause="exclude")
+    else:
+        data = {"prefix_break": "exclude", "summaries": ids}
+    event = "message.excluded"
+    return messages.mark(message, actor=actor, event=event, now=now, excluded=True, data=data)
+
+
+@transaction.atomic
+def include(*, message: Message, actor: str, now: datetime) -> Message:
+    """Take an exclusion back. Raises `NotTakenUp` and `MessageErased`."""
+    chat, message = locked(message)
+    if not message.excluded:
+        return message
+    data = changed(message, chat=chat, cause="include")
+    event = "message.included"
+    return messages.mark(message, actor=actor, event=event, now=now, excluded=False, data=data)
+
+
+@transaction.atomic
+def keep(*, message: Message, actor: str, now: datetime) -> Message:
+    """Let an incomplete reply count in later prompts.
+
+    Raises `NothingToKeep`, `NotTakenUp` and `MessageErased`.
+    """
+    if message.finish != Message.Finish.INCOMPLETE:
+        raise NothingToKeep
+    chat, message = locked(message)
+    if message.kept:
+        return message
+    data = changed(message, chat=chat, cause="keep")
+    event = "message.kept"
+    return messages.mark(message, actor=actor, event=event, now=now, kept=True, data=data)
+
+
+def locked(message: Message) -> tuple[Chat, Message]:
+    """The message as it is now, with its locked chat. Raises `NotTakenUp` and `MessageErased`."""
+    chat = locked_chat(message.branch.chat_id)
+    message = Message.objects.select_related("branch").get(pk=message.pk)
+    if message.seq is None:
+        raise NotTakenUp
+    if message.erased_at is not None:
+        raise MessageErased
+    return chat, message
+
+
+def changed(message: Message, *, chat: Chat, cause: str) -> dict[str, object]:
+    """Raise the revision of each branch on which the message is in a summary's range.
+
+    What is being prepared there is then overtaken. Returns the words for the ledger.
+    """
+    touched = []
+    for branch in branches_of(chat):
+        row = summary_of(branch.active_compaction)
+        inside = row is not None and row.from_seq <= (message.seq or 0) <= row.to_seq
+        if inside and contains(branch, message):
+            branch.context_revision += 1
+            branch.save(update_fields=["context_revision"])
+            touched.append(str(branch.pk))
+    return {"prefix_break": cause, "branches": touched} if touched else {}

@@ -1,0 +1,92 @@
+"""Why a turn was followed by no compaction, and what rests now."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from chats import context
+from chats.compaction import pauses
+from chats.compaction.force import active_branch
+from chats.compaction.plan import EXTRACTIVE, find_summariser
+from chats.models import Chat, Turn
+from contextpolicy.engine.ladder import Breaker
+
+# What the engine said when the prompt was composed, and what the look after the turn came to.
+SENTENCES = {
+    "strategy": "The policy writes no summaries.",
+    "below_threshold": "The prompt was below the mark at which a summary is prepared.",
+    "prepare_mark": "The prompt passed the mark at which a summary is prepared.",
+    "compact_mark": "The prompt passed the mark at which a summary takes effect.",
+    "turns": "The chat had more rounds than its policy leaves unfolded.",
+    "window": "A window left messages out, so a summary was due.",
+    "started": "A summary was begun.",
+    "in_the_making": "A summary was being written or ready already.",
+    "waits_for_approval": "A summary waited for somebody to approve it.",
+    "breaker_open": "Attempts had failed one after the other; they rest for a while.",
+    "paused": "Automatic compaction was paused after an undo.",
+    "not_grown": "The prompt had hardly grown since the last compaction.",
+    "nothing_to_fold": "There was nothing that could be folded.",
+    "keep_last": "All messages were among the newest, which stay.",
+    "no_gain": "Folding would have freed too little.",
+    "no_model": "No model was set up.",
+    "model_not_allowed": "The policy did not allow the chat's model.",
+    "policy_impossible": "The policies that applied here could not work.",
+    "no_call": "No model was called.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether a summary was begun after a turn, why (not), and the numbers it was decided on.
+
+    `code` is stable; `tokens` is the prompt in the provider's tokens, `mark` the mark that it had
+    passed (0: none).
+    """
+
+    code: str
+    sentence: str
+    was_started: bool
+    tokens: int
+    mark: int
+
+
+def why_not(turn: Turn) -> Outcome:
+    """What was decided about compaction after a turn; the newest decision counts."""
+    rows = turn.receipts.order_by("-created_at", "-attempt", "-step", "-call")
+    need = rows.values_list("compaction_need", flat=True).first() or {}
+    code = turn.compaction_outcome or need.get("reason", "no_call")
+    return Outcome(
+        code=code,
+        sentence=SENTENCES.get(code, code),
+        was_started=code == "started",
+        tokens=need.get("tokens", 0),
+        mark=need.get("mark", 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """What keeps automatic compaction of a chat from working now.
+
+    `paused_at`: since an undo, or None. `breaker`: all attempts rest after failures in a row;
+    `model_breaker`: the summarising model alone does.
+    """
+
+    paused_at: datetime | None
+    breaker: Breaker
+    model_breaker: Breaker
+
+
+def rests(*, chat: Chat, now: datetime) -> Rests:
+    """What rests in a chat's active branch, and until when.
+
+    `pauses.resume` and `pauses.reset_breaker` end it. Raises what `context.choose` raises.
+    """
+    choice = context.choose(chat=chat)
+    branch = active_branch(chat)
+    summariser = find_summariser(choice.values)
+    name = summariser.name if summariser else EXTRACTIVE
+    return Rests(
+        paused_at=branch.paused_at if branch.compaction_paused else None,
+        breaker=pauses.breaker_of(branch, choice=choice, now=now),
+        model_breaker=pauses.model_breaker_of(branch, model_name=name, now=now),
+    )

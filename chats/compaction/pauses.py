@@ -1,0 +1,130 @@
+"""When automatic compaction rests: after an undo, and after failures in a row."""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from chats import context, queue
+from chats.compaction.force import IN_THE_MAKING, active_branch, locked_chat
+from chats.models import Branch, Chat, Compaction
+from contextpolicy import ledger
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.compaction import CompactionPlan
+from contextpolicy.engine.ladder import Attempt, Breaker, Outcome, Rung, breaker
+
+# Attempts that a breaker looks at: enough for its longest pause.
+LAST = 12
+MODEL_RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source")
+# Ends that a person decided on: no failure of whoever wrote the summary.
+BY_PEOPLE = frozenset({"cancelled", "rejected_by_person"})
+
+
+def attempts_on(branch: Branch) -> QuerySet[Compaction]:
+    """The finished attempts at summaries that count, newest first."""
+    rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
+    if branch.breaker_reset_at:
+        rows = rows.filter(created_at__gt=branch.breaker_reset_at)
+    return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
+
+
+def as_attempt(row: Compaction) -> Attempt:
+    """The row as the engine's ladder sees it."""
+    outcome: Outcome = "published"
+    if row.reason in BY_PEOPLE:
+        outcome = "stopped"
+    elif row.status == Compaction.Status.FAILED:
+        outcome = "failed"
+    elif row.status == Compaction.Status.REJECTED:
+        outcome = "rejected"
+    rung: Rung = next((name for name in MODEL_RUNGS if name == row.rung), "extractive")
+    return Attempt(rung, outcome, tuple(row.reason.split(", ")), at=row.created_at)
+
+
+def state(rows: QuerySet[Compaction], *, now: datetime) -> Breaker:
+    """The breaker after these attempts, newest first."""
+    attempts = [as_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]]
+    return breaker(attempts[::-1], now=now)
+
+
+def breaker_of(branch: Branch, *, choice: context.Choice, now: datetime) -> Breaker:
+    """Whether attempts rest on this branch; under another policy or model they begin anew."""
+    return state(attempts_on(branch).filter(effective_policy=choice.effective), now=now)
+
+
+def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
+    """Whether a summarising model is left alone; the extractive summary goes on without it."""
+    rows = attempts_on(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
+    return state(rows, now=now)
+
+
+def may_go_on(
+    branch: Branch, *, choice: context.Choice, plan: CompactionPlan, now: datetime
+) -> bool:
+    """Whether automatic compaction may work here; ends a pause whose time is over.
+
+    A pause after an undo lasts until someone resumes, for as long as the policy says, or until the
+    prompt no longer fits: over its limit, or kept below it only by a window.
+    """
+    if not branch.compaction_paused:
+        return True
+    hours, since = choice.values.undo_pause_hours, branch.paused_at
+    if hours is not None and since is not None and now >= since + timedelta(hours=hours):
+        reason = "time_is_over"
+    elif no_longer_fits(branch, choice=choice, plan=plan):
+        reason = "no_longer_fits"
+    else:
+        return False
+    end_pause(branch, reason=reason, actor="worker", now=now)
+    return True
+
+
+def no_longer_fits(branch: Branch, *, choice: context.Choice, plan: CompactionPlan) -> bool:
+    """Whether the prompt is over its limit, or only a window that moved since keeps it below."""
+    active, since = branch.active_compaction, branch.paused_at
+    if active is not None and active.kind == Compaction.Kind.WINDOW:
+        moved = active.published_at
+        return since is None or moved is None or moved > since
+    limit = prompt_limit(choice.values, model_window=choice.model.window)
+    return plan.tokens_before >= in_our_count(limit, calibration=choice.model.calibration)
+
+
+def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None:
+    """Let automatic compaction go on; the branch is locked by the caller."""
+    branch.compaction_paused = False
+    branch.paused_at = None
+    branch.save(update_fields=["compaction_paused", "paused_at"])
+    ledger.record(
+        "compaction.resumed",
+        actor=actor,
+        now=now,
+        chat_id=branch.chat_id,
+        data={"branch": str(branch.pk), "reason": reason},
+    )
+
+
+@transaction.atomic
+def resume(*, chat: Chat, actor: str, now: datetime) -> Branch:
+    """Let automatic compaction go on after an undo; asking twice is asking once."""
+    branch = active_branch(locked_chat(chat.pk))
+    if branch.compaction_paused:
+        end_pause(branch, reason="resumed", actor=actor, now=now)
+        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    return branch
+
+
+@transaction.atomic
+def reset_breaker(*, chat: Chat, actor: str, now: datetime) -> Branch:
+    """Forget the failures so far: the next attempt begins at the model, at once."""
+    branch = active_branch(locked_chat(chat.pk))
+    branch.breaker_reset_at = now
+    branch.save(update_fields=["breaker_reset_at"])
+    ledger.record(
+        "compaction.breaker_reset",
+        actor=actor,
+        now=now,
+        chat_id=chat.pk,
+        data={"branch": str(branch.pk)},
+    )
+    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    return branch

@@ -1,0 +1,46 @@
+"""Where each line of a summary comes from: its source marks, checked against what was read."""
+
+from typing import Any
+
+from chats import history
+from chats.compaction.sections import sections_of
+from chats.models import Branch
+from contextpolicy.engine.compaction import CompactionPlan
+
+
+def proven(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:
+    """The sections of a summary's text, each bullet with the ids of its source messages.
+
+    A mark that names no message the summary was made of goes to `invalid`; a bullet without any
+    valid source is `unsupported`.
+    """
+    return checked(
+        sections_of(text),
+        first=plan.from_seq,
+        last=plan.to_seq,
+        exceptions=plan.exceptions,
+        branch=branch,
+    )
+
+
+def checked(
+    sections: list[dict[str, Any]],
+    *,
+    first: int,
+    last: int,
+    exceptions: tuple[int, ...],
+    branch: Branch,
+) -> list[dict[str, Any]]:
+    """The same sections with their marks compared with the range and its exceptions."""
+    bullets = [bullet for section in sections for bullet in section["bullets"]]
+    named = {seq for bullet in bullets for seq in bullet["sources"]}
+    covered = {seq for seq in named if first <= seq <= last} - set(exceptions)
+    rows = history.on_path(branch, after=first - 1, before=last + 1).filter(seq__in=covered)
+    ids = {seq: str(pk) for seq, pk in rows.values_list("seq", "pk")}
+    for bullet in bullets:
+        marks = bullet["sources"]
+        bullet["sources"] = [seq for seq in marks if seq in ids]
+        bullet["source_ids"] = [ids[seq] for seq in bullet["sources"]]
+        bullet["invalid"] = [seq for seq in marks if seq not in ids]
+        bullet["unsupported"] = not bullet["sources"]
+    return sections

@@ -1,0 +1,157 @@
+"""Undo a compaction and redo it: what was in force before is in force again, byte for byte."""
+
+from datetime import datetime
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import Sum
+
+from chats import context, history
+from chats.compaction import force, pauses, rights
+from chats.compaction.controls import NotInForce
+from chats.compaction.force import active_branch, locked_chat, overtake_making, record, summary_of
+from chats.compaction.plan import fixed_tokens
+from chats.models import Branch, Compaction
+from chats.refusals import Refusal
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.tokens import ApproximateCounter
+
+
+class UndoDoesNotFit(Refusal):
+    """Without the summary the prompt would be over its limit."""
+
+    code = "undo_does_not_fit"
+    status = 409
+    sentence = (
+        "Without this summary the prompt would take about {tokens:,} tokens; {limit:,} are"
+        " allowed. Keep the summary, or choose a policy or a model with more room."
+    )
+
+
+class NothingToRedo(Refusal):
+    """The chat went on in a way that the summary does not fit any more."""
+
+    code = "nothing_to_redo"
+    status = 409
+    sentence = "This summary no longer fits what is in force. Compact again instead."
+
+
+@transaction.atomic
+def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+    """Take the summary in force out of use and bring back what it displaced.
+
+    Automatic compaction pauses on the branch (see `pauses.may_go_on`). Undoing what is undone
+    already changes nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and what
+    `context.choose` raises.
+    """
+    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
+    rights.check_undo(user=user, chat=branch.chat)
+    if summary_of(branch.active_compaction) != row:
+        if row.status == Compaction.Status.UNDONE:
+            return row
+        raise NotInForce
+    restored = restorable(row, branch=branch)
+    check_room(branch, restored=restored)
+    by = f"user:{user.pk}"
+    overtake_making(branch, reason="undone", now=now, actor=by)
+    force.swap(branch, to=restored)
+    # On another branch it may still be in force.
+    Compaction.objects.filter(pk=row.pk).exclude(status=Compaction.Status.PUBLISHED).update(
+        status=Compaction.Status.UNDONE
+    )
+    branch.compaction_paused = True
+    branch.paused_at = now
+    branch.save(update_fields=["compaction_paused", "paused_at"])
+    tell("compaction.undone", row=row, branch=branch, actor=by, now=now)
+    return row
+
+
+def restorable(row: Compaction, *, branch: Branch) -> Compaction | None:
+    """What the summary displaced, or what that displaced, as far back as it still holds true."""
+    found = row.displaced
+    while found is not None:
+        summary = summary_of(found)
+        if summary is None or force.is_true(summary, branch):
+            return found
+        found = summary.displaced
+    return None
+
+
+def check_room(branch: Branch, *, restored: Compaction | None) -> None:
+    """Raise `UndoDoesNotFit` when the prompt with what is restored would be over its limit.
+
+    An estimate from stored counts, as they are sent; the question to come is not part of it.
+    """
+    choice = context.choose(chat=branch.chat)
+    estimate = ApproximateCounter()
+    limit = in_our_count(
+        prompt_limit(choice.values, model_window=choice.model.window),
+        calibration=choice.model.calibration,
+    )
+    summary, window_to = context.in_force(restored, counter=estimate)
+    fixed = fixed_tokens(branch) + (summary.tokens if summary else 0)
+    after, before = max(summary.to_seq if summary else 0, window_to), branch.last_seq + 1
+    loaded = history.load(
+        branch,
+        after=after,
+        before=before,
+        values=choice.values,
+        counter=estimate,
+        tokens=max(limit - fixed, 1),
+        most=None,
+    )
+    sent = sum(
+        history.sendable_tokens(message, values=choice.values)
+        for message in loaded.messages
+        if not message.excluded and not message.incomplete
+    )
+    if loaded.unloaded is not None:
+        rows = history.on_path(branch, after=after, before=loaded.unloaded[1] + 1)
+        sent += rows.aggregate(total=Sum("token_count"))["total"] or 0
+    if fixed + sent > limit:
+        raise UndoDoesNotFit(tokens=fixed + sent, limit=limit)
+
+
+@transaction.atomic
+def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+    """Put an undone summary in force again, if what it was put on is in force now.
+
+    It takes the undo back with its pause. Redoing what is in force already changes nothing.
+    Raises `NothingToRedo` and `NotAllowedByPolicy`.
+    """
+    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    rows = Compaction.objects.select_related("branch", "displaced__base")
+    row = rows.get(pk=compaction.pk)
+    rights.check_undo(user=user, chat=branch.chat)
+    if summary_of(branch.active_compaction) == row:
+        return row
+    active = branch.active_compaction
+    is_next = summary_of(active) == summary_of(restorable(row, branch=branch))
+    was_used = row.status in {Compaction.Status.UNDONE, Compaction.Status.PUBLISHED}
+    if not is_next or not was_used or not force.is_true(row, branch):
+        raise NothingToRedo
+    by = f"user:{user.pk}"
+    overtake_making(branch, reason="redone", now=now, actor=by)
+    # The next undo brings back what is in force now, with the window that moved since, if one did.
+    Compaction.objects.filter(pk=row.pk).update(
+        status=Compaction.Status.PUBLISHED, displaced=active
+    )
+    force.swap(branch, to=row)
+    if branch.compaction_paused:
+        pauses.end_pause(branch, reason="redone", actor=by, now=now)
+    tell("compaction.redone", row=row, branch=branch, actor=by, now=now)
+    return row
+
+
+def tell(event: str, *, row: Compaction, branch: Branch, actor: str, now: datetime) -> None:
+    """The ledger's words about an undo or a redo, with what it does to the prompt's prefix."""
+    record(
+        event,
+        row=row,
+        now=now,
+        actor=actor,
+        branch=str(branch.pk),
+        context_revision=branch.context_revision,
+        prefix_break=event.rpartition(".")[2],
+    )

@@ -1,0 +1,172 @@
+"""A chat long enough to fold, a policy that folds early, and a summariser with a script."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats import context
+from chats.compaction import maintain
+from chats.compaction.force import summary_of
+from chats.compaction.publish import publish_prepared
+from chats.models import Branch, Chat, Compaction, Turn
+from chats.providers import registry
+from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
+from chats.turns.start import start
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import (
+    ContextPolicy,
+    ModelSpec,
+    PolicyAssignment,
+    PolicyVersion,
+)
+from tests.chats.conftest import ScriptedProvider
+
+Work = Callable[..., Any]
+Say = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+Writes = Callable[..., ScriptedProvider]
+SetPolicy = Callable[..., PolicyVersion]
+SENTENCE = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo, see https://a.example/4711. "
+GOOD = """## Facts
+- The order 4711 of 3 May 2026 goes to Anna Berg in Oslo [#1, #2]
+## Preferences
+## Decisions
+## Open items
+## Done items
+"""
+VALUES: dict[str, Any] = {
+    "strategy": "dynamic_summary",
+    "token_budget": 2400,
+    "reserve_tokens": 400,
+    "keep_last_messages": 2,
+    "summary_max_tokens": 400,
+}
+
+
+@pytest.fixture
+def set_policy(db: None, now: datetime) -> SetPolicy:
+    """Make the policy say something else from now on: a new version."""
+    policy = ContextPolicy.objects.create(slug="small", name="Small")
+    PolicyAssignment.objects.create(policy=policy, level="instance")
+
+    def setting(**values: Any) -> PolicyVersion:
+        number = policy.versions.count() + 1
+        version = PolicyVersion.objects.create(
+            policy=policy, number=number, values={**VALUES, **values}, created_at=now
+        )
+        policy.current = version
+        policy.save()
+        return version
+
+    return setting
+
+
+@pytest.fixture
+def small_policy(set_policy: SetPolicy) -> PolicyVersion:
+    """A policy that folds after a few turns."""
+    return set_policy()
+
+
+@pytest.fixture
+def long_chat(
+    alice: User, chat: Chat, now: datetime, work: Work, small_policy: PolicyVersion
+) -> Chat:
+    """Eight turns: enough for the mark at which a summary is prepared."""
+    for number in range(8):
+        turn = start(user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now).turn
+        work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
+    return chat
+
+
+def branch_of(chat: Chat) -> Branch:
+    """The active branch as it is now."""
+    chat.refresh_from_db()
+    return Branch.objects.select_related("active_compaction__base", "chat").get(
+        pk=cast(uuid.UUID, chat.active_branch_id)
+    )
+
+
+def in_force(chat: Chat) -> Compaction | None:
+    """The summary in force on the active branch."""
+    return summary_of(branch_of(chat).active_compaction)
+
+
+@pytest.fixture
+def say(alice: User, now: datetime, work: Work) -> Say:
+    """One turn: `say(chat, question, answer)`."""
+
+    def saying(chat: Chat, text: str = "And now?", answer: str = "Like this.") -> Turn:
+        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        work(turn, [TextDelta(answer), Finished("stop")])
+        return turn
+
+    return saying
+
+
+@pytest.fixture
+def fold(counter: ApproximateCounter, now: datetime) -> Fold:
+    """Fold a chat and put the summary in force: the row."""
+
+    def folding(chat: Chat, at: datetime = now) -> Compaction:
+        maintain.maintain(chat_id=chat.pk, counter=counter, now=at)
+        publish_prepared(branch_id=branch_of(chat).pk, now=at)
+        found = in_force(chat)
+        assert found is not None
+        return found
+
+    return folding
+
+
+@pytest.fixture
+def writer(demo_model: ModelSpec) -> ModelSpec:
+    """A model that writes summaries, with a price."""
+    return ModelSpec.objects.create(
+        slug="writer",
+        provider="demo",
+        name="writer",
+        context_window=16_000,
+        input_price=2,
+        output_price=10,
+    )
+
+
+@pytest.fixture
+def writes(writer: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Writes:
+    """Let the summariser answer with the given scripts, one a call."""
+
+    def writing(*scripts: Sequence[Any]) -> ScriptedProvider:
+        provider = ScriptedProvider([list(script) for script in scripts])
+        monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
+        return provider
+
+    return writing
+
+
+def wrote(text: str = GOOD, finish: Any = "stop") -> list[Any]:
+    """The script of a summariser that answers with a text."""
+    return [TextDelta(text), UsageReport(1000, 100, 0, 0), Finished(finish)]
+
+
+def asked_for(request: ProviderRequest) -> str:
+    """What a summariser was asked."""
+    return request.messages[-1].content
+
+
+def prompt_of(chat: Chat) -> tuple[str, list[str]]:
+    """The hash and the contents of the prompt that the last turn's question would get now."""
+    branch = branch_of(chat)
+    turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
+    turn = turns.filter(branch=branch).order_by("-accepted").first()
+    assert turn is not None
+    made = context.compose(turn=turn, counter=ApproximateCounter())
+    assert isinstance(made, context.Prompt), made
+    return made.receipt_fields["prompt_sha256"], [m.content for m in made.request.messages]
+
+
+def later(now: datetime, minutes: int = 1) -> datetime:
+    """A while after noon."""
+    return now + timedelta(minutes=minutes)

@@ -1,0 +1,448 @@
+"""What follows an attempt that failed: the next rung as a row of its own, the pause, the window."""
+
+import hashlib
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from chats import context
+from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
+from chats.compaction.publish import ClaimLost
+from chats.models import Chat, Compaction, Message, Turn
+from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
+from contextpolicy.engine.chunks import map_reduce
+from contextpolicy.engine.compaction import NotNeeded
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.chats.compaction.conftest import (
+    GOOD,
+    Fold,
+    Say,
+    SetPolicy,
+    Writes,
+    asked_for,
+    branch_of,
+    in_force,
+    later,
+    wrote,
+)
+
+COUNTER = ApproximateCounter()
+
+
+@pytest.fixture
+def by_model(set_policy: SetPolicy, writer: ModelSpec, long_chat: Chat) -> Chat:
+    """A long chat whose summaries a model writes."""
+    set_policy(summarization_model=writer.slug)
+    return long_chat
+
+
+def attempts() -> list[tuple[str, str, str]]:
+    """(rung, status, reason) of every summary, in order."""
+    rows = Compaction.objects.filter(kind="summary").order_by("created_at", "attempt")
+    return list(rows.values_list("rung", "status", "reason"))
+
+
+def originals() -> str:
+    """A hash of everything said."""
+    rows = Message.objects.order_by("pk").values_list("pk", "seq", "parts", "token_count")
+    return hashlib.sha256(repr(list(rows)).encode()).hexdigest()
+
+
+BAD: dict[str, list[Any]] = {
+    "empty": wrote(""),
+    "cut_by_length": wrote(GOOD, "length"),
+    "not_finished": wrote(GOOD, "none"),
+    "reasoning_only": [ReasoningDelta("hm"), Finished("stop")],
+    "tool_call": [TextDelta(GOOD), ToolCallDelta(0, "c", "rm", "{}"), Finished("stop")],
+    "refusal": wrote("I'm sorry, but I cannot help with that."),
+    "error_text": wrote('{"error": {"message": "Rate limit reached"}}'),
+    "missing_sections": wrote("Anna Berg ordered 4711 and all was well in the end."),
+    "role_headers": wrote(GOOD + "\nUser: and now?\nAssistant: well"),
+    "unknown_url": wrote(GOOD.replace("Oslo", "https://evil.example/x")),
+    "not_smaller": wrote(GOOD * 60),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(BAD))
+def test_inv_30_a_bad_summary_is_rejected_and_the_next_rung_goes_on(
+    kind: str, by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    provider = writes(BAD[kind], BAD[kind], BAD[kind])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    found = attempts()
+    assert found[0][:2] == ("model", "rejected")
+    assert kind in found[0][2]
+    assert found[-1][0] == "extractive"
+    assert found[-1][1] in {"prepared", "published"}
+    assert len(provider.requests) == len(found) - 1
+
+
+def test_inv_31_a_rejection_changes_nothing_but_its_record(
+    by_model: Chat, writes: Writes, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (originals(), branch_of(by_model).active_compaction_id)
+    writes(wrote("I'm sorry, but no."), wrote("I'm sorry, but no."))
+    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: "")
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert (originals(), branch_of(by_model).active_compaction_id) == before
+    row = Compaction.objects.filter(kind="summary", rung="model").get()
+    assert (row.status, row.usage["input"]) == ("rejected", 1000)
+    assert row.cost is not None
+
+
+def test_inv_32_error_text_is_never_in_force(by_model: Chat, writes: Writes, fold: Fold) -> None:
+    writes(BAD["error_text"])
+    assert "Rate limit" not in fold(by_model).text
+
+
+def test_what_was_lost_is_named_in_a_second_try(
+    long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, writes: Writes, now: datetime
+) -> None:
+    set_policy(summarization_model=writer.slug, pinned_kinds=["url"])
+    with_url = GOOD.replace("Oslo", "Oslo, see https://a.example/4711")
+    provider = writes(wrote(), wrote(with_url))
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    assert attempts()[0][:2] == ("model", "rejected")
+    assert attempts()[1][0] == "model_again"
+    assert attempts()[1][1] in {"prepared", "published"}
+    assert "https://a.example/4711" in asked_for(provider.requests[1]).split("lost these facts")[1]
+
+
+def test_what_was_too_much_is_tried_with_fewer_sources(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    writes([ProviderError("context_overflow")], wrote())
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    first, second = Compaction.objects.filter(kind="summary").order_by("attempt")
+    assert (first.reason, second.rung) == ("context_overflow", "smaller_source")
+    assert second.to_seq < first.to_seq
+    assert second.status in {"prepared", "published"}
+
+
+def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
+    by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    provider = writes(*[wrote()] * 12)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.get(kind="summary")
+    assert row.status in {"prepared", "published"}
+    requests = [asked_for(request) for request in provider.requests]
+    assert len(requests) >= 3
+    for seq in range(1, row.to_seq + 1):
+        holders = [text for text in requests if f'<message number="{seq}"' in text]
+        assert len(holders) == 1, seq
+    assert "The summary of part 1 of" in requests[-1]
+    assert row.usage["input"] == 1000 * len(requests)
+
+
+def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
+    by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    provider = writes(wrote(), wrote(GOOD, "length"))
+    provider.scripts += [[ProviderError("provider_unavailable")]] * 3
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert attempts()[0][:2] == ("model", "rejected")
+    assert "cut_by_length" in attempts()[0][2]
+
+
+def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
+    by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    writes(*[wrote()] * 12)
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    Compaction.objects.filter(pk=claimed.row.pk).update(lease_token="another's")
+    with pytest.raises(ClaimLost):
+        maintain.prepare(claimed, counter=COUNTER, now=now)
+    with pytest.raises(ClaimLost):
+        publish.fail(claimed=claimed, reason="late", now=now)
+    claimed.row.refresh_from_db()
+    assert (claimed.row.status, claimed.row.text) == ("preparing", "")
+
+
+def test_inv_38_one_preparation_of_a_branch_at_a_time(by_model: Chat, now: datetime) -> None:
+    assert plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
+    assert plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is None
+    assert outcomes.why_not(last_turn(by_model)).code == "in_the_making"
+    assert Compaction.objects.filter(kind="summary").count() == 1
+
+
+def last_turn(chat: Chat) -> Turn:
+    """The chat's newest turn."""
+    turn = Turn.objects.filter(branch__chat=chat).order_by("-accepted").first()
+    assert turn is not None
+    return turn
+
+
+def test_inv_41_a_second_delivery_has_the_same_outcome(long_chat: Chat, now: datetime) -> None:
+    for _ in range(3):
+        maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    assert Compaction.objects.filter(kind="summary").count() == 1
+
+
+def test_inv_42_a_lost_worker_leaves_a_failed_attempt_and_the_next_one_works(
+    by_model: Chat, writes: Writes, fold: Fold, now: datetime
+) -> None:
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    before = branch_of(by_model).active_compaction_id
+    assert maintain.sweep(now=now) == 0
+    past = now - timedelta(days=365)
+    Compaction.objects.filter(pk=claimed.row.pk).update(lease_until=past)
+    assert maintain.sweep(now=now) == 1
+    claimed.row.refresh_from_db()
+    assert (claimed.row.status, claimed.row.reason) == ("failed", "worker_lost")
+    assert branch_of(by_model).active_compaction_id == before
+    writes(wrote())
+    assert fold(by_model, at=later(now)).rung == "model"
+
+
+def test_inv_69_half_a_summary_is_never_in_force(by_model: Chat, now: datetime) -> None:
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    Compaction.objects.filter(pk=claimed.row.pk).update(text="## Facts\n- half of")
+    assert publish.publish_prepared(branch_id=claimed.row.branch_id, now=now) is False
+    assert in_force(by_model) is None
+
+
+def test_inv_44_no_transaction_is_open_while_a_model_writes(
+    by_model: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    depths: list[int] = []
+    outer = len(connection.savepoint_ids)
+
+    def look(*_args: Any, **_kwargs: Any) -> None:
+        depths.append(len(connection.savepoint_ids) - outer)
+        raise ProviderError("provider_unavailable")
+
+    with transaction.atomic():
+        outer = len(connection.savepoint_ids)
+        monkeypatch.setattr(maintain, "perform", look)
+        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert set(depths) == {0}
+
+
+def test_inv_45_a_call_that_takes_too_long_is_a_failure_that_changes_nothing(
+    by_model: Chat, writes: Writes, now: datetime, settings: Any
+) -> None:
+    async def wait(_worker: Any) -> None:
+        raise TimeoutError
+
+    settings.SUMMARY_SECONDS = 1
+    before = originals()
+    writes([TextDelta("## Facts"), wait])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert attempts()[0] == ("model", "failed", "provider_timeout")
+    assert originals() == before
+
+
+def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
+    by_model: Chat, writes: Writes, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = [ProviderError("provider_unavailable")]
+    provider = writes(*[down] * 9)
+    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: GOOD * 90)
+    for minute in range(6):
+        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+    tried = len(provider.requests)
+    assert tried <= 3
+    found = outcomes.rests(chat=by_model, now=later(now, 6))
+    assert found.breaker.is_open
+    assert found.breaker.retry_at is not None
+    assert found.paused_at is None
+    assert outcomes.why_not(last_turn(by_model)).code == "breaker_open"
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
+    assert len(provider.requests) == tried + 1
+
+
+def test_inv_26_a_breaker_can_be_reset(
+    by_model: Chat, writes: Writes, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = [ProviderError("provider_unavailable")]
+    provider = writes(*[down] * 9)
+    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: "")
+    for minute in range(6):
+        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+    tried = len(provider.requests)
+    pauses.reset_breaker(chat=by_model, actor="user:1", now=later(now, 7))
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 8))
+    assert len(provider.requests) == tried + 1
+    assert AuditEvent.objects.filter(type="compaction.breaker_reset").exists()
+
+
+def test_failures_under_another_policy_do_not_count(
+    long_chat: Chat, set_policy: SetPolicy, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perform, "extractive_summary", lambda *a, **k: "")
+    for minute in range(5):
+        maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, minute))
+    assert Compaction.objects.filter(kind="summary").count() == 3
+    set_policy(summary_max_tokens=390)
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 6))
+    assert Compaction.objects.filter(kind="summary").count() == 4
+
+
+def test_inv_24_after_a_success_the_next_one_waits_for_growth(
+    long_chat: Chat, fold: Fold, now: datetime, set_policy: SetPolicy
+) -> None:
+    row = fold(long_chat)
+    branch = branch_of(long_chat)
+    found = plan.plan_for(
+        branch,
+        choice=context.choose(chat=branch.chat),
+        attempt=plan.Try(asked=plan.Asked(by="user:1")),
+        readable=None,
+        counter=COUNTER,
+    )
+    assert not isinstance(found, NotNeeded)
+    choice = context.choose(chat=branch.chat)
+    grown = replace(found, trigger="prepare", tokens_before=row.tokens_after + 200)
+    assert plan.is_worth_it(branch, choice=choice, plan=grown)
+    same = replace(grown, tokens_before=row.tokens_after + 10)
+    assert not plan.is_worth_it(branch, choice=choice, plan=same)
+    set_policy(summary_max_tokens=390)
+    other = context.choose(chat=branch.chat)
+    assert plan.is_worth_it(branch, choice=other, plan=same)
+
+
+def test_inv_27_without_summaries_no_summariser_is_called(
+    long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, writes: Writes, now: datetime
+) -> None:
+    set_policy(strategy="sliding_window", summarization_model=writer.slug)
+    provider = writes(wrote())
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    branch = branch_of(long_chat)
+    branch.asked = {"by": "user:1", "focus": "", "model": writer.slug, "compaction": ""}
+    branch.asked_at = now
+    branch.save()
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    assert provider.requests == []
+    assert not Compaction.objects.filter(kind="summary").exists()
+    assert AuditEvent.objects.get(type="compaction.skipped").data["reason"] == "strategy"
+
+
+def test_inv_62_a_second_request_on_an_unchanged_chat_is_a_recorded_no_op(
+    by_model: Chat, writes: Writes, fold: Fold, now: datetime
+) -> None:
+    provider = writes(wrote())
+    fold(by_model)
+    branch = branch_of(by_model)
+    asked = {"by": "user:1", "focus": "", "model": None, "compaction": ""}
+    for minute in (1, 2, 3):
+        branch.asked, branch.asked_at = asked, now
+        branch.save(update_fields=["asked", "asked_at"])
+        maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+    assert AuditEvent.objects.filter(type="compaction.skipped").exists()
+    count = len(provider.requests)
+    branch.asked, branch.asked_at = asked, now
+    branch.save(update_fields=["asked", "asked_at"])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 9))
+    assert len(provider.requests) == count
+
+
+def test_inv_52_each_attempt_is_recorded_with_its_numbers(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    writes(wrote())
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.get(kind="summary")
+    assert (row.asked_by, row.trigger, row.model_name) == ("worker", "prepare", "writer")
+    assert row.effective_policy_id
+    assert len(row.prompt_sha256) == len(row.source_digest) == len(row.text_sha256) == 64
+    assert row.tokens_before > row.tokens_after > 0
+    assert row.usage == {"input": 1000, "output": 100, "cached": 0}
+    assert row.cost == (1000 * 2 + 100 * 10) / 1_000_000 or float(row.cost or 0) == 0.003
+    assert row.summary_tokens == COUNTER.count(row.text)
+    assert row.duration_ms is not None
+    assert not any(turn.usage.get("input") == 1000 for turn in Turn.objects.all())
+
+
+def test_each_line_names_its_sources_and_says_when_it_has_none(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    text = GOOD.replace("[#1, #2]", "[#1, #999]") + "- Somebody paid for the order 4711 [#998]\n"
+    writes(wrote(text))
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.get(kind="summary")
+    bullets = [bullet for section in row.sections for bullet in section["bullets"]]
+    first = Message.objects.get(branch=row.branch, seq=1)
+    assert bullets[0]["sources"] == [1]
+    assert bullets[0]["source_ids"] == [str(first.pk)]
+    assert bullets[0]["invalid"] == [999]
+    assert [bullet["unsupported"] for bullet in bullets] == [False, True]
+
+
+def test_inv_63_each_turn_says_why_it_was_followed_by_no_summary(
+    chat: Chat, set_policy: SetPolicy, say: Say, now: datetime
+) -> None:
+    set_policy()
+    turn = say(chat, "Hello")
+    assert outcomes.why_not(turn).code == "below_threshold"
+    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    turn.refresh_from_db()
+    found = outcomes.why_not(turn)
+    assert (found.code, found.was_started) == ("below_threshold", False)
+    assert found.sentence.startswith("The prompt was below")
+    assert found.tokens > 0
+
+
+def test_inv_43_a_reply_is_there_while_the_summary_is_being_written(
+    by_model: Chat, say: Say, now: datetime
+) -> None:
+    assert plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
+    for _ in range(4):
+        assert say(by_model, "And?", "So. " * 60).status == "completed"
+    assert Compaction.objects.get(kind="summary").status == "preparing"
+
+
+def test_inv_58_a_policy_change_leaves_old_summaries_under_their_own(
+    long_chat: Chat, set_policy: SetPolicy, fold: Fold
+) -> None:
+    row = fold(long_chat)
+    before = row.effective_policy_id
+    set_policy(summary_max_tokens=200)
+    row.refresh_from_db()
+    assert row.effective_policy_id == before
+    assert in_force(long_chat) == row
+
+
+def test_a_policy_with_insufficient_room_says_so_at_the_row(
+    long_chat: Chat, set_policy: SetPolicy, fold: Fold
+) -> None:
+    set_policy(keep_last_messages=8)
+    row = fold(long_chat)
+    low = 0.45 * 2000
+    assert (row.reason == "insufficient") is (row.tokens_after > low)
+
+
+def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    provider = writes(*[wrote()] * 60)
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
+    assert len(calls.rounds) >= 2
+    renewals: list[int] = []
+    small = replace(claimed, readable=200)
+    found = perform.perform(small, counter=COUNTER, renew=lambda: renewals.append(1))
+    assert found.reasons == ()
+    assert len(provider.requests) == calls.calls == len(renewals) + 1
+
+
+def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
+    provider = writes(*[wrote()] * len(calls.chunks), wrote(""), *[wrote()] * 60)
+    small = replace(claimed, readable=200)
+    found = perform.perform(small, counter=COUNTER, renew=lambda: None)
+    assert "empty" in found.reasons
+    assert len(provider.requests) == len(calls.chunks) + 1
