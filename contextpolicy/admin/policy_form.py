@@ -35,7 +35,14 @@ from contextpolicy.admin.stored_values import (
     meant,
     shown,
 )
-from contextpolicy.admin.words import CHAT_SYSTEMS, KIND_NAMES, LAYOUTS, STRATEGY_NAMES
+from contextpolicy.admin.words import (
+    APPROVALS,
+    CHAT_SYSTEMS,
+    KIND_NAMES,
+    LAYOUTS,
+    RIGHTS,
+    STRATEGY_NAMES,
+)
 from contextpolicy.admin.written import NONE, RULE_EXAMPLE, STATE_EXAMPLE
 from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
 from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
@@ -211,6 +218,25 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         "Archive", "Whether covered messages stay searchable and shown under their summary."
     )
     lock_archive = lock()
+    approval = choice(
+        "Approved by",
+        "Who reads a summary before it is used. Until then the window answers.",
+        [UNSET, *APPROVALS.items()],
+    )
+    lock_approval = lock()
+    undo_right = choice(
+        "May undo", "Who may take a summary back, and bring it in again.", [UNSET, *RIGHTS.items()]
+    )
+    lock_undo_right = lock()
+    undo_pause_hours = number(
+        "Pause after an undo, hours",
+        "So long no new summary is made there. 0: until somebody resumes it.",
+    )
+    lock_undo_pause_hours = lock()
+    edit_right = choice(
+        "May correct", "Who may change the words of a summary.", [UNSET, *RIGHTS.items()]
+    )
+    lock_edit_right = lock()
     tool_output_limit = number(
         "Longest tool result", "In characters of the prompt. The lowest wins.", 1
     )

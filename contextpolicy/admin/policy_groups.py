@@ -39,6 +39,7 @@ SUMMARY = (
     "pinned_kinds",
     "archive",
 )
+PEOPLE = ("approval", "undo_right", "undo_pause_hours", "edit_right")
 TOOLS = ("tool_output_limit", "tool_output_rules")
 LIMITS = ("input_length_limit", "allowed_models")
 TEXT = ("system_text", "hide_system_text")
@@ -55,6 +56,7 @@ def groups() -> list[tuple[str, dict[str, Any]]]:
         _group("History", HISTORY),
         _group("Compaction", MARKS, only_for=with_marks),
         _group("Summary", SUMMARY, only_for=["dynamic_summary"]),
+        _group("Who decides on summaries", PEOPLE, only_for=["dynamic_summary"]),
         _group("Tools", TOOLS),
         _group("Limits", LIMITS),
         _group("Text", TEXT),

@@ -21,6 +21,16 @@ CHAT_SYSTEMS = {
     "replace": "It stands in place of the policy's text",
     "ignore": "It is not sent",
 }
+RIGHTS = {
+    "owner": "The chat's owner",
+    "admins": "Policy administrators",
+    "nobody": "Nobody",
+}
+APPROVALS = {
+    "nobody": "Nobody: it is used when it is ready",
+    "owner": "The chat's owner",
+    "admins": "A policy administrator",
+}
 KIND_NAMES = {
     "url": "Addresses (URLs)",
     "date": "Dates and times",
@@ -80,6 +90,9 @@ def _summary(values: PolicyValues, limit: int) -> list[str]:
         names = (KIND_NAMES[kind] for kind in values.pinned_kinds)
         kinds = ", ".join(f"{name[0].lower()}{name[1:]}" for name in names)
         sentences.append(f"A summary that loses any of these is rejected: {kinds}.")
+    if values.approval != "nobody":
+        who = APPROVALS[values.approval]
+        sentences.append(f"{who} approves each summary before it is used.")
     return sentences
 
 
