@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from chats.context import fold_from
 from chats.history import sendable_tokens
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.assembly import (
@@ -146,7 +147,7 @@ class PlayedChat:
             if made is None:
                 break
         self.messages += [turn.question, *turn.steps]
-        if self.before is not None:
+        if self.before is not None and self.is_due(*self.before, reply=turn.steps[-1]):
             self.maintain(self.before[1])
 
     def call(self, question: Message, steps: tuple[Message, ...]) -> AssembledContext | None:
@@ -228,6 +229,11 @@ class PlayedChat:
             raise RuntimeError(f"The window is to move to {needed.to_seq}, where it is already.")
         self.window_to = needed.to_seq
         self.tally.moves += 1
+
+    def is_due(self, facts: ComposeInput, made: AssembledContext, *, reply: Message) -> bool:
+        """Whether the product would look for something to fold after this reply."""
+        allowed = fold_from(need(facts, made), values=self.values, limit=self.limit)
+        return allowed is not None and reply.tokens >= allowed
 
     def maintain(self, context: AssembledContext) -> None:
         """Plan a summary unless one waits, judge it, and put it in force if it is due."""

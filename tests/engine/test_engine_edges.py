@@ -153,7 +153,7 @@ def _folded(messages: list[Message], count: int) -> int:
 def test_a_gain_of_a_twentieth_of_the_limit_is_worth_it_and_less_is_not() -> None:
     values = replace(VALUES, keep_last_messages=0)
     last = [sized(3, 10), sized(4, 10)]
-    assert made([sized(1, 75), sized(2, 75), *last], values=values, fixed_tokens=700)
+    assert made([sized(1, 75), sized(2, 75), *last], values=values, fixed_tokens=700).to_seq == 2
     less = refused([sized(1, 75), sized(2, 74), *last], values=values, fixed_tokens=700)
     assert less.reason == "no_gain"
     lone = [

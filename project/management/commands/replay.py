@@ -80,7 +80,7 @@ class Command(BaseCommand):
 
     def combine(self, files: list[Path]) -> None:
         """One row per combination; every file is a chat of its own in each."""
-        begun, counter = time.monotonic(), matrix.RememberingCounter()
+        begun, counter = time.monotonic(), matrix.ByteCounter()
         chats = [stored(recordings.read(path), counter=counter) for path in files]
         self.stdout.write(matrix.HEADING)
         calls, faults, details = 0, 0, list[str]()
