@@ -76,11 +76,15 @@ def grows(old: Prompt, new: Prompt) -> bool:
 
 
 def anchor(prompt: Prompt) -> tuple[object, ...]:
-    """What a new beginning of history changes."""
+    """What a new beginning changes: the window, the summary, and what gave way to the limit.
+
+    A running turn that fills the prompt makes summary and pins give way; the account names them.
+    """
     facts, made = prompt
     oldest = next((s.seq for s in made.segments if s.origin == "history"), 0)
     is_moving = facts.values.strategy == "simple"
-    return facts.window_to, facts.summary, oldest if is_moving else 0
+    given_up = tuple(out for out in made.left_out if out.reason == "budget")
+    return facts.window_to, facts.summary, oldest if is_moving else 0, given_up
 
 
 def steps_of(prompt: Prompt) -> list[tuple[int, int | None]]:
