@@ -5,16 +5,18 @@ answers with the recorded steps and refuses prompts over its limit; summaries ar
 each turn. What came out is counted and every receipt is checked message by message.
 """
 
+import json
 import os
 import subprocess
 import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -29,7 +31,9 @@ from chats.tools import registry
 from chats.turns.runtime import Runtime
 from chats.turns.start import start
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec
-from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
+from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.presets import SYSTEM
+from contextpolicy.publish import assign, create_policy
 from project.recordings import RecordedTurn
 
 MODEL = "replay"
@@ -98,8 +102,8 @@ def fake_server(*, limit: int) -> Iterator[str]:
         process.wait()
 
 
-def prepare(*, base: str, policy: str, limit: int, now: datetime) -> Chat:
-    """A person, a model at the fake server and a chat under the policy."""
+def prepare(*, base: str, limit: int, now: datetime) -> Chat:
+    """A person, a model at the fake server and a chat."""
     settings.ALLOWED_PRIVATE_PROVIDERS.append(base.removeprefix("http://"))
     user, _ = User.objects.get_or_create(username="replay")
     ProviderAccount.objects.update_or_create(
@@ -108,12 +112,22 @@ def prepare(*, base: str, policy: str, limit: int, now: datetime) -> Chat:
     model, _ = ModelSpec.objects.update_or_create(
         slug=MODEL, defaults={"provider": MODEL, "name": "fake-chat", "context_window": limit}
     )
-    chat = library.create_chat(owner=user, now=now, model=model, title="Replay")
-    if policy:
-        PolicyAssignment.objects.create(
-            policy=ContextPolicy.objects.get(slug=policy), level="chat", chat_id=chat.pk
-        )
-    return chat
+    return library.create_chat(owner=user, now=now, model=model, title="Replay")
+
+
+def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
+    """The policy for everyone: a stored one, or one of these values; "" and None leave it as it is.
+
+    For everyone, because with a second policy beside it the stricter limits would hold. Raises
+    `ContextPolicy.DoesNotExist`, and `PolicyRefused` for values that cannot work.
+    """
+    if values is not None:
+        policy = create_policy(slug=MODEL, name="Replay", values=values, actor=SYSTEM, now=now)
+    elif slug:
+        policy = ContextPolicy.objects.get(slug=slug)
+    else:
+        return
+    assign(policy=policy, level="instance", actor=SYSTEM, now=now)
 
 
 def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> Report:
@@ -152,6 +166,19 @@ def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
         }
         for step in turn.steps
     ]
+
+
+def record(*, base: str, path: Path) -> None:
+    """Write down what the fake server was sent, two JSON lines a request: `request` and `end`."""
+    rows = httpx2.get(f"{base}/_requests").raise_for_status().json()
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            told = {"seq": row["seq"], "path": "/chat/completions", "tag": path.stem}
+            for line in (
+                {"ev": "request", **told, "headers": row["headers"], "body": row["body"]},
+                {"ev": "end", **told, "outcome": row["outcome"], "tokens_sent": row["tokens_sent"]},
+            ):
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def wait_for(turn_id: uuid.UUID) -> Turn:

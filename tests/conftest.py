@@ -1,6 +1,7 @@
 """Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
 
 import importlib
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -8,11 +9,23 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from hypothesis import HealthCheck, settings
 
 from chats import library, queue
 from chats.models import Chat, ProviderAccount
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
+
+# Of each property; a developer's run is shorter.
+EXAMPLES = 300 if "CI" in os.environ else 60
+settings.register_profile(
+    "suite",
+    parent=settings(),
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("suite")
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from contextpolicy.engine.budget import (
     Budget,
+    PolicyImpossible,
     compact_mark,
     in_our_count,
     marks_of,
@@ -26,11 +27,13 @@ from contextpolicy.engine.partition import (
     Account,
     LeftOut,
     account,
+    check_order,
     check_partition,
     covers,
     sort_out,
 )
 from contextpolicy.engine.pieces import Pieces, PromptFacts
+from contextpolicy.engine.policy_checks import number_clashes
 from contextpolicy.engine.segments import (
     Block,
     Segment,
@@ -147,8 +150,11 @@ def compose(given: ComposeInput) -> AssembledContext | WindowNeeded:
     """Decide what is sent, within the prompt limit and with every message accounted for.
 
     Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if what may not leave does not fit,
-    and PartitionError if the input does not account for every message of the branch.
+    and PartitionError if the input does not account for every message of the branch. Numbers of a
+    policy that are out of range, which no saved policy has, are PolicyImpossible too.
     """
+    for _, _, sentence in number_clashes(given.values):
+        raise PolicyImpossible(sentence)
     prompt = _Prompt(given)
     choice, fallback = prompt.choose()
     if isinstance(choice, WindowMove):
@@ -279,6 +285,7 @@ class _Prompt:
     def _account(self, segments: tuple[Segment, ...], left: list[tuple[int, str]]) -> Account:
         """Account for each message of the branch; raises PartitionError."""
         given = self.given
+        check_order(segment.seq for segment in segments if segment.origin == "history")
         sent = sorted(segment.seq for segment in segments if segment.seq)
         told = account(
             sent=sent,

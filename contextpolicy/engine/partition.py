@@ -6,7 +6,7 @@ history.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Literal, get_args
 
 from contextpolicy.engine.groups import has_content
@@ -212,6 +212,13 @@ def without(span: Range, holes: Iterable[int]) -> Iterator[Range]:
             start = hole + 1
     if start <= end:
         yield start, end
+
+
+def check_order(seqs: Iterable[int]) -> None:
+    """Check that messages of history ascend. Raises PartitionError."""
+    for seq, following in pairwise(seqs):
+        if following <= seq:
+            raise PartitionError(f"Message {following} stands behind {seq}. Load them in order.")
 
 
 def check_partition(*, last_seq: int, sent: Iterable[int], left_out: Iterable[LeftOut]) -> None:

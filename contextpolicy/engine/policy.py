@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from typing import Literal
 
 from contextpolicy.engine.facts import KINDS
@@ -145,7 +146,11 @@ _OPTIONAL = frozenset(name for name in _FIELD_NAMES if getattr(PolicyValues(), n
 _BY_EXAMPLE: Mapping[type, tuple[Callable[[object], bool], str]] = {
     bool: (lambda value: isinstance(value, bool), "true or false"),
     int: (_is_integer, "a whole number"),
-    float: (lambda value: _is_integer(value) or isinstance(value, float), "a number"),
+    # JSON as Python reads it knows NaN and Infinity.
+    float: (
+        lambda value: _is_integer(value) or (isinstance(value, float) and isfinite(value)),
+        "a number",
+    ),
     str: (lambda value: isinstance(value, str), "a text"),
     dict: (lambda value: isinstance(value, Mapping), "an object"),
     # The fields without a default value are optional numbers.

@@ -158,9 +158,9 @@ def _of_kind(demands: Mapping[str, object], value: object, place: str) -> list[s
     types: Sequence[str] = [named] if isinstance(named, str) else named  # type: ignore[assignment]  # names by check_schema
     if types and not any(_TYPES[name](value) for name in types):
         return [f"{place} must be of type {' or '.join(types)}"]
-    choices = [demands["const"]] if "const" in demands else demands.get("enum")
-    if isinstance(choices, list) and not any(_equal(value, choice) for choice in choices):
-        return [f"{place} must be one of {json.dumps(choices, ensure_ascii=False)}"]
+    for choices in ([demands["const"]] if "const" in demands else None, demands.get("enum")):
+        if isinstance(choices, list) and not any(_equal(value, choice) for choice in choices):
+            return [f"{place} must be one of {json.dumps(choices, ensure_ascii=False)}"]
     return []
 
 

@@ -6,6 +6,7 @@
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
@@ -76,9 +77,9 @@ def ui_list(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, ...]]:
     if not isinstance(data, list | tuple):
         raise _malformed("The messages must be a list.")
     read = [ui_message(item) for item in data]
-    ids = [message.id for message, _ in read]
-    if len(set(ids)) < len(ids):
-        twice = next(own_id for own_id in ids if ids.count(own_id) > 1)
+    found = Counter(message.id for message, _ in read)
+    twice = next((own_id for own_id, count in found.items() if count > 1), None)
+    if twice is not None:
         raise MalformedUIMessage(
             "duplicate_id", f"The id {twice!r} stands twice. Give each message an id of its own."
         )
@@ -225,17 +226,25 @@ class _Reader:
         )
         call_id = self._text(item, "toolCallId")
         raw = item.get("rawInput")
-        arguments = raw if isinstance(raw, str) else _json(item.get("input", {}))
+        arguments = raw if isinstance(raw, str) else self._as_json(item.get("input", {}))
         self._parts.append(ToolCallPart(call_id, name, arguments))
         if "output" in item:
             output = item["output"]
             if not isinstance(output, str):
                 self.losses.append(f"output_as_text:{call_id}")
-            content = output if isinstance(output, str) else _json(output)
+            content = output if isinstance(output, str) else self._as_json(output)
             self._results.append(ToolResultPart(call_id, name, content))
         elif "errorText" in item:
             self.losses.append(f"error_as_output:{call_id}")
             self._results.append(ToolResultPart(call_id, name, self._text(item, "errorText")))
+
+    def _as_json(self, value: object) -> str:
+        try:
+            return _json(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _malformed(
+                f"A tool part of message {self.own_id!r} holds what JSON cannot, or is too deep."
+            ) from error
 
     def _text(self, item: Mapping[str, object], name: str) -> str:
         value = item.get(name)

@@ -1,10 +1,8 @@
 """Values for tests of the engine: messages, chats, and a caller that plays turns through it."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded, compose
@@ -23,11 +21,6 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter, message_tokens
 
 COUNTER = ApproximateCounter()
-# Of each property; a developer's run is shorter.
-EXAMPLES = 300 if "CI" in os.environ else 60
-modest = settings(
-    max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
 
 
 def message(

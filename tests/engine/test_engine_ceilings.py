@@ -30,7 +30,6 @@ from tests.engine.engine_builders import (
     given,
     left,
     message,
-    modest,
     step,
 )
 
@@ -134,7 +133,6 @@ def test_a_summary_is_planned_by_the_same_ceilings(field: str) -> None:
 
 
 @pytest.mark.requirement("S3.4")
-@modest
 @forall(
     st.integers(400, 4_000),
     st.sampled_from(["simple", "sliding_window", "dynamic_summary"]),

@@ -1,7 +1,6 @@
 """Folding more than one call can read: every source in exactly one chunk, and merges to one."""
 
 from hypothesis import given as forall
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine.chunks import map_reduce
@@ -12,7 +11,6 @@ from contextpolicy.engine.prompts import merge_request, summary_request
 from tests.engine.engine_builders import COUNTER, chat, chats, message
 
 
-@settings(max_examples=300, deadline=None)
 @forall(chats(), st.integers(20, 2_000), st.integers(5, 400))
 def test_inv_03_each_source_is_read_in_exactly_one_chunk_that_fits(
     sources: tuple[Message, ...], source_limit: int, summary: int
@@ -28,7 +26,6 @@ def test_inv_03_each_source_is_read_in_exactly_one_chunk_that_fits(
         assert after.messages[0].seq in cuts or turn > source_limit
 
 
-@settings(max_examples=300, deadline=None)
 @forall(st.integers(0, 60), st.integers(50, 300), st.integers(1, 300))
 def test_summaries_are_merged_round_by_round_until_one_is_left(
     count: int, source_limit: int, summary: int

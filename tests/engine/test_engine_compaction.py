@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpolicy.engine.compaction import (
@@ -250,7 +250,6 @@ def test_inv_60_equal_plans_have_equal_digests_and_others_do_not() -> None:
     assert later.sources_digest != other.sources_digest
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chats(most=40), st.integers(0, 8), st.sampled_from(["prepare", "manual", "overflow"]))
 def test_inv_01_what_a_plan_covers_is_exactly_its_sources_and_its_exceptions(
     messages: tuple[Message, ...], keep: int, trigger: str

@@ -13,7 +13,7 @@ from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan
 from contextpolicy.engine.messages import Message, ToolCallPart
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import Layout
-from tests.engine.engine_builders import Player, chat, composed, given, message, modest, step
+from tests.engine.engine_builders import Player, chat, composed, given, message, step
 
 VALUES = PolicyValues(keep_last_messages=2, summary_max_tokens=500)
 
@@ -76,7 +76,6 @@ def test_inv_29_the_marks_are_tested_before_a_call_and_after_tool_output() -> No
     assert need(later, after).action in ("prepare", "swap")
 
 
-@modest
 @forall(st.integers(2, 60), st.sampled_from(["auto", "manual", "overflow"]))
 def test_inv_56_a_preview_changes_nothing_and_says_what_the_run_will_do(
     count: int, trigger: str
@@ -89,7 +88,6 @@ def test_inv_56_a_preview_changes_nothing_and_says_what_the_run_will_do(
     assert (planned(messages, trigger=trigger), compose(facts)) == preview
 
 
-@modest
 @forall(st.integers(500, 6_000), st.integers(20, 60))
 def test_inv_67_what_a_summariser_cannot_read_is_named_and_nothing_is_skipped(
     source_limit: int, count: int

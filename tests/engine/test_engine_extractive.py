@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contextpolicy.engine.acceptance import missing_sections
@@ -113,7 +113,6 @@ def test_with_no_room_at_all_the_headings_remain() -> None:
     assert missing_sections(summarised(TALK, most=5)) == ()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chats(), st.integers(60, 400))
 def test_inv_30_it_is_within_its_limit_and_smaller_than_what_it_folds(
     messages: tuple[Message, ...], most: int

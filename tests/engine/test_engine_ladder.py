@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given as forall
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine.ladder import (
@@ -63,7 +62,6 @@ reasons = st.lists(
 ).map(tuple)
 
 
-@settings(max_examples=300)
 @forall(st.lists(st.tuples(outcomes, reasons), min_size=6, max_size=6))
 def test_inv_25_whatever_fails_the_ladder_ends_and_tries_no_rung_twice(
     answers: list[tuple[Any, tuple[str, ...]]],

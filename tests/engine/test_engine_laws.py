@@ -32,7 +32,6 @@ from tests.engine.engine_builders import (
     composed,
     given,
     message,
-    modest,
     step,
     texts,
 )
@@ -106,7 +105,6 @@ def _composed_or_refused(facts: ComposeInput) -> AssembledContext | None:
         return None
 
 
-@modest
 @forall(inputs())
 def test_inv_01_each_message_is_sent_or_left_out_exactly_once(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
@@ -114,7 +112,6 @@ def test_inv_01_each_message_is_sent_or_left_out_exactly_once(facts: ComposeInpu
         assert accounted(context) == list(range(1, facts.last_seq + 1))
 
 
-@modest
 @forall(inputs())
 def test_the_account_of_a_prompt_uses_the_closed_lists(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
@@ -124,7 +121,6 @@ def test_the_account_of_a_prompt_uses_the_closed_lists(facts: ComposeInput) -> N
         assert {re.sub(r"^\d+:(\w+).*", r"\1", note) for note in context.notes} <= known
 
 
-@modest
 @forall(inputs())
 def test_inv_21_the_prompt_with_all_its_parts_never_exceeds_its_limit(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
@@ -140,7 +136,6 @@ def test_inv_21_the_prompt_with_all_its_parts_never_exceeds_its_limit(facts: Com
             assert taken <= facts.values.max_bytes
 
 
-@modest
 @forall(inputs())
 def test_inv_09_the_question_is_sent_word_for_word_or_refused(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
@@ -157,7 +152,6 @@ def test_inv_09_the_question_is_sent_word_for_word_or_refused(facts: ComposeInpu
             assert sent[-len(words)] == words[0]
 
 
-@modest
 @forall(inputs())
 def test_inv_04_messages_keep_their_order(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
@@ -178,7 +172,6 @@ def test_inv_04_messages_keep_their_order(facts: ComposeInput) -> None:
         assert places == sorted(places)
 
 
-@modest
 @forall(inputs())
 def test_inv_05_every_result_follows_its_call_and_every_call_has_its_result(
     facts: ComposeInput,
@@ -196,7 +189,6 @@ def test_inv_05_every_result_follows_its_call_and_every_call_has_its_result(
         assert waiting == []
 
 
-@modest
 @forall(inputs())
 def test_inv_06_what_follows_the_system_text_is_no_tool_result(facts: ComposeInput) -> None:
     context = _composed_or_refused(facts)
@@ -204,7 +196,6 @@ def test_inv_06_what_follows_the_system_text_is_no_tool_result(facts: ComposeInp
         assert next(w.role for w in context.messages if w.role != "system") != "tool"
 
 
-@modest
 @forall(inputs())
 def test_inv_06_for_a_strict_provider_the_user_comes_first_and_roles_alternate(
     facts: ComposeInput,
@@ -216,7 +207,6 @@ def test_inv_06_for_a_strict_provider_the_user_comes_first_and_roles_alternate(
         assert all(one != other or one == "tool" for one, other in pairwise(roles))
 
 
-@modest
 @forall(inputs())
 def test_inv_60_the_same_input_gives_the_same_prompt(facts: ComposeInput) -> None:
     first, second = _composed_or_refused(facts), _composed_or_refused(facts)
@@ -245,7 +235,6 @@ def _history_bytes(context: AssembledContext) -> list[str]:
     return [repr(wire) for wire in messages]
 
 
-@modest
 @forall(played())
 def test_inv_59_between_two_moves_each_prompt_begins_with_the_one_before(run: Run) -> None:
     values, turns = run
@@ -262,7 +251,6 @@ def test_inv_59_between_two_moves_each_prompt_begins_with_the_one_before(run: Ru
             before = []
 
 
-@modest
 @forall(
     st.lists(st.tuples(texts(), st.booleans()), min_size=2, max_size=20),
     st.integers(150, 600),
@@ -289,7 +277,6 @@ def _has_cut_results(context: AssembledContext) -> bool:
     return any(segment.result_limit for segment in context.segments)
 
 
-@modest
 @forall(played())
 def test_inv_02_no_message_is_lost_over_many_compactions(run: Run) -> None:
     values, turns = run
@@ -306,7 +293,6 @@ def test_inv_02_no_message_is_lost_over_many_compactions(run: Run) -> None:
         covered_to = summary.to_seq
 
 
-@modest
 @forall(played())
 def test_inv_11_pinned_messages_survive_any_number_of_compactions(run: Run) -> None:
     values, turns = run
@@ -325,7 +311,6 @@ def test_inv_11_pinned_messages_survive_any_number_of_compactions(run: Run) -> N
         player.fold(trigger="overflow")
 
 
-@modest
 @forall(chats(), st.integers(300, 3_000))
 def test_inv_12_one_oversized_message_cannot_hold_the_prompt_over_its_limit(
     history: tuple[Message, ...], budget: int

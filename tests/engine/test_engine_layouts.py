@@ -31,7 +31,6 @@ from tests.engine.engine_builders import (
     given,
     left,
     message,
-    modest,
     step,
     texts,
 )
@@ -257,7 +256,6 @@ def test_pins_summary_and_state_stand_in_the_block_in_their_order() -> None:
     assert all(s.text_ref in context.texts for s in context.segments if s.text_ref)
 
 
-@modest
 @forall(
     st.sampled_from(TEXT_LAYOUTS),
     st.lists(st.tuples(texts(), texts()), min_size=3, max_size=15),

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contextpolicy.engine.messages import WireMessage
@@ -69,7 +69,6 @@ def test_inv_13_the_marker_states_how_many_characters_are_missing(
 
 
 @given(st.text(min_size=1), st.integers(1, 60), st.sampled_from(STYLES))
-@settings(max_examples=200)
 def test_inv_14_any_text_at_all_is_cut_within_its_limit(
     text: str, limit: int, style: CutStyle
 ) -> None:
@@ -166,7 +165,6 @@ def test_inv_14_an_open_code_fence_is_closed_before_the_marker(style: CutStyle) 
 
 
 @given(texts(), st.integers(50, 300), st.sampled_from(STYLES))
-@settings(max_examples=200)
 def test_inv_14_a_cut_leaves_no_more_fences_open_than_the_text_did(
     text: str, limit: int, style: CutStyle
 ) -> None:

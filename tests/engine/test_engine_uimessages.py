@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given as forall
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine.chatmessages import (
@@ -144,7 +143,6 @@ def is_sound(parts: list[Part]) -> bool:
 
 
 @pytest.mark.requirement("S4.2")
-@settings(max_examples=300, deadline=None)
 @forall(parts_lists())
 def test_whatever_is_stored_means_the_same_on_the_wire_after_an_export(parts: list[Part]) -> None:
     once, _ = ui_message(to_ui(UIMessage("m1", "assistant", tuple(parts))))

@@ -1,5 +1,10 @@
-"""`manage.py replay FILE.jsonl …`: recorded conversations through the real pipeline."""
+"""`manage.py replay FILE.jsonl …`: recorded conversations through the real pipeline.
 
+With `--matrix` through the engine alone, under every strategy, layout and budget.
+"""
+
+import json
+import time
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -11,8 +16,17 @@ from django.utils import timezone
 
 from contextpolicy.models import ContextPolicy
 from contextpolicy.presets import seed_policies
-from project import recordings
-from project.replay import Report, fake_server, play, prepare, stored_messages
+from project import matrix, recordings
+from project.played import stored
+from project.replay import (
+    Report,
+    fake_server,
+    govern,
+    play,
+    prepare,
+    record,
+    stored_messages,
+)
 
 COLUMNS = (
     "turns",
@@ -39,35 +53,73 @@ class Command(BaseCommand):
         """What to play, and under which policy."""
         parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
         parser.add_argument("--policy", default="", help="Slug of a policy; empty: the default.")
+        parser.add_argument(
+            "--values", type=json.loads, metavar="JSON", help="Values in place of a stored policy."
+        )
         parser.add_argument("--limit", type=int, default=16_000, help="The fake model's window.")
+        parser.add_argument(
+            "--record", type=Path, metavar="FOLDER", help="Write down what went to the model."
+        )
+        parser.add_argument(
+            "--matrix", action="store_true", help="The engine alone, in every combination."
+        )
 
-    def handle(
-        self, *_args: Any, files: list[Path], policy: str, limit: int, **_options: Any
-    ) -> None:
+    def handle(self, *_args: Any, files: list[Path], **options: Any) -> None:
         """Play each file in a chat of its own."""
+        if options["matrix"]:
+            self.combine(files)
+            return
         call_command("migrate", verbosity=0)
         seed_policies(now=timezone.now())
-        if policy and not ContextPolicy.objects.filter(slug=policy).exists():
+        try:
+            govern(slug=options["policy"], values=options["values"], now=timezone.now())
+        except ContextPolicy.DoesNotExist as error:
             slugs = ", ".join(ContextPolicy.objects.values_list("slug", flat=True))
-            raise CommandError(f"There is no policy “{policy}”. There are: {slugs}.")
+            raise CommandError(f"There is no such policy. There are: {slugs}.") from error
+        self.replay_all(files, limit=options["limit"], folder=options["record"])
+
+    def combine(self, files: list[Path]) -> None:
+        """One row per combination; every file is a chat of its own in each."""
+        begun, counter = time.monotonic(), matrix.ByteCounter()
+        chats = [stored(recordings.read(path), counter=counter) for path in files]
+        self.stdout.write(matrix.HEADING)
+        calls, faults, details = 0, 0, list[str]()
+        for combination in matrix.combinations():
+            tally = matrix.played(combination, chats, counter=counter)
+            self.stdout.write(matrix.row(combination, tally))
+            calls, faults = calls + tally.calls, faults + tally.faults.total()
+            details += [tally.first_fault] if tally.first_fault else []
+        seconds = time.monotonic() - begun
+        self.stdout.write(
+            f"{len(files)} conversations, {calls:,} prompts, {faults} violations, {seconds:.0f} s"
+        )
+        if faults:
+            raise CommandError(
+                "A law of the engine was broken. First of each row:\n" + "\n".join(details)
+            )
+
+    def replay_all(self, files: list[Path], *, limit: int, folder: Path | None) -> None:
+        """One row per file, played through the pipeline."""
         # A recording may have longer messages and turns than people write.
         settings.MAX_STEPS = 1000
         width = max(len(path.stem) for path in files)
         self.stdout.write(" ".join(["file".ljust(width), *(f"{name:>9}" for name in COLUMNS)]))
         failed = False
         for path in files:
-            report, stored = self.replay(path, policy=policy, limit=limit)
+            report, stored = self.replay(path, limit=limit, folder=folder)
             self.stdout.write(" ".join([path.stem.ljust(width), *cells(report, stored)]))
             failed |= bool(report.errors or report.unaccounted or report.over_limit)
         if failed:
             raise CommandError("A turn failed, a limit was passed or a receipt has a gap.")
 
-    def replay(self, path: Path, *, policy: str, limit: int) -> tuple[Report, int]:
+    def replay(self, path: Path, *, limit: int, folder: Path | None) -> tuple[Report, int]:
         """One recording."""
         turns = recordings.read(path)
         with fake_server(limit=limit) as base:
-            chat = prepare(base=base, policy=policy, limit=limit, now=timezone.now())
+            chat = prepare(base=base, limit=limit, now=timezone.now())
             report = play(turns, chat=chat, base=base)
+            if folder is not None:
+                record(base=base, path=folder / path.name)
         return report, stored_messages(chat)
 
 

@@ -1,0 +1,259 @@
+"""Numbers at their edges: what exactly fits, is exactly due, or is exactly enough."""
+
+from dataclasses import replace
+
+import pytest
+
+from contextpolicy.engine.acceptance import SHORTEST_SUMMARY, with_carried
+from contextpolicy.engine.budget import BudgetRefusal, Marks, in_our_count, marks_of
+from contextpolicy.engine.compaction import SMALLEST_SOURCE, CoverageGap, NotNeeded, plan
+from contextpolicy.engine.messages import Message, Summary, TextPart
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.window import adaptive_low
+from tests.engine.engine_builders import COUNTER, message, step
+from tests.engine.test_engine_acceptance import GOOD, judged
+from tests.engine.test_engine_compaction import SUMMARY, VALUES, made, planned, refused, talk
+
+
+def sized(seq: int, tokens: int, **facts: object) -> Message:
+    """A message of exactly that many tokens."""
+    found = message(seq, "word " * (tokens - 4), **facts)  # type: ignore[arg-type]  # facts of a test
+    assert found.tokens == tokens
+    return found
+
+
+# --- the verdict
+
+
+def test_a_summary_is_too_short_below_its_least_length_and_not_at_it() -> None:
+    assert "too_short" not in judged("").reasons
+    assert "too_short" in judged("x").reasons
+    assert "too_short" in judged("x" * (SHORTEST_SUMMARY - 1)).reasons
+    assert "too_short" not in judged("x" * SHORTEST_SUMMARY).reasons
+
+
+def test_a_summary_has_to_be_smaller_than_its_sources_by_one_token_at_least() -> None:
+    tokens = COUNTER.count(GOOD.strip())
+    said = [message(1, "Ann pays 40 euros a month and we take the train.")]
+    same = [replace(said[0], tokens=tokens)]
+    assert judged(sources=same).reasons == ("not_smaller",)
+    assert judged(sources=[replace(said[0], tokens=tokens + 1)]).accepted
+    previous = Summary("s", "x", 1, 2, (), 1)
+    assert judged(sources=same, previous=previous).accepted
+
+
+def test_a_summary_may_take_all_it_is_allowed() -> None:
+    tokens = COUNTER.count(GOOD.strip())
+    assert judged(values=PolicyValues(summary_max_tokens=tokens)).accepted
+    assert judged(values=PolicyValues(summary_max_tokens=tokens - 1)).reasons == ("too_long",)
+
+
+def test_facts_at_the_end_of_a_source_are_read_as_they_stand() -> None:
+    values = PolicyValues(pinned_kinds=("url",))
+    said = [message(n, f"{'We look at it again and again. ' * 8} https://x.io/{n}") for n in (1, 2)]
+    previous = Summary("s", "See https://x.io/0", 1, 2, (), 9)
+    found = judged(sources=said, previous=previous, values=values)
+    assert found.lost == ("https://x.io/0", "https://x.io/1", "https://x.io/2")
+
+
+def test_carried_facts_may_fill_the_summary_to_its_limit() -> None:
+    whole = with_carried(GOOD, ("471",), max_tokens=10_000, counter=COUNTER)
+    tokens = COUNTER.count(whole)
+    assert with_carried(GOOD, ("471",), max_tokens=tokens, counter=COUNTER) == whole
+    assert "471" not in with_carried(GOOD, ("471",), max_tokens=tokens - 1, counter=COUNTER)
+
+
+# --- the plan: prompt limit 1,000, prepare at 700, swap at 900, down to 450, summary 100
+
+
+def test_the_mark_itself_is_reached() -> None:
+    assert refused(talk(28), fixed_tokens=27).reason == "below_threshold"
+    assert made(talk(28), fixed_tokens=28).tokens_before == 700
+
+
+def test_a_fold_stops_exactly_at_the_low_mark() -> None:
+    found = made(talk(30), fixed_tokens=14)
+    assert (found.to_seq, found.tokens_after) == (16, 450)
+    assert made(talk(30), fixed_tokens=15).to_seq == 18
+
+
+def test_the_previous_summary_is_paid_before_and_replaced_after() -> None:
+    previous = replace(SUMMARY, tokens=80)
+    found = made(talk(30, start=7), previous=previous)
+    assert found.tokens_before == 720 + 80
+    folded = 24 * len(found.sources)
+    assert found.tokens_after == 720 - folded + 100
+    assert refused([], previous=previous, fixed_tokens=7) == NotNeeded("nothing_to_fold", 87)
+
+
+def test_every_refusal_tells_the_tokens_it_was_decided_on() -> None:
+    assert refused(talk(4), fixed_tokens=900) == NotNeeded("no_gain", 996)
+    assert refused(talk(4), trigger="manual") == NotNeeded("keep_last", 96)
+    excluded = [replace(item, excluded=True) for item in talk(10)]
+    assert refused(excluded, trigger="overflow", fixed_tokens=5) == NotNeeded("nothing_to_fold", 5)
+    tiny = [sized(n, 5) for n in range(1, 9)]
+    assert refused(tiny, trigger="manual") == NotNeeded("no_gain", 40)
+
+
+@pytest.mark.parametrize("flag", ["excluded", "incomplete", "empty", "pinned"])
+def test_what_is_no_source_frees_nothing_and_costs_only_where_it_is_sent(flag: str) -> None:
+    messages = talk(34)
+    one = messages[1]
+    if flag == "empty":
+        messages[1] = replace(one, parts=(TextPart(""),))
+    else:
+        messages[1] = replace(one, **{flag: True})  # type: ignore[arg-type]  # a flag's name
+    found = made(messages)
+    sent = 34 if flag == "pinned" else 33
+    assert found.tokens_before == 24 * sent
+    assert found.tokens_after == 24 * (sent - len(found.sources)) + 100
+    assert found.exceptions == (2,)
+
+
+def test_an_overflow_at_the_low_mark_folds_all_but_the_last_messages() -> None:
+    found = made(talk(12), fixed_tokens=162, trigger="overflow")
+    assert (found.tokens_before, found.to_seq, found.adjusted) == (450, 8, ())
+    # A token more and a mark says how much: as little as brings it to 450.
+    more = made(talk(20), fixed_tokens=0, trigger="overflow")
+    assert (more.tokens_before, more.to_seq) == (480, 6)
+
+
+def test_keep_last_gives_way_where_keeping_would_stay_at_the_prepare_mark() -> None:
+    keeping = replace(VALUES, keep_last_messages=22)
+    at_mark = made(talk(30), values=keeping, fixed_tokens=72)
+    assert (at_mark.to_seq, at_mark.adjusted) == (20, ("keep_last_messages",))
+    below = made(talk(30), values=keeping, fixed_tokens=71)
+    assert (below.to_seq, below.tokens_after, below.adjusted) == (8, 699, ())
+    all_kept = replace(VALUES, keep_last_messages=30)
+    found = made(talk(24), values=all_kept, trigger="overflow")
+    assert found.adjusted == ("keep_last_messages",)
+
+
+def test_nothing_gave_way_where_no_message_had_to_stay() -> None:
+    values = replace(VALUES, keep_last_messages=0)
+    found = made([sized(n, 104) for n in range(1, 5)], values=values, fixed_tokens=650)
+    assert (found.to_seq, found.tokens_after, found.adjusted) == (2, 958, ())
+
+
+def test_a_turn_is_split_before_an_answer_never_before_what_the_user_added() -> None:
+    turn: list[Message] = []
+    for seq in range(1, 25):
+        turn.append(message(seq, "word " * 30, role="user") if seq % 2 else step(seq, "word " * 30))
+    found = made([replace(item, turn="t") for item in turn])
+    assert found.adjusted == ("turn_split",)
+    assert turn[found.to_seq].role == "assistant"
+    enough = [n for n in range(1, 24) if found.tokens_before - _folded(turn, n) + 100 <= 450]
+    assert found.to_seq - enough[0] in (0, 1)
+
+
+def _folded(messages: list[Message], count: int) -> int:
+    return sum(item.tokens for item in messages[:count])
+
+
+def test_a_gain_of_a_twentieth_of_the_limit_is_worth_it_and_less_is_not() -> None:
+    values = replace(VALUES, keep_last_messages=0)
+    last = [sized(3, 10), sized(4, 10)]
+    assert made([sized(1, 75), sized(2, 75), *last], values=values, fixed_tokens=700).to_seq == 2
+    less = refused([sized(1, 75), sized(2, 74), *last], values=values, fixed_tokens=700)
+    assert less.reason == "no_gain"
+    lone = [
+        sized(1, 64, role="assistant"),
+        sized(2, 10, role="user"),
+        sized(3, 10, role="assistant"),
+    ]
+    assert refused(lone, values=values, fixed_tokens=900).reason == "no_gain"
+
+
+def test_a_source_of_the_least_size_can_be_folded() -> None:
+    half = SMALLEST_SOURCE // 2
+    small = [sized(1, half), sized(2, half), *talk(4, start=3)]
+    assert made(small, trigger="manual").to_seq == 2
+    smaller = [sized(1, half), sized(2, half - 1), *talk(4, start=3)]
+    assert refused(smaller, trigger="manual").reason == "no_gain"
+    tiny = replace(VALUES, summary_max_tokens=10, keep_last_messages=0)
+    crowd = [sized(1, half), sized(2, half), *talk(4, start=3)]
+    found = made(crowd, values=tiny, trigger="overflow", fixed_tokens=480 - 40 - 96)
+    assert (found.tokens_before, found.to_seq, found.tokens_after) == (480, 2, 450)
+
+
+def test_a_summariser_reads_exactly_what_it_can_and_what_is_no_source_costs_it_nothing() -> None:
+    assert made(talk(30), source_limit=24 * 6).to_seq == 6
+    assert made(talk(30), source_limit=24 * 6 - 1).to_seq == 4
+    messages = [replace(m, excluded=m.seq in (2, 4)) for m in talk(34)]
+    found = made(messages, source_limit=24 * 6)
+    assert (found.to_seq, len(found.sources)) == (8, 6)
+    previous = replace(SUMMARY, tokens=48)
+    assert made(talk(30, start=7), previous=previous, source_limit=24 * 6).to_seq == 10
+
+
+def test_turns_are_folded_only_if_one_stays() -> None:
+    values = replace(VALUES, turn_threshold=2, fold_turns=3)
+    assert refused(talk(6), values=values).reason == "nothing_to_fold"
+    assert made(talk(8), values=values).to_seq == 6
+
+
+def test_with_a_number_of_turns_the_low_mark_follows_what_stands_beside_history() -> None:
+    every = replace(VALUES, compact_every_turns=5, keep_last_messages=0, summary_max_tokens=10)
+    for fixed in (0, 100, 300):
+        found = made(talk(30), values=every, fixed_tokens=fixed)
+        # Turns take 48: five of them fit between the low mark and the high mark of 900.
+        assert found.tokens_after <= 900 - 5 * 48
+        assert found.tokens_after + 48 > 900 - 5 * 48
+
+
+def test_a_gap_behind_a_loose_exception_is_found() -> None:
+    loose = message(4, "word " * 20)
+    before = replace(SUMMARY, exceptions=(4,))
+    with pytest.raises(CoverageGap) as refusal:
+        planned([loose, *talk(30, start=8)], previous=before)
+    assert str(refusal.value) == (
+        "Message 7 is missing between the summary and message 8. Load all messages after the "
+        "summary."
+    )
+
+
+def test_a_ceiling_in_tokens_is_near_at_its_own_number() -> None:
+    values = replace(VALUES, window_tokens=400, keep_last_messages=0)
+    nearest = next(
+        count
+        for count in range(2, 40, 2)
+        if not isinstance(planned(talk(count), values=values), NotNeeded)
+    )
+    limit = int(values.prepare_at * 400)
+    assert 24 * nearest >= limit > 24 * (nearest - 2)
+    exact = [sized(n, limit // 4) for n in range(1, 5)]
+    assert sum(m.tokens for m in exact) == limit
+    assert not isinstance(planned(exact, values=values), NotNeeded)
+
+
+# --- marks and the adaptive low mark
+
+
+def test_the_adaptive_low_mark_counts_whole_tokens_of_the_usual_turn() -> None:
+    assert adaptive_low(1_000, [100, 33], turns=2, every=3) == 1_000 - 3 * 66
+    assert adaptive_low(1_000, [100], turns=1, every=3) == 700
+    assert adaptive_low(1_000, [100], turns=0, every=3) == 700
+    floor, ceiling = (
+        adaptive_low(15, [99], turns=1, every=9),
+        adaptive_low(15, [], turns=1, every=1),
+    )
+    assert (floor, ceiling) == (1, 13)
+    assert isinstance(floor, int)
+    assert isinstance(ceiling, int)
+
+
+def test_marks_are_turned_into_our_count_and_the_limit_stays_in_the_providers() -> None:
+    values = PolicyValues(token_budget=1_100, reserve_tokens=100)
+    assert marks_of(values, model_window=None, calibration=2.0) == Marks(1_000, 500, 450, 225)
+    assert marks_of(values, model_window=600, calibration=1.0) == Marks(500, 500, 450, 225)
+    assert in_our_count(10, calibration=0.5) == 20
+    for wrong in (0, -1):
+        with pytest.raises(ValueError, match="The calibration of a model is a positive factor"):
+            in_our_count(10, calibration=wrong)
+    assert BudgetRefusal.code == "budget_refused"
+
+
+def test_a_plan_is_made_by_itself_without_a_trigger() -> None:
+    found = plan(talk(30), previous=None, values=VALUES, prompt_limit=1_000, fixed_tokens=0)
+    assert not isinstance(found, NotNeeded)
+    assert found.trigger == "prepare"
