@@ -19,7 +19,7 @@ from chats.refusals import NotFound, Refusal
 from contextpolicy import ledger
 
 MARK = "plm_"
-SCOPES = ("chats:read", "chats:write", "audit:read", "policy:read")
+SCOPES = ("chats:read", "chats:write", "chats:erase", "audit:read", "policy:read")
 KEYS_PER_PERSON = 20
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 365
