@@ -13,9 +13,9 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from chats import messages
-from chats.compaction.force import branches_of, locked_chat, made_of, withdraw
+from chats.compaction.force import branches_of, contains, locked_chat, made_of, withdraw
 from chats.library import delete_chat
-from chats.models import Chat, Compaction, Message, PromptText, Receipt, Rendering, Turn
+from chats.models import Branch, Chat, Compaction, Message, PromptText, Receipt, Rendering, Turn
 from chats.refusals import Refusal
 from chats.rendering.store import digest_of
 from chats.turns.start import UNFINISHED, title_from
@@ -47,7 +47,10 @@ def erase_message(*, user: AbstractBaseUser, message: Message, now: datetime) ->
         check_over(message)
         by = f"user:{user.pk}"
         text = message.text
-        withdrawn, _ = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
+        withdrawn, changed = withdraw(
+            message, chat=chat, reason="message_erased", now=now, actor=by
+        )
+        raise_revision(message, chat=chat, already=changed)
         summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
         counted = {name: reach(message, summaries, now) for name, reach in COPIES.items()}
         blank(summaries, now=now)
@@ -69,6 +72,14 @@ def erase_message(*, user: AbstractBaseUser, message: Message, now: datetime) ->
             },
         )
     return message
+
+
+def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
+    """Every branch that has the message is another context now, whatever stood for it there."""
+    for branch in branches_of(chat):
+        if branch not in already and contains(branch, message):
+            branch.context_revision += 1
+            branch.save(update_fields=["context_revision"])
 
 
 def check_over(message: Message) -> None:

@@ -1,17 +1,19 @@
 """A chat long enough to fold, a policy that folds early, and a summariser with a script."""
 
+import uuid
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
 
 from chats import context
-from chats.compaction import maintain, perform
+from chats.compaction import maintain
 from chats.compaction.force import summary_of
 from chats.compaction.publish import publish_prepared
 from chats.models import Branch, Chat, Compaction, Turn
+from chats.providers import registry
 from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
 from chats.turns.start import start
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -84,7 +86,7 @@ def branch_of(chat: Chat) -> Branch:
     """The active branch as it is now."""
     chat.refresh_from_db()
     return Branch.objects.select_related("active_compaction__base", "chat").get(
-        pk=chat.active_branch_id
+        pk=cast(uuid.UUID, chat.active_branch_id)
     )
 
 
@@ -138,7 +140,7 @@ def writes(writer: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Writes:
 
     def writing(*scripts: Sequence[Any]) -> ScriptedProvider:
         provider = ScriptedProvider([list(script) for script in scripts])
-        monkeypatch.setattr(perform.registry, "provider_for", lambda *a, **k: provider)
+        monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
         return provider
 
     return writing

@@ -1,16 +1,19 @@
 """What follows an attempt that failed: the next rung as a row of its own, the pause, the window."""
 
 import hashlib
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
+from chats import context
 from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.models import Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
+from contextpolicy.engine.compaction import NotNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
@@ -249,9 +252,10 @@ def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
         maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     tried = len(provider.requests)
     assert tried <= 3
-    branch = branch_of(by_model)
-    choice = plan.context.choose(chat=branch.chat)
-    assert pauses.breaker_of(branch, choice=choice, now=later(now, 6)).is_open
+    found = outcomes.rests(chat=by_model, now=later(now, 6))
+    assert found.breaker.is_open
+    assert found.breaker.retry_at is not None
+    assert found.paused_at is None
     assert outcomes.why_not(last_turn(by_model)).code == "breaker_open"
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
     assert len(provider.requests) == tried + 1
@@ -291,19 +295,19 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
     branch = branch_of(long_chat)
     found = plan.plan_for(
         branch,
-        choice=plan.context.choose(chat=branch.chat),
+        choice=context.choose(chat=branch.chat),
         attempt=plan.Try(asked=plan.Asked(by="user:1")),
         readable=None,
         counter=COUNTER,
     )
-    assert not isinstance(found, plan.NotNeeded)
-    choice = plan.context.choose(chat=branch.chat)
-    grown = plan.replace(found, trigger="prepare", tokens_before=row.tokens_after + 200)
+    assert not isinstance(found, NotNeeded)
+    choice = context.choose(chat=branch.chat)
+    grown = replace(found, trigger="prepare", tokens_before=row.tokens_after + 200)
     assert plan.is_worth_it(branch, choice=choice, plan=grown)
-    same = plan.replace(grown, tokens_before=row.tokens_after + 10)
+    same = replace(grown, tokens_before=row.tokens_after + 10)
     assert not plan.is_worth_it(branch, choice=choice, plan=same)
     set_policy(summary_max_tokens=390)
-    other = plan.context.choose(chat=branch.chat)
+    other = context.choose(chat=branch.chat)
     assert plan.is_worth_it(branch, choice=other, plan=same)
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.compaction import controls, maintain, marks, plan, undo
-from chats.compaction.publish import publish_prepared
+from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start
@@ -199,7 +199,7 @@ def test_inv_40_an_exclusion_overtakes_what_is_being_written_of_the_message(
     claimed = plan.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
-    with pytest.raises(maintain.publish.ClaimLost):
+    with pytest.raises(ClaimLost):
         maintain.prepare(claimed, counter=COUNTER, now=now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")

@@ -1,0 +1,197 @@
+"""Anything in any order: after each step every branch still has one sound, complete context."""
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats import branching, context, erasure, history
+from chats.compaction import approve, controls, force, maintain, marks, pauses, revise, undo
+from chats.compaction.publish import publish_prepared
+from chats.models import Branch, Chat, Compaction, Message, Receipt
+from chats.providers.base import Finished, TextDelta
+from chats.refusals import Refusal
+from chats.turns.start import start
+from contextpolicy import ledger
+from contextpolicy.engine.partition import LeftOut, check_partition
+from contextpolicy.engine.tokens import ApproximateCounter
+from tests.chats.compaction.conftest import GOOD, SENTENCE, SetPolicy
+
+COUNTER = ApproximateCounter()
+STEPS = 45
+
+
+class Walk:
+    """A chat to which random things happen; `now` goes on by a minute with each."""
+
+    def __init__(self, *, seed: int, user: User, chat: Chat, work: Any, now: datetime) -> None:
+        self.dice = random.Random(seed)  # noqa: S311  # a test's dice
+        self.user, self.chat, self.work, self.now = user, chat, work, now
+        self.actor = f"user:{user.pk}"
+
+    def step(self) -> str:
+        """One thing; what is refused with a code of ours is refused rightly."""
+        self.now += timedelta(minutes=1)
+        self.chat.refresh_from_db()
+        name, deed = self.dice.choice(self.deeds())
+        try:
+            deed()
+        except Refusal as refusal:
+            return f"{name}: {refusal.code}"
+        return str(name)
+
+    def deeds(self) -> list[tuple[str, Callable[[], Any]]]:
+        """What can happen; talking and maintaining happen most."""
+        row, message = self.any_summary(), self.any_message()
+        deeds: list[tuple[str, Callable[[], Any]]] = [
+            *[("say", self.say)] * 6,
+            *[("maintain", self.maintain)] * 4,
+            ("publish", self.publish),
+            ("compact", self.compact),
+            ("resume", lambda: pauses.resume(chat=self.chat, actor=self.actor, now=self.now)),
+        ]
+        by: dict[str, Any] = {"user": self.user, "now": self.now}
+        if row is not None:
+            text = GOOD.replace("4711", str(self.dice.randrange(10_000)))
+            deeds += [
+                *[("undo", lambda: undo.undo(compaction=row, **by))] * 2,
+                *[("redo", lambda: undo.redo(compaction=row, **by))] * 2,
+                ("revise", lambda: revise.revise(compaction=row, text=text, **by)),
+                ("rerun", lambda: controls.rerun(compaction=row, **by)),
+                ("approve", lambda: approve.approve(compaction=row, **by)),
+            ]
+        if message is not None:
+            mark: dict[str, Any] = {"message": message, "actor": self.actor, "now": self.now}
+            deeds += [
+                ("pin", lambda: marks.pin(**mark)),
+                ("unpin", lambda: marks.unpin(**mark)),
+                ("exclude", lambda: marks.exclude(**mark)),
+                ("include", lambda: marks.include(**mark)),
+                ("erase", lambda: erasure.erase_message(message=message, **by)),
+                ("branch", lambda: branching.branch_from(message=message, **by)),
+                ("choose", self.choose),
+                ("edit", lambda: self.answer(self.edited(message))),
+                ("regenerate", lambda: self.answer(branching.regenerate(message=message, **by))),
+            ]
+        return deeds
+
+    def any_summary(self) -> Compaction | None:
+        """Some summary of the chat, mostly the one in force or the last one undone."""
+        branch = Branch.objects.select_related("active_compaction__base").get(
+            pk=str(self.chat.active_branch_id)
+        )
+        undone = branch.compactions.select_related("branch").filter(status="undone")
+        near = force.summary_of(branch.active_compaction)
+        near = near if self.dice.random() < 0.6 else undone.order_by("-created_at").first()
+        if near is not None and self.dice.random() < 0.8:
+            return near
+        rows = Compaction.objects.select_related("branch").filter(
+            branch__chat=self.chat, kind="summary"
+        )
+        found = list(rows.order_by("created_at", "pk"))
+        return self.dice.choice(found) if found else None
+
+    def any_message(self) -> Message | None:
+        """Some message of the active branch."""
+        branch = Branch.objects.get(pk=str(self.chat.active_branch_id))
+        path = history.on_path(branch, after=0, before=branch.last_seq + 1)
+        found = list(path.select_related("branch").order_by("seq"))
+        return self.dice.choice(found) if found else None
+
+    def say(self) -> None:
+        """A whole turn."""
+        text = f"Say {self.dice.randrange(1000)}. {SENTENCE}"
+        self.answer(start(user=self.user, chat=self.chat, text=text, now=self.now).turn)
+
+    def answer(self, turn: Any) -> None:
+        """Let a worker answer."""
+        self.work(turn, [TextDelta(SENTENCE * self.dice.randrange(1, 7)), Finished("stop")])
+        assert turn.status == "completed", turn.error_sentence
+
+    def edited(self, message: Message) -> Any:
+        """The turn of an edit."""
+        made = branching.edit(user=self.user, message=message, text="Instead.", now=self.now)
+        return made.turn
+
+    def choose(self) -> None:
+        """Another branch."""
+        ids = list(self.chat.branches.order_by("created_at", "pk").values_list("pk", flat=True))
+        branching.choose_branch(
+            user=self.user, chat=self.chat, branch_id=self.dice.choice(ids), now=self.now
+        )
+
+    def maintain(self) -> None:
+        """What the worker does after a turn."""
+        maintain.maintain(chat_id=self.chat.pk, counter=COUNTER, now=self.now)
+
+    def publish(self) -> None:
+        """What a turn does at the high mark."""
+        assert self.chat.active_branch_id
+        publish_prepared(branch_id=self.chat.active_branch_id, now=self.now)
+
+    def compact(self) -> None:
+        """Compact now."""
+        controls.compact_now(user=self.user, chat=self.chat, now=self.now)
+        self.maintain()
+
+
+def check(chat: Chat) -> None:
+    """The laws that hold after every step."""
+    in_force = set()
+    for branch in Branch.objects.select_related("active_compaction__base", "chat").filter(
+        chat=chat
+    ):
+        active = branch.active_compaction
+        assert branch.compactions.filter(status__in=force.IN_THE_MAKING).count() <= 1
+        if active is None:
+            continue
+        in_force |= {pk for pk in (active.pk, active.base_id) if pk}
+        summary = force.summary_of(active)
+        assert summary is None or force.is_true(summary, branch)
+        assert summary is None or summary.status == "published", summary.status
+        value, _ = context.in_force(active, counter=COUNTER)
+        assert value is None or value.text
+    published = Compaction.objects.filter(branch__chat=chat, status="published")
+    assert {row.pk for row in published} == in_force
+    assert not Compaction.objects.filter(status__in=["published", "prepared"], reason="x").exists()
+
+
+def check_receipts(chat: Chat, *, known: set[Any]) -> None:
+    """Each new prompt accounts for every message of its branch, once."""
+    for receipt in Receipt.objects.filter(turn__branch__chat=chat).exclude(pk__in=known):
+        known.add(receipt.pk)
+        check_partition(
+            last_seq=receipt.last_seq,
+            sent=sorted(segment[2] for segment in receipt.segments if segment[2]),
+            left_out=[LeftOut(*part) for part in receipt.left_out],
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("approval", ["nobody", "owner"])
+def test_inv_02_any_order_of_events_leaves_a_sound_context(
+    seed: int,
+    approval: str,
+    alice: User,
+    chat: Chat,
+    set_policy: SetPolicy,
+    work: Any,
+    now: datetime,
+) -> None:
+    set_policy(approval=approval)
+    walk = Walk(seed=seed, user=alice, chat=chat, work=work, now=now)
+    for _ in range(6):
+        walk.say()
+    known: set[Any] = set()
+    done = []
+    for _ in range(STEPS):
+        done.append(walk.step())
+        check(chat)
+        check_receipts(chat, known=known)
+    walk.chat.refresh_from_db()
+    walk.say()
+    check_receipts(chat, known=known)
+    assert list(ledger.verify()) == [], done
