@@ -6,7 +6,7 @@ TESTERS := auto
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
 
-.PHONY: run test test-all check format requirements replay-all bench clean
+.PHONY: run test test-all check format requirements replay-all chaos bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -47,6 +47,10 @@ replay-all: $(VENV)/.for-testing
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && PALIMPSEST_DATA=$$folder \
 		$(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) \
 		$$(ls $(DATA)/*.jsonl | grep -v '\.qa\.jsonl$$')
+
+# Processes killed at random places of compaction: make chaos [KILLS=200] [CHATS=20] [SEED=1]
+chaos: $(VENV)/.for-testing
+	@$(BIN)/python -m tests.faults.crashes --kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing

@@ -196,7 +196,6 @@ def test_a_learned_limit_is_forgotten_after_asking(operator: Client, demo_model:
     assert demo_model.learned_window == 4000
     done = act(operator, "forget_limit", demo_model.pk, where=MODELS, confirmed="yes")
     assert "its own window counts again." in done.words
-    demo_model.refresh_from_db()
-    assert demo_model.learned_window is None
+    assert ModelSpec.objects.get(pk=demo_model.pk).learned_window is None
     event = AuditEvent.objects.get(type="model.limit_reset")
     assert (event.data["from"], event.actor[:5]) == (4000, "user:")
