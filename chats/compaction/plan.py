@@ -124,7 +124,9 @@ def take(branch: Branch, *, attempt: Try, counter: TokenCounter, now: datetime) 
     asked = attempt.asked
     if reason := in_the_way(branch, asked=asked, now=now):
         return reason
-    if asked is None and pauses.breaker_of(branch, choice=choice, now=now).is_open:
+    # A ladder that has begun goes on to its end: its last rung needs no model and rarely fails.
+    is_first = not attempt.rung
+    if asked is None and is_first and pauses.breaker_of(branch, choice=choice, now=now).is_open:
         return "breaker_open"
     summariser = find_summariser(choice.values, asked=asked)
     rung = attempt.rung or first_rung(branch, summariser=summariser, asked=asked, now=now)

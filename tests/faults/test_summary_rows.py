@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.faults.stores import Postgres, Row, count
 SUMMARY_SECONDS = "3"
 WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 8
 # The summariser fails in these ways, each in a chat of its own.
-FAULTS = {
+FAULTS: dict[str, dict[str, Any]] = {
     "401": {"fault": "401"},
     "500": {"fault": "500"},
     "context": {"fault": "context"},
@@ -159,10 +160,9 @@ def test_f22_a_summariser_may_fail_in_any_way_and_the_chats_answer(
 
 
 def test_no_reply_waits_for_a_summariser_that_takes_half_a_minute(tree: Tree) -> None:
-    patient = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "60", "SUMMARY_SECONDS": "60"}
     tree.clear("worker")
     for _ in range(2):
-        tree.worker(**patient)
+        tree.worker(PROVIDER_FIRST_TOKEN_TIMEOUT="60", SUMMARY_SECONDS="60")
     tree.fake.configure(faults=[{"ttft": 30_000, "model": "fake", "times": 1000}])
     chat = folding_chat(tree)
     slowest = 0.0
