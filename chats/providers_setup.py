@@ -146,7 +146,9 @@ def save_account(
     """
     key = plain_key(api_key)
     with transaction.atomic():
-        stored = ProviderAccount.objects.select_for_update().filter(pk=account.pk).first()
+        stored = (
+            ProviderAccount.objects.select_for_update(no_key=True).filter(pk=account.pk).first()
+        )
         before = {name: getattr(stored, name) for name in ACCOUNT_FIELDS} if stored else {}
         old_key = stored.encrypted_key if stored else ""
         for name, value in values.items():
@@ -176,7 +178,7 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
 def save_model(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
     """Store a model, new or changed; a new default takes the place of the one before."""
     with transaction.atomic():
-        stored = ModelSpec.objects.select_for_update().filter(pk=model.pk).first()
+        stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
         before = {name: getattr(stored, name) for name in MODEL_FIELDS} if stored else {}
         if model.is_default:
             ModelSpec.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)

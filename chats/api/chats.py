@@ -98,7 +98,7 @@ class OneChat(Endpoint):
 
 def lock(user: User) -> None:
     """One after the other for this person: of two requests with one key, the second finds it."""
-    User.objects.select_for_update().get(pk=user.pk)
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
 
 
 @transaction.atomic

@@ -94,7 +94,7 @@ def claim(
     """
     with transaction.atomic():
         branch = (
-            Branch.objects.select_for_update(of=("self",))
+            Branch.objects.select_for_update(of=("self",), no_key=True)
             .select_related("chat__owner", "chat__model", "active_compaction__base")
             .filter(chat_id=chat_id, chat__active_branch=F("pk"))
             .first()
@@ -393,7 +393,7 @@ def sweep_dead(*, now: datetime) -> int:
     branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
     for branch_id in branches:
         with transaction.atomic():
-            branch = Branch.objects.select_for_update().filter(pk=branch_id).first()
+            branch = Branch.objects.select_for_update(no_key=True).filter(pk=branch_id).first()
             if branch is not None:
                 release_dead(branch=branch, now=now)
     return len(branches)

@@ -84,7 +84,9 @@ def write(lease: Lease, **values: Any) -> None:
 def locked_turn(lease: Lease) -> Turn:
     """The turn with its branch, locked for the rest of the transaction. Raises `LeaseLost`."""
     try:
-        return held(lease).select_for_update(of=("self",)).select_related("branch").get()
+        return (
+            held(lease).select_for_update(of=("self",), no_key=True).select_related("branch").get()
+        )
     except Turn.DoesNotExist:
         raise LeaseLost(lease.turn_id) from None
 

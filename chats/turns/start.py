@@ -126,7 +126,9 @@ def start(
 
 def lock_chat(chat: Chat) -> Chat:
     """The chat's row, locked: acceptance in one chat is one after the other."""
-    rows = Chat.objects.select_for_update(of=("self",)).select_related("active_branch", "model")
+    rows = Chat.objects.select_for_update(of=("self",), no_key=True).select_related(
+        "active_branch", "model"
+    )
     return rows.get(pk=chat.pk)
 
 

@@ -63,7 +63,7 @@ def begin(
     hold itself and wait to absorb the other, which waits to see whether the first one runs.
     """
     branch = Turn.objects.filter(pk=turn_id).values("branch")
-    Branch.objects.select_for_update().filter(pk__in=branch).values_list("pk").first()
+    Branch.objects.select_for_update(no_key=True).filter(pk__in=branch).values_list("pk").first()
     lease = claim(turn_id=turn_id, worker=worker, now=now)
     if lease is None:
         return None
@@ -178,7 +178,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
 
 def locked_chat(turn: Turn) -> Chat:
     """The turn's chat, locked: nobody accepts a message in it until the transaction ends."""
-    return Chat.objects.select_for_update().get(pk=turn.branch.chat_id)
+    return Chat.objects.select_for_update(no_key=True).get(pk=turn.branch.chat_id)
 
 
 def store_step(

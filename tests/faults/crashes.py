@@ -6,6 +6,7 @@ before, every law of compaction, and the next trigger and the next turn must wor
 
     --every N      the matrix: the first border and every Nth after it, each in a chat of its own
     --kills N      chaos: N kills at random borders of random deeds, over --chats chats
+    --workers N    N processes at the same time, --steps random deeds each, over --chats chats
 
 Ends with a code other than 0 at the first violation. Data lies in a folder that goes with the
 process, or in the database PALIMPSEST_TEST_DATABASE_URL, which must be empty.
@@ -37,10 +38,10 @@ django.setup()
 from asgiref.sync import async_to_sync  # noqa: E402  # needs the settings, as all below
 from django.contrib.auth.models import User  # noqa: E402
 from django.core.management import call_command  # noqa: E402
-from django.db import connection, connections  # noqa: E402
+from django.db import connection, connections, transaction  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from chats import history, library, queue  # noqa: E402
+from chats import branching, history, library, queue  # noqa: E402
 from chats.compaction import controls, force, maintain, marks, pauses, plan, undo  # noqa: E402
 from chats.compaction.publish import publish_prepared  # noqa: E402
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn  # noqa: E402
@@ -170,8 +171,10 @@ def say(chat: Chat, text: str) -> Turn:
 
 
 def branch_of(chat: Chat) -> Branch:
-    """The chat's branch as it is now."""
-    return Branch.objects.select_related("active_compaction__base", "chat").get(chat=chat)
+    """The chat's active branch as it is now."""
+    chat.refresh_from_db(fields=["active_branch"])
+    rows = Branch.objects.select_related("active_compaction__base", "chat")
+    return rows.get(pk=str(chat.active_branch_id))
 
 
 def originals(chat: Chat) -> str:
@@ -303,11 +306,95 @@ def chaos(owner: User, *, kills: int, chats: int, seed: int) -> Counter[tuple[st
     return seen
 
 
+def alongside(owner: User, *, workers: int, chats: int, steps: int, seed: int) -> Counter[str]:
+    """Processes that do random deeds to the same chats at the same time; which deeds were done.
+
+    After each of its steps a process locks the chat it touched and looks at every law.
+    """
+    places = [new_chat(owner) for _ in range(chats)]
+    for opened in connections.all():
+        opened.close()
+        getattr(opened, "close_pool", bool)()
+    children = []
+    for number in range(workers):
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                walk(places, dice=random.Random(seed * 1000 + number), steps=steps)  # noqa: S311  # a test's dice
+                code = 0
+            except BaseException:  # noqa: BLE001  # whatever it is, this process ends here
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        children.append(child)
+    ends = [os.waitpid(child, 0)[1] for child in children]
+    if any(ends):
+        raise Violation("a process beside others found a law broken")
+    for chat in places:
+        answer_all(chat)
+        heal(chat)
+        say(chat, "And now?")
+        check(chat)
+        check_receipts(chat, known=set())
+    kinds = AuditEvent.objects.filter(chat_id__in=[chat.pk for chat in places])
+    if breaks := list(ledger.verify()):
+        raise Violation(f"the ledger is broken: {breaks}")
+    return Counter(kinds.values_list("type", flat=True))
+
+
+def walk(places: list[Chat], *, dice: random.Random, steps: int) -> None:
+    """One process: a deed, then a look; a revision never goes back."""
+    revisions: dict[uuid.UUID, int] = {}
+    for _ in range(steps):
+        chat = dice.choice(places)
+        with suppress(Refusal):
+            deed = dice.choice(sorted(more_deeds(chat, dice).items(), key=lambda item: item[0]))[1]
+            deed()
+        with transaction.atomic():
+            force.locked_chat(chat.pk)
+            check(chat)
+            for branch in Branch.objects.filter(chat=chat):
+                if branch.context_revision < revisions.get(branch.pk, 0):
+                    raise Violation("a context revision went back")
+                revisions[branch.pk] = branch.context_revision
+
+
+def more_deeds(chat: Chat, dice: random.Random) -> dict[str, Deed]:
+    """What is done beside others: also edits and branches."""
+    found = deeds(chat, dice)
+    branch, now = branch_of(chat), timezone.now()
+    # Not the first rounds: every branch keeps something that can be folded.
+    path = history.on_path(branch, after=0, before=branch.last_seq + 1).select_related("branch")
+    said = list(path.filter(role="user").order_by("seq"))
+    asked = dice.choice(said[1:] or said)
+    other = dice.choice(list(Branch.objects.filter(chat=chat).order_by("created_at")))
+    by: dict[str, Any] = {"user": chat.owner, "message": asked, "now": now}
+    found["edit"] = lambda: branching.edit(text=f"Instead. {SENTENCE}", **by)
+    found["branch"] = lambda: branching.branch_from(**by)
+    found["choose"] = lambda: branching.choose_branch(
+        user=chat.owner, chat=chat, branch_id=other.pk, now=now
+    )
+    return found
+
+
+def answer_all(chat: Chat) -> None:
+    """Let a worker answer everything that was said meanwhile."""
+    for turn in Turn.objects.filter(branch__chat=chat, status="queued").order_by("accepted"):
+        worker = InlineWorker(ScriptedProvider([]))
+        async_to_sync(run)(turn_id=turn.pk, worker=worker, runs=worker.runs)
+    left = Turn.objects.filter(branch__chat=chat, status__in=["queued", "running", "failed"])
+    if left.exists():
+        raise Violation(f"turns were not answered: {list(left.values_list('status', flat=True))}")
+
+
 def main() -> None:
     """Do what is asked for and print a table."""
     given = argparse.ArgumentParser()
     given.add_argument("--every", type=int, default=0)
     given.add_argument("--kills", type=int, default=0)
+    given.add_argument("--workers", type=int, default=0)
+    given.add_argument("--steps", type=int, default=25)
     given.add_argument("--chats", type=int, default=20)
     given.add_argument("--seed", type=int, default=1)
     asked = given.parse_args()
@@ -322,6 +409,10 @@ def main() -> None:
         for name in sorted({name for name, _ in table}):
             lines.append(f"{name:<16}{table[name, 'killed']:>8}{table[name, 'ended']:>8}")
         lines.append(f"{sum(n for (_, end), n in table.items() if end == 'killed')} kills")
+    if asked.workers:
+        numbers = {"workers": asked.workers, "chats": asked.chats, "steps": asked.steps}
+        events = alongside(owner, seed=asked.seed, **numbers)
+        lines += [f"{what:<28}{n:>6}" for what, n in sorted(events.items())]
     lines.append("0 lost, 0 doubled, 0 half-published, every receipt a partition")
     sys.stdout.write("\n".join(lines) + "\n")
 

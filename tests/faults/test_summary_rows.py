@@ -3,16 +3,14 @@
 import hashlib
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.armed import Armed
-from tests.faults.harness import Tree, new_folder
+from tests.faults.harness import Tree
 from tests.faults.programs import ROOT, python, run, until
 from tests.faults.stores import Postgres, Row, count
 
@@ -179,21 +177,39 @@ def test_no_reply_waits_for_a_summariser_that_takes_half_a_minute(tree: Tree) ->
     tree.clear("worker")
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
+BOTH = pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)]
+)
+
+
+@BOTH
 def test_inv_51_a_process_killed_at_any_border_leaves_the_chat_as_it_was_or_compacted(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    folder, env = new_folder(), {**os.environ, "PYTHONPATH": str(ROOT)}
+    said = crashes("--every", "6", "--kills", "6", "--chats", "2", kind=kind, request=request)
+    assert "as before" in said
+
+
+@BOTH
+def test_inv_38_eight_processes_at_the_same_chats_break_no_law(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    options = ["--workers", "8", "--chats", "3", "--steps", "12"]
+    said = crashes(*options, kind=kind, request=request)
+    assert "branch.created" in said
+
+
+def crashes(*options: str, kind: str, request: pytest.FixtureRequest) -> str:
+    """What the program said, which must have found no violation, on a database of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     database = None
     if kind == "postgres":
         database = Postgres(request.getfixturevalue("cluster"), "crashes")
         env["PALIMPSEST_TEST_DATABASE_URL"] = database.owner_url
     try:
-        options = ["--every", "6", "--kills", "6", "--chats", "2"]
         said = run(python("-m", "tests.faults.crashes", *options), env=env)
         assert "0 lost, 0 doubled, 0 half-published" in said
-        assert "as before" in said
+        return said
     finally:
         if database is not None:
             database.close()
-        shutil.rmtree(Path(folder))
