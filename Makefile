@@ -7,7 +7,7 @@ TESTERS := auto
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	bench clean
+	chaos bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -74,6 +74,10 @@ replay-all: $(VENV)/.for-testing
 		files=$$(ls $(DATA)/*.jsonl | grep -v '\.qa\.jsonl$$') && ended=0 && \
 		{ $(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) $$files || ended=1; } && \
 		{ $(BIN)/python manage.py replay --matrix $$files || ended=1; } && exit $$ended
+
+# Processes killed at random places of compaction: make chaos [KILLS=200] [CHATS=20] [SEED=1]
+chaos: $(VENV)/.for-testing
+	@$(BIN)/python -m tests.faults.crashes --kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing

@@ -92,13 +92,19 @@ def edit(
 
 
 @transaction.atomic
-def regenerate(*, user: AbstractBaseUser, message: Message, now: datetime) -> Turn:
+def regenerate(
+    *, user: AbstractBaseUser, message: Message, now: datetime, idempotency_key: str = ""
+) -> Turn:
     """Answer again what a reply answered, on a branch that ends with that question.
 
-    Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`, and what
-    `turns.start.caused_turn` raises.
+    Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`,
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and what `turns.start.caused_turn` raises.
     """
+    keyed = Keyed(user=user, route=f"regenerate:{message.pk}", key=idempotency_key, body="")
     chat, message = locked(message.branch.chat_id, message)
+    known = keyed.find(now=now)
+    if known:
+        return recall(known).turn
     if message.role != Message.Role.ASSISTANT or message.turn is None:
         raise NotAReply
     question, cause = asked(message, turn=message.turn)
@@ -107,7 +113,9 @@ def regenerate(*, user: AbstractBaseUser, message: Message, now: datetime) -> Tu
     branch = open_branch(
         chat, at=question or message, fork_seq=fork_seq, cause="regenerate", user=user, now=now
     )
-    return caused_turn(user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now)
+    turn = caused_turn(user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now)
+    keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
+    return turn
 
 
 def asked(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:

@@ -20,7 +20,7 @@ from chats.refusals import NotFound, Refusal
 from contextpolicy import ledger, prepared
 
 MARK = "plm_"
-SCOPES = ("chats:read", "chats:write", "audit:read", "policy:read")
+SCOPES = ("chats:read", "chats:write", "chats:erase", "audit:read", "policy:read")
 KEYS_PER_PERSON = 20
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 365
@@ -114,7 +114,7 @@ def create_key(
     if not 1 <= lifetime_days <= LONGEST_DAYS:
         raise InvalidLifetime(limit=LONGEST_DAYS)
     # Locked, so that two requests at once cannot both make the last key.
-    User.objects.select_for_update().get(pk=owner.pk)
+    User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     if living(now=now).filter(owner=owner.pk).count() >= KEYS_PER_PERSON:
         raise TooManyKeys(limit=KEYS_PER_PERSON)
     secret = MARK + secrets.new_token()

@@ -110,7 +110,7 @@ def start_in_new_chat(
     keyed = Keyed(user=user, route="chats", key=idempotency_key, body=body.hexdigest())
     with transaction.atomic():
         # Without a chat to lock, the person's row puts two requests with one key in order.
-        User.objects.select_for_update().get(pk=user.pk)
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)
         known = keyed.find(now=now)
         if known:
             return recall(known)

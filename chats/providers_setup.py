@@ -148,7 +148,9 @@ def save_account(
     """
     key = plain_key(api_key)
     with transaction.atomic():
-        stored = ProviderAccount.objects.select_for_update().filter(pk=account.pk).first()
+        stored = (
+            ProviderAccount.objects.select_for_update(no_key=True).filter(pk=account.pk).first()
+        )
         before = {name: getattr(stored, name) for name in ACCOUNT_FIELDS} if stored else {}
         old_key = stored.encrypted_key if stored else ""
         for name, value in values.items():
@@ -184,7 +186,7 @@ def save_model(
     begins anew with our own numbers.
     """
     with transaction.atomic():
-        stored = ModelSpec.objects.select_for_update().filter(pk=model.pk).first()
+        stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
         before = {name: getattr(stored, name) for name in MODEL_FIELDS} if stored else {}
         if model.is_default:
             ModelSpec.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)

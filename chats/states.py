@@ -91,7 +91,7 @@ def append(
     `to_seq`: the messages up to it are in the values. Raises `StateChanged` unless `base` is in
     force.
     """
-    branch = Branch.objects.select_for_update(of=("self",)).get(pk=branch_id)
+    branch = Branch.objects.select_for_update(of=("self",), no_key=True).get(pk=branch_id)
     current = newest(branch)
     version = current.version if current else 0
     if current != base:

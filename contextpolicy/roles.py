@@ -34,6 +34,7 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.delete_policyassignment",
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_effectivepolicy",
+            "chats.view_compaction",
         }
     ),
     OPERATOR: frozenset(
@@ -42,6 +43,7 @@ ROLES: Mapping[str, frozenset[str]] = {
             "chats.change_provideraccount",
             "chats.delete_provideraccount",
             "chats.view_provideraccount",
+            "chats.view_compaction",
             "chats.view_turn",
             "contextpolicy.add_modelspec",
             "contextpolicy.change_modelspec",

@@ -2,9 +2,10 @@
 
 from django.contrib.auth.models import Group, User
 
+from chats.admin.compactions import CompactionAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
-from chats.admin.records import CompactionAdmin, ReceiptAdmin, TurnAdmin
+from chats.admin.records import ReceiptAdmin, TurnAdmin
 from chats.models import Compaction, ProviderAccount, Receipt, Turn
 from contextpolicy.admin import site
 from contextpolicy.models import ModelSpec

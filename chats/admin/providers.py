@@ -7,14 +7,16 @@ from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from chats import providers_setup
+from chats.admin.confirm import confirmation, each
 from chats.admin.fresh import FreshSignInAdmin
 from chats.models import ProviderAccount
 from chats.providers.address import AddressRefused, check_base_url
 from chats.refusals import Refusal
+from chats.turns import limits
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.models import ModelSpec
@@ -164,7 +166,15 @@ class ModelSpecAdmin(DomainAdmin):
     """Models: limits, prices, which one is the default."""
 
     form = ModelSpecForm
-    list_display = ("label_or_name", "provider", "context_window", "enabled", "is_default")
+    actions = ("forget_limit",)
+    list_display = (
+        "label_or_name",
+        "provider",
+        "context_window",
+        "learned_window",
+        "enabled",
+        "is_default",
+    )
     list_filter = ("enabled", "provider")
     search_fields = ("name", "label", "slug")
     fieldsets = (
@@ -210,6 +220,32 @@ class ModelSpecAdmin(DomainAdmin):
             f"{model.calibration:.3f}: for 1,000 tokens of our count the provider counts about "
             f"{round(1000 * model.calibration):,}. Learned from {replies}."
         )
+
+    @admin.action(description="Forget the learned limit", permissions=["change"])
+    def forget_limit(
+        self, request: HttpRequest, queryset: QuerySet[ModelSpec]
+    ) -> HttpResponse | None:
+        """Believe the models' own windows again, after asking."""
+        rows = queryset.exclude(learned_window=None)
+        asked = confirmation(
+            self,
+            request,
+            rows,
+            title="Forget the learned limit",
+            sentence="Prompts for these models are again composed for the window that is entered "
+            "for them. The next overflow teaches a limit anew.",
+        )
+        if asked is not None:
+            return asked
+        actor, now = actor_of(request), timezone.now()
+        each(
+            self,
+            request,
+            rows,
+            deed=lambda row: limits.forget(model=row, actor=actor, now=now),
+            done="its own window counts again.",
+        )
+        return None
 
     @admin.display(description="Model", ordering="name")
     def label_or_name(self, model: ModelSpec) -> str:

@@ -4,16 +4,14 @@ No page here prints a message, a summary, a partial reply or a chat's title, to 
 content needs a reason that is recorded, and these pages ask for none.
 """
 
-import json
-from typing import Any
-
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from chats.models import Compaction, Receipt, Turn
+from chats.admin.words import as_json, as_table
+from chats.compaction.outcomes import why_not
+from chats.models import Receipt, Turn
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
 
@@ -44,6 +42,7 @@ class TurnAdmin(ReadOnlyAdmin):
         "usage",
         "error_code",
         "error_sentence",
+        "after_it",
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
@@ -55,6 +54,11 @@ class TurnAdmin(ReadOnlyAdmin):
     def chat(self, turn: Turn) -> str:
         """The chat's id; its title is content."""
         return str(turn.branch.chat_id)
+
+    @admin.display(description="Compaction after it")
+    def after_it(self, turn: Turn) -> str:
+        """Why the turn was followed by a summary, or by none."""
+        return why_not(turn).sentence
 
 
 class ReceiptAdmin(ReadOnlyAdmin):
@@ -82,13 +86,14 @@ class ReceiptAdmin(ReadOnlyAdmin):
         "sent",
         "not_sent",
         "arithmetic",
+        "due",
         "used",
     )
 
     @admin.display(description="Sent")
     def sent(self, receipt: Receipt) -> SafeString:
         """The segments, in the order of the prompt."""
-        return _table(
+        return as_table(
             [
                 "Part",
                 "Message",
@@ -104,77 +109,19 @@ class ReceiptAdmin(ReadOnlyAdmin):
     @admin.display(description="Left out")
     def not_sent(self, receipt: Receipt) -> SafeString:
         """The ranges that were left out, with reasons."""
-        return _table(["From", "To", "Why"], receipt.left_out)
+        return as_table(["From", "To", "Why"], receipt.left_out)
 
     @admin.display(description="Budget")
     def arithmetic(self, receipt: Receipt) -> SafeString:
         """The budget's numbers."""
-        return _json(receipt.budget)
+        return as_json(receipt.budget)
+
+    @admin.display(description="Summary due")
+    def due(self, receipt: Receipt) -> SafeString:
+        """Whether a summary was due when this was composed, with the numbers."""
+        return as_json(receipt.compaction_need)
 
     @admin.display(description="Usage")
     def used(self, receipt: Receipt) -> SafeString:
         """The provider's own numbers."""
-        return _json(receipt.usage)
-
-
-class CompactionAdmin(ReadOnlyAdmin):
-    """Compactions: range, state, numbers and hashes; never the summary."""
-
-    list_display = (
-        "id",
-        "chat",
-        "kind",
-        "status",
-        "trigger",
-        "from_seq",
-        "to_seq",
-        "tokens_before",
-        "tokens_after",
-        "created_at",
-    )
-    list_filter = ("kind", "status", "trigger", "created_at")
-    search_fields = ("=id", "=branch__chat__id")
-    list_select_related = ("branch",)
-    ordering = ("-created_at",)
-    fields = (
-        "id",
-        "chat",
-        "kind",
-        "status",
-        "trigger",
-        "reason",
-        "from_seq",
-        "to_seq",
-        "exceptions",
-        "source_count",
-        "source_digest",
-        "tokens_before",
-        "tokens_after",
-        "model_name",
-        "prompt_version",
-        "effective_policy",
-        "usage",
-        "text_sha256",
-        "created_at",
-        "finished_at",
-        "published_at",
-    )
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
-        """Without the texts, so that no page can print them by mistake."""
-        rows: QuerySet[Compaction] = super().get_queryset(request)
-        return rows.defer("text", "sections", "retention")
-
-    @admin.display(description="Chat")
-    def chat(self, compaction: Compaction) -> str:
-        """The chat's id; its title is content."""
-        return str(compaction.branch.chat_id)
-
-
-def _table(heads: list[str], rows: list[list[Any]]) -> SafeString:
-    return render_to_string("admin/chats/_table.html", {"heads": heads, "rows": rows})
-
-
-def _json(value: object) -> SafeString:
-    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-    return render_to_string("admin/contextpolicy/_json.html", {"text": text})
+        return as_json(receipt.usage)

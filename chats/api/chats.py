@@ -70,7 +70,7 @@ class OneChat(Endpoint):
     @extend_schema(operation_id="chats_get", responses=answers({200: ChatOut}, errors=READ_ERRORS))
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """The chat."""
-        return Response(ChatOut(access.chat_for(user=person(request), chat_id=chat_id)).data)
+        return Response(one(ChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
 
     @extend_schema(
         operation_id="chats_change", request=ChatChange, responses=answers({200: ChatOut})
@@ -98,7 +98,7 @@ class OneChat(Endpoint):
 
 def lock(user: User) -> None:
     """One after the other for this person: of two requests with one key, the second finds it."""
-    User.objects.select_for_update().get(pk=user.pk)
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
 
 
 @transaction.atomic

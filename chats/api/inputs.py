@@ -95,6 +95,43 @@ class StateChange(Strict):
     )
 
 
+class OtherWords(Strict):
+    """A message said in other words; stored byte for byte."""
+
+    text = Text()
+
+
+class NewCompaction(Strict):
+    """What a summary that somebody asks for should be like."""
+
+    focus = Text(default="", help_text="What is to be kept above all; at most 500 characters.")
+    model = Text(
+        default=None,
+        allow_null=True,
+        help_text="The id of the model that writes it. Null: as the policy says. Empty: no model,"
+        " sentences are picked.",
+    )
+
+
+class Revision(Strict):
+    """A summary in a person's own words."""
+
+    text = Text(help_text="Headings, and bullets that end with their sources: `- … [#3, #7]`.")
+
+
+class Rejection(Strict):
+    """Why a waiting summary is refused."""
+
+    reason = Text(default="", help_text="At most 400 characters; stays with the summary.")
+
+
+class CompareQuery(Strict):
+    """Which two summaries of a chat."""
+
+    older = serializers.UUIDField(help_text="The id of the compaction to compare with.")
+    newer = serializers.UUIDField(help_text="The id of the compaction that is compared.")
+
+
 class NewKey(Strict):
     """A key of one's own."""
 

@@ -7,7 +7,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from chats.models import ApiKey, Chat, ChatState, Compaction, Message, Receipt, Turn
+from chats.compaction.outcomes import Outcome
+from chats.compaction.revise import Comparison
+from chats.models import ApiKey, Branch, Chat, ChatState, Compaction, Message, Receipt, Turn
 from contextpolicy.engine.policy import PolicyValues
 
 
@@ -148,12 +150,23 @@ class TurnOut(serializers.Serializer[Turn]):
         return {"code": turn.error_code, "message": turn.error_sentence}
 
 
+class WhyNotOut(serializers.Serializer[Outcome]):
+    """What was decided about compaction after a turn."""
+
+    code = serializers.CharField(help_text="Stable; `started` when a summary was begun.")
+    message = serializers.CharField(source="sentence")
+    started = serializers.BooleanField(source="was_started")
+    tokens = serializers.IntegerField(help_text="The prompt's, as the provider counts.")
+    mark = serializers.IntegerField(help_text="The mark that the prompt had passed; 0: none.")
+
+
 class TurnDetailOut(TurnOut):
-    """A turn with its text and the receipts of its calls."""
+    """A turn with its text, the receipts of its calls, and what became of compaction."""
 
     partial_text = serializers.CharField(help_text="The running step's text so far.")
     reply = MessageOut(allow_null=True)
     receipts = ReceiptOut(many=True, source="receipts_in_order")
+    compaction = WhyNotOut(help_text="Why this turn was followed by a summary, or by none.")
 
 
 class AcceptedOut(serializers.Serializer[Any]):
@@ -182,6 +195,31 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     sha256 = serializers.CharField(source="source_digest", help_text="Over the sources' ids.")
 
 
+class BulletOut(serializers.Serializer[Mapping[str, Any]]):
+    """A line of a summary with where it comes from."""
+
+    text = serializers.CharField()
+    sources = serializers.ListField(child=serializers.IntegerField(), help_text="Seqs.")
+    source_ids = serializers.ListField(
+        child=serializers.UUIDField(), default=list, help_text="The ids of these messages."
+    )
+    invalid = serializers.ListField(
+        child=serializers.IntegerField(),
+        default=list,
+        help_text="Seqs it names although the summary was not made of them.",
+    )
+    unsupported = serializers.BooleanField(
+        default=False, help_text="No message that it was made of is named."
+    )
+
+
+class SectionOut(serializers.Serializer[Mapping[str, Any]]):
+    """A part of a summary."""
+
+    title = serializers.CharField()
+    bullets = BulletOut(many=True)
+
+
 class CompactionOut(serializers.Serializer[Compaction]):
     """One batch of history that left the prompt. The originals stay."""
 
@@ -192,21 +230,104 @@ class CompactionOut(serializers.Serializer[Compaction]):
     status = serializers.CharField(help_text=f"One of {', '.join(Compaction.Status.values)}.")
     originals = OriginalsOut(source="*")
     base = serializers.UUIDField(source="base_id", allow_null=True)
-    previous = serializers.UUIDField(source="previous_id", allow_null=True)
+    previous = serializers.UUIDField(
+        source="previous_id", allow_null=True, help_text="The summary that it folds."
+    )
+    displaced = serializers.UUIDField(
+        source="displaced_id", allow_null=True, help_text="What an undo brings back; null: all."
+    )
+    revises = serializers.UUIDField(
+        source="revises_id",
+        allow_null=True,
+        help_text="The summary of the same messages that it corrects or that was written again.",
+    )
     text = serializers.CharField()
-    sections = serializers.ListField()
+    sections = SectionOut(many=True)
+    retention = serializers.DictField(help_text="Facts of the originals that it kept and lost.")
     sha256 = serializers.CharField(source="text_sha256")
-    trigger = serializers.CharField()
-    reason = serializers.CharField()
+    erased = serializers.SerializerMethodField(help_text="Its text was removed for good.")
+    trigger = serializers.CharField(help_text="`revision`: a person wrote it.")
+    asked_by = serializers.CharField(
+        help_text="`worker` or `user:<id>`; of a revision, who wrote it."
+    )
+    focus = serializers.CharField()
+    needs_approval = serializers.BooleanField(help_text="Waits until somebody approves it.")
+    rung = serializers.CharField(help_text="How it was written, of the ladder's ways.")
+    attempt = serializers.IntegerField(help_text="Of one ladder, from 1.")
+    reason = serializers.CharField(help_text="Why it failed, was rejected or overtaken.")
+    remark = serializers.CharField(help_text="What the person wrote who rejected it.")
     policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")
     prompt_version = serializers.CharField()
     model = serializers.CharField(source="model_name")
+    context_revision = serializers.IntegerField(help_text="The branch's, when it was planned.")
     tokens_before = serializers.IntegerField()
     tokens_after = serializers.IntegerField()
+    summary_tokens = serializers.IntegerField(allow_null=True, help_text="Of its text alone.")
     usage = serializers.DictField()
+    duration_ms = serializers.IntegerField(allow_null=True)
+    cost = serializers.DecimalField(
+        max_digits=14,
+        decimal_places=8,
+        allow_null=True,
+        help_text="In the currency of the model's price, apart from replies; null: no price known.",
+    )
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
     published_at = serializers.DateTimeField(allow_null=True)
+
+    def get_erased(self, compaction: Compaction) -> bool:
+        """A message that it was made of was erased."""
+        return compaction.erased_at is not None
+
+
+class ChangeOut(serializers.Serializer[Any]):
+    """Neighbouring lines of a comparison."""
+
+    kind = serializers.CharField(help_text="One of equal, replace, delete, insert.")
+    before = serializers.ListField(child=serializers.CharField())
+    after = serializers.ListField(child=serializers.CharField())
+
+
+class ComparisonOut(serializers.Serializer[Comparison]):
+    """Two summaries side by side, line by line in the order of the text."""
+
+    older = CompactionOut()
+    newer = CompactionOut()
+    changes = ChangeOut(many=True)
+
+
+class BranchOut(serializers.Serializer[Branch]):
+    """One path through a chat; it shares its parent's messages up to `fork_seq`."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="chat_id")
+    parent = serializers.UUIDField(  # type: ignore[assignment]  # the metaclass takes fields out
+        source="parent_id", allow_null=True
+    )
+    fork_seq = serializers.IntegerField()
+    message_count = serializers.IntegerField(source="last_seq")
+    active = serializers.SerializerMethodField(help_text="New messages go here.")
+    compaction = serializers.UUIDField(
+        source="active_compaction_id", allow_null=True, help_text="What is in force."
+    )
+    context_revision = serializers.IntegerField(help_text="Grows with each change of what is sent.")
+    compaction_paused = serializers.BooleanField(help_text="Since an undo; resume ends it.")
+    paused_at = serializers.DateTimeField(allow_null=True)
+    compaction_asked_at = serializers.DateTimeField(
+        source="asked_at", allow_null=True, help_text="Of a request that no worker has begun."
+    )
+    created_at = serializers.DateTimeField()
+
+    def get_active(self, branch: Branch) -> bool:
+        """The chat's active branch."""
+        return branch.chat.active_branch_id == branch.pk
+
+
+class PinRoomOut(serializers.Serializer[Any]):
+    """What the pinned messages take, and may take, in tokens (≈)."""
+
+    used = serializers.IntegerField()
+    limit = serializers.IntegerField()
 
 
 class SourceOut(serializers.Serializer[Mapping[str, Any]]):

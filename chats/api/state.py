@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from chats import access, corrections
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import StateChange
-from chats.api.outputs import StateOut
+from chats.api.outputs import StateOut, one
 from chats.api.schema import READ_ERRORS, answers
 
 
@@ -27,7 +27,7 @@ class State(Endpoint):
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """The state, where each value came from, and its schema. 409 `no_state`: none is kept."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
-        return Response(StateOut(shown(corrections.state_in(chat=chat))).data)
+        return Response(one(StateOut, shown(corrections.state_in(chat=chat))))
 
     @extend_schema(
         operation_id="chats_state_change",
@@ -50,7 +50,7 @@ class State(Endpoint):
             removed=values["remove"],
             now=timezone.now(),
         )
-        return Response(StateOut(shown(found)).data)
+        return Response(one(StateOut, shown(found)))
 
 
 def shown(found: corrections.ChatKept) -> dict[str, Any]:

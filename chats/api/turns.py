@@ -13,6 +13,7 @@ from chats.api.endpoint import Endpoint, count_message, person
 from chats.api.inputs import Nothing
 from chats.api.outputs import TurnDetailOut, TurnOut, one
 from chats.api.schema import READ_ERRORS, answers
+from chats.compaction.outcomes import why_not
 from chats.models import Receipt, Turn
 from chats.turns.start import continue_reply, retry
 from chats.turns.stop import stop
@@ -27,10 +28,11 @@ class OneTurn(Endpoint):
         operation_id="chats_turns_get", responses=answers({200: TurnDetailOut}, errors=READ_ERRORS)
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Its status, text so far, reply, error, usage, and the receipts of its calls."""
+        """Its status, text so far, reply, error, usage, receipts, and why (not) compacted."""
         turn: Any = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         rows = Receipt.objects.filter(turn=turn)
         turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
+        turn.compaction = why_not(turn)
         return Response(one(TurnDetailOut, turn))
 
 

@@ -4,9 +4,12 @@ from django.urls import path, re_path
 
 from chats.api import (
     audit,
+    branches,
     chats,
     compactions,
     docs,
+    erasures,
+    message_actions,
     messages,
     models,
     own_keys,
@@ -20,21 +23,45 @@ from chats.streams.api import turn_events
 app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
+MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
+COMPACTION = f"{CHAT}/compactions/<uuid:compaction_id>"
 
 urlpatterns = [
     path("chats", chats.Chats.as_view(), name="chats"),
     path(CHAT, chats.OneChat.as_view(), name="chat"),
     path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
+    path(f"{MESSAGE}/pin", message_actions.Pin.as_view(), name="message-pin"),
+    path(f"{MESSAGE}/unpin", message_actions.Unpin.as_view(), name="message-unpin"),
+    path(f"{MESSAGE}/exclude", message_actions.Exclude.as_view(), name="message-exclude"),
+    path(f"{MESSAGE}/include", message_actions.Include.as_view(), name="message-include"),
+    path(f"{MESSAGE}/keep", message_actions.Keep.as_view(), name="message-keep"),
+    path(f"{MESSAGE}/edit", message_actions.Edit.as_view(), name="message-edit"),
+    path(f"{MESSAGE}/regenerate", message_actions.Regenerate.as_view(), name="message-regenerate"),
+    path(f"{MESSAGE}/branch", message_actions.BranchFrom.as_view(), name="message-branch"),
+    path(f"{MESSAGE}/erase", erasures.EraseMessage.as_view(), name="message-erase"),
+    path(f"{CHAT}/erase", erasures.EraseChat.as_view(), name="chat-erase"),
+    path(f"{CHAT}/pins", message_actions.Pins.as_view(), name="pins"),
     path(TURN, turns.OneTurn.as_view(), name="turn"),
     path(f"{TURN}/stop", turns.StopTurn.as_view(), name="turn-stop"),
     path(f"{TURN}/retry", turns.RetryTurn.as_view(), name="turn-retry"),
     path(f"{TURN}/continue", turns.ContinueTurn.as_view(), name="turn-continue"),
     path(f"{TURN}/events", turn_events, name="turn-events"),
     path(f"{CHAT}/compactions", compactions.Compactions.as_view(), name="compactions"),
+    path(f"{CHAT}/compactions/resume", compactions.Resume.as_view(), name="compactions-resume"),
+    path(f"{CHAT}/compactions/compare", compactions.Compare.as_view(), name="compactions-compare"),
+    path(COMPACTION, compactions.OneCompaction.as_view(), name="compaction"),
+    path(f"{COMPACTION}/cancel", compactions.Cancel.as_view(), name="compaction-cancel"),
+    path(f"{COMPACTION}/undo", compactions.Undo.as_view(), name="compaction-undo"),
+    path(f"{COMPACTION}/redo", compactions.Redo.as_view(), name="compaction-redo"),
+    path(f"{COMPACTION}/rerun", compactions.Rerun.as_view(), name="compaction-rerun"),
+    path(f"{COMPACTION}/revise", compactions.Revise.as_view(), name="compaction-revise"),
+    path(f"{COMPACTION}/approve", compactions.Approve.as_view(), name="compaction-approve"),
+    path(f"{COMPACTION}/reject", compactions.Reject.as_view(), name="compaction-reject"),
+    path(f"{CHAT}/branches", branches.Branches.as_view(), name="branches"),
     path(
-        f"{CHAT}/compactions/<uuid:compaction_id>",
-        compactions.OneCompaction.as_view(),
-        name="compaction",
+        f"{CHAT}/branches/<uuid:branch_id>/choose",
+        branches.ChooseBranch.as_view(),
+        name="branch-choose",
     ),
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
     path(f"{CHAT}/state", state.State.as_view(), name="state"),

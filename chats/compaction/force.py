@@ -2,7 +2,9 @@
 
 `Branch.active_compaction` is the only truth. Whoever changes it holds the branch's row, compares
 what was in force and the context revision with what the change was planned on, and raises the
-revision. The chat's row is locked before its branches, the ledger's head last.
+revision. The chat's row is locked before its branches, the ledger's head last. Rows are locked
+without their keys (`no_key`): whoever refers to one is checked at its commit, when it holds the
+ledger's head already, and a lock that shut it out there would be a deadlock.
 """
 
 import uuid
@@ -24,8 +26,13 @@ WORKER = "worker"
 
 def locked_chat(chat_id: uuid.UUID) -> Chat:
     """The chat, locked with all its branches until the transaction ends."""
-    chat = Chat.objects.select_for_update(of=("self",)).get(pk=chat_id)
-    list(Branch.objects.select_for_update().filter(chat=chat).order_by("pk").values_list("pk"))
+    chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
+    list(
+        Branch.objects.select_for_update(no_key=True)
+        .filter(chat=chat)
+        .order_by("pk")
+        .values_list("pk")
+    )
     return chat
 
 

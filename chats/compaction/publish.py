@@ -101,7 +101,7 @@ def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
 
 def check_claim(claimed: Claimed) -> None:
     """Lock the attempt's row; it must still carry this process's token."""
-    mine = Compaction.objects.select_for_update().filter(
+    mine = Compaction.objects.select_for_update(no_key=True).filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
     if not mine.exists():
@@ -123,7 +123,7 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
 
     One that somebody has to approve stays where it is.
     """
-    branch = Branch.objects.select_for_update().get(pk=branch_id)
+    branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
     rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
     row = rows.select_related("displaced").first()
     return row is not None and publish(row, branch=branch, actor=force.WORKER, now=now)

@@ -17,7 +17,7 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
 
     The summary in force stays in force under it. None when the branch already leaves out as much.
     """
-    branch = Branch.objects.select_for_update().get(pk=branch_id)
+    branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
     active = branch.active_compaction
     if active is not None and active.to_seq >= move.needed.to_seq:
         return None

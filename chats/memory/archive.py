@@ -59,7 +59,7 @@ def index_own(branch_id: uuid.UUID, *, to: int) -> int:
     while True:
         with transaction.atomic():
             # The lock keeps an erasure from coming between reading a text and indexing it.
-            branch = Branch.objects.select_for_update().get(pk=branch_id)
+            branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
             rows = Message.objects.filter(
                 branch=branch, seq__gt=branch.searchable_to, seq__lte=to
             ).order_by("seq")[:BATCH]

@@ -128,7 +128,7 @@ def extend(lease: Lease) -> None:
 
 
 _LOCKED = prepared.Select(
-    lambda at: held_row(at).select_for_update(of=("self",)).select_related("branch")
+    lambda at: held_row(at).select_for_update(of=("self",), no_key=True).select_related("branch")
 )
 _TURN = prepared.Select(
     lambda at: Turn.objects.select_related("branch__chat", "model", "trigger", "continues").filter(

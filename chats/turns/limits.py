@@ -14,7 +14,7 @@ SMALLEST_WINDOW = 1_000
 @transaction.atomic
 def learn(*, model_id: int, limit: int, now: datetime) -> bool:
     """Remember that the model takes at most `limit` tokens. False when that is nothing new."""
-    model = ModelSpec.objects.select_for_update().filter(pk=model_id).first()
+    model = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model_id).first()
     if model is None or limit < SMALLEST_WINDOW:
         return False
     if model.window is not None and limit >= model.window:
@@ -29,7 +29,7 @@ def learn(*, model_id: int, limit: int, now: datetime) -> bool:
 @transaction.atomic
 def forget(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
     """Believe the model's own window again; without a learned one nothing changes."""
-    model = ModelSpec.objects.select_for_update().get(pk=model.pk)
+    model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.learned_window is None:
         return model
     data = {"model": model.slug, "from": model.learned_window, "to": model.context_window}

@@ -134,7 +134,7 @@ def lock_chat(chat: Chat) -> Chat:
 
 _CHAT = prepared.Select(
     lambda at: (
-        Chat.objects.select_for_update(of=("self",))
+        Chat.objects.select_for_update(of=("self",), no_key=True)
         .select_related("active_branch", "model")
         .filter(pk=at("chat"))
     )

@@ -141,7 +141,7 @@ def finish(
     After a commit of unknown fate this is asked again: then the tail is there already.
     """
     # The branch first, as everywhere.
-    Branch.objects.select_for_update(of=("self",)).filter(pk=turn.branch_id).first()
+    Branch.objects.select_for_update(of=("self",), no_key=True).filter(pk=turn.branch_id).first()
     known: Tail | None = locked_turn(lease).tail
     if known is not None:
         return known

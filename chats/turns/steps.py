@@ -60,7 +60,7 @@ class Ending:
 
 _BRANCH = prepared.Select(
     lambda at: (
-        Branch.objects.select_for_update()
+        Branch.objects.select_for_update(no_key=True)
         .filter(pk__in=Turn.objects.filter(pk=at("turn")).values("branch"))
         .values_list("pk")
     )
@@ -79,7 +79,9 @@ _OPEN_RECEIPT = prepared.Update(
     lambda at: Receipt.objects.filter(pk=at("receipt"), outcome=Receipt.Outcome.OPEN),
     ("outcome", "usage", "error_code", "finished_at"),
 )
-_CHAT = prepared.Select(lambda at: Chat.objects.select_for_update().filter(pk=at("chat")))
+_CHAT = prepared.Select(
+    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat"))
+)
 _NEXT = prepared.Select(
     lambda at: (
         Turn.objects.filter(branch=at("branch"), status=Turn.Status.QUEUED)
@@ -134,7 +136,7 @@ def use_tool(
 @transaction.atomic
 def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
     """Offer the model no tools from now on: its server refused them. The model as it is then."""
-    model = ModelSpec.objects.select_for_update().get(pk=model.pk)
+    model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.supports_tools:
         model.supports_tools = False
         model.save(update_fields=["supports_tools"])

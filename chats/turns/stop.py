@@ -33,7 +33,7 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
     it quicker. Raises `TurnIsOver`; asking twice is asking once.
     """
     with transaction.atomic():
-        turn = Turn.objects.select_for_update(of=("self",)).get(pk=turn.pk)
+        turn = Turn.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.pk)
         if turn.is_over:
             raise TurnIsOver
         if turn.stop_requested_at is None:

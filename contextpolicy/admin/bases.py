@@ -65,7 +65,7 @@ class ReadOnlyAdmin(ModelAdmin):
 
     list_per_page = 50
     show_full_result_count = False
-    actions = None
+    actions: tuple[str, ...] | None = None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Never."""

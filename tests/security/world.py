@@ -80,6 +80,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "chat_id": chat.pk,
         "turn_id": turns[1].pk,
         "message_id": turns[0].trigger_id,
+        "branch_id": chat.active_branch_id,
         "compaction_id": summary.pk,
         "key_id": key.pk,
         "token": "absent",

@@ -7,8 +7,19 @@ from django.test import Client
 from pytest_django import Settings
 
 from contextpolicy.roles import OPERATOR
+from tests.chats.compaction.conftest import (
+    fold,
+    long_chat,
+    set_policy,
+    small_policy,
+    writer,
+    writes,
+)
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
+
+# The chats that are long enough to fold are those of the domain's own tests.
+__all__ = ["fold", "long_chat", "set_policy", "small_policy", "writer", "writes"]
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,23 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats import keys, rates
-from chats.models import Chat, Turn
+from chats.models import Chat, Compaction, Turn
 from chats.turns.start import start
 from tests.chats.api.programs import MakeProgram, Program
+from tests.chats.compaction.conftest import (
+    SetPolicy,
+    branch_of,
+    fold,
+    long_chat,
+    say,
+    set_policy,
+    small_policy,
+    writer,
+    writes,
+)
+
+# The chats that are long enough to fold are those of the domain's own tests.
+__all__ = ["fold", "long_chat", "say", "set_policy", "small_policy", "writer", "writes"]
 
 
 @pytest.fixture(autouse=True)
@@ -47,3 +61,14 @@ def of_charlie(program: MakeProgram, charlie: User) -> Program:
 def turn(chat: Chat, alice: User, now: datetime) -> Turn:
     """The queued turn of Alice's first message."""
     return start(user=alice, chat=chat, text="Good morning", now=now).turn
+
+
+@pytest.fixture
+def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
+    """A long chat whose originals fit the prompt as well as their summary, with none in force."""
+    set_policy(token_budget=9000, reserve_tokens=1000)
+    branch = branch_of(long_chat)
+    branch.active_compaction = None
+    branch.save()
+    Compaction.objects.all().delete()
+    return long_chat

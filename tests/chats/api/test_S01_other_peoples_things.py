@@ -21,6 +21,9 @@ BODIES: dict[str, Any] = {
     "chats_create": {"title": "mine"},
     "chats_change": {"title": "stolen"},
     "chats_messages_send": {"text": "hello"},
+    "chats_messages_edit": {"text": "other words"},
+    "chats_compactions_create": {"focus": "the price"},
+    "chats_compactions_revise": {"text": "stolen"},
     "keys_create": {"name": "k", "scopes": ["chats:read"]},
 }
 
@@ -58,6 +61,8 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     return {
         "chat_id": str(chat.pk),
         "turn_id": str(turn.pk),
+        "message_id": str(turn.trigger_id),
+        "branch_id": str(turn.branch_id),
         "compaction_id": str(compaction.pk),
         "key_id": str(key.pk),
     }

@@ -25,12 +25,35 @@ MATRIX = {
     "chats_get": "chats:read",
     "chats_change": "chats:write",
     "chats_delete": "chats:write",
+    "chats_erase": "chats:erase",
+    "chats_branches_list": "chats:read",
+    "chats_branches_choose": "chats:write",
     "chats_compactions_list": "chats:read",
+    "chats_compactions_create": "chats:write",
+    "chats_compactions_resume": "chats:write",
+    "chats_compactions_compare": "chats:read",
+    "chats_compactions_cancel": "chats:write",
+    "chats_compactions_undo": "chats:write",
+    "chats_compactions_redo": "chats:write",
+    "chats_compactions_rerun": "chats:write",
+    "chats_compactions_revise": "chats:write",
+    "chats_compactions_approve": "chats:write",
+    "chats_compactions_reject": "chats:write",
     "chats_compactions_get": "chats:read",
     "chats_messages_list": "chats:read",
     "chats_messages_send": "chats:write",
     "chats_state_get": "chats:read",
     "chats_state_change": "chats:write",
+    "chats_messages_pin": "chats:write",
+    "chats_messages_unpin": "chats:write",
+    "chats_messages_exclude": "chats:write",
+    "chats_messages_include": "chats:write",
+    "chats_messages_keep": "chats:write",
+    "chats_messages_edit": "chats:write",
+    "chats_messages_regenerate": "chats:write",
+    "chats_messages_branch": "chats:write",
+    "chats_messages_erase": "chats:erase",
+    "chats_pins_get": "chats:read",
     "chats_policy_get": "policy:read",
     "chats_turns_get": "chats:read",
     "chats_turns_stop": "chats:write",
@@ -72,7 +95,8 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
-    ids = dict.fromkeys(("chat_id", "turn_id", "compaction_id", "key_id"), nobody)
+    names = ("chat_id", "turn_id", "message_id", "branch_id", "compaction_id", "key_id")
+    ids = dict.fromkeys(names, nobody)
     seen = set()
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():

@@ -18,6 +18,7 @@ from chats.api.schema import Generator
 from chats.models import Branch, Chat, Message, Turn
 from tests.chats.api.programs import Program
 
+NOBODY = "00000000-0000-4000-8000-000000000000"
 OFFERED = {"title", "model", "text"}
 # Every column there is, its raw ids, and some names that programs are known to fall for.
 READ_ONLY = sorted(
@@ -30,6 +31,17 @@ READ_ONLY = sorted(
     - OFFERED
     | {"pk", "policy", "tokens", "_state", "__class__", "role"}
 )
+# Every body that is taken, with all that may stand in it.
+OFFERS = {
+    "NewChat": ["model", "text", "title"],
+    "PatchedChatChange": ["model", "title"],
+    "NewMessage": ["text"],
+    "OtherWords": ["text"],
+    "NewCompaction": ["focus", "model"],
+    "Revision": ["text"],
+    "Rejection": ["reason"],
+    "NewKey": ["lifetime_days", "name", "scopes"],
+}
 HOSTILE = [
     "' OR '1'='1",
     '"; DROP TABLE chats_chat; --',
@@ -71,16 +83,15 @@ def test_S03_fields_that_are_not_offered_cannot_be_set(
 
 def test_S03_schema_offers_nothing_else() -> None:
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
-    offered = {
-        name: sorted(schema["components"]["schemas"][name]["properties"])
-        for name in ("NewChat", "PatchedChatChange", "NewMessage", "NewKey")
+    offered = {name: sorted(schema["components"]["schemas"][name]["properties"]) for name in OFFERS}
+    assert offered == OFFERS
+    sent = {
+        body["schema"]["$ref"].rpartition("/")[2]
+        for operations in schema["paths"].values()
+        for operation in operations.values()
+        for body in operation.get("requestBody", {"content": {}})["content"].values()
     }
-    assert offered == {
-        "NewChat": ["model", "text", "title"],
-        "PatchedChatChange": ["model", "title"],
-        "NewMessage": ["text"],
-        "NewKey": ["lifetime_days", "name", "scopes"],
-    }
+    assert sent == set(OFFERS)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +104,20 @@ def test_S03_schema_offers_nothing_else() -> None:
         ("POST", "chats/{chat}/turns/{turn}/stop"),
         ("POST", "chats/{chat}/turns/{turn}/retry"),
         ("POST", "chats/{chat}/turns/{turn}/continue"),
+        ("POST", "chats/{chat}/erase"),
+        ("POST", "chats/{chat}/compactions"),
+        ("POST", "chats/{chat}/compactions/resume"),
+        *[
+            ("POST", f"chats/{{chat}}/compactions/{NOBODY}/{deed}")
+            for deed in ("cancel", "undo", "redo", "rerun", "revise", "approve", "reject")
+        ],
+        *[
+            ("POST", f"chats/{{chat}}/messages/{NOBODY}/{deed}")
+            for deed in ("pin", "unpin", "exclude", "include", "keep", "edit", "erase")
+        ],
+        ("POST", f"chats/{{chat}}/messages/{NOBODY}/regenerate"),
+        ("POST", f"chats/{{chat}}/messages/{NOBODY}/branch"),
+        ("POST", f"chats/{{chat}}/branches/{NOBODY}/choose"),
         ("POST", "keys"),
         ("DELETE", "keys/00000000-0000-4000-8000-000000000000"),
     ],

@@ -1,0 +1,243 @@
+"""Compactions in the administration: what became of each, by numbers and hashes, and three actions.
+
+No page here prints a summary, a focus or a remark. Who approves here decides by the numbers; the
+words are for the chat's owner.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django.contrib import admin
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chats.admin.confirm import confirmation, each
+from chats.admin.words import as_table
+from chats.compaction import approve, pauses
+from chats.compaction.rights import EDITS_POLICIES
+from chats.models import Chat, Compaction
+from contextpolicy.admin.bases import ReadOnlyAdmin
+from contextpolicy.admin.site import actor_of
+from contextpolicy.engine.facts import KINDS
+
+OPERATES = "chats.change_provideraccount"
+RUNGS = {
+    "": "",
+    "model": "By the model",
+    "model_again": "By the model, told what was wrong",
+    "smaller_source": "By the model, of fewer messages",
+    "extractive": "Sentences picked, without a model",
+}
+TRIGGERS = {
+    "prepare": "The prompt passed a mark",
+    "turns": "The chat had more rounds than its policy leaves unfolded",
+    "overflow": "The prompt was too large",
+    "window": "The prompt did not fit",
+    "manual": "Somebody asked",
+    "rerun": "Somebody asked for it again",
+    "revision": "Somebody corrected it",
+}
+
+
+class CompactionAdmin(ReadOnlyAdmin):
+    """Compactions: range, state, numbers and hashes; never the summary."""
+
+    actions = ("reset_breaker", "approve_waiting", "reject_waiting")
+    list_display = (
+        "id",
+        "chat",
+        "kind",
+        "status",
+        "needs_approval",
+        "began",
+        "from_seq",
+        "to_seq",
+        "tokens_before",
+        "tokens_after",
+        "created_at",
+    )
+    list_filter = ("kind", "status", "needs_approval", "trigger", "rung", "created_at")
+    search_fields = ("=id", "=branch__chat__id")
+    list_select_related = ("branch",)
+    ordering = ("-created_at",)
+    fields = (
+        "id",
+        "chat",
+        "kind",
+        "status",
+        "needs_approval",
+        "began",
+        "asked_by",
+        "way",
+        "attempt",
+        "reason",
+        "from_seq",
+        "to_seq",
+        "exceptions",
+        "source_count",
+        "source_digest",
+        "base",
+        "previous",
+        "displaced",
+        "revises",
+        "context_revision",
+        "tokens_before",
+        "tokens_after",
+        "summary_tokens",
+        "facts",
+        "provenance",
+        "model_name",
+        "prompt_version",
+        "prompt_sha256",
+        "effective_policy",
+        "usage",
+        "cost",
+        "took",
+        "text_sha256",
+        "created_at",
+        "finished_at",
+        "published_at",
+        "erased_at",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
+        """Without the texts, so that no page can print them by mistake."""
+        rows: QuerySet[Compaction] = super().get_queryset(request)
+        return rows.defer("text", "sections", "retention", "focus", "remark")
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Operators: whoever looks after the model servers looks after their failures."""
+        return person(request).has_perm(OPERATES)
+
+    def has_approve_permission(self, request: HttpRequest) -> bool:
+        """Policy administrators; the chat's policy says whether they may here."""
+        return person(request).has_perm(EDITS_POLICIES)
+
+    @admin.action(
+        description="Let summaries of these chats be tried again", permissions=["operate"]
+    )
+    def reset_breaker(
+        self, request: HttpRequest, queryset: QuerySet[Compaction]
+    ) -> HttpResponse | None:
+        """Forget the failures of these compactions' chats, after asking."""
+        asked = confirmation(
+            self,
+            request,
+            queryset,
+            title="Try summaries again",
+            sentence="The failures so far no longer count in the chats of these compactions. The "
+            "next attempt begins at once, and by the model.",
+        )
+        if asked is not None:
+            return asked
+        actor, now = actor_of(request), timezone.now()
+        each(
+            self,
+            request,
+            Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
+            deed=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
+            done="failures so far no longer count.",
+            name=lambda chat: f"Chat {chat.pk}",
+        )
+        return None
+
+    @admin.action(description="Approve what waits", permissions=["approve"])
+    def approve_waiting(
+        self, request: HttpRequest, queryset: QuerySet[Compaction]
+    ) -> HttpResponse | None:
+        """Put waiting summaries in force, after asking."""
+        rows = queryset.filter(needs_approval=True)
+        asked = confirmation(
+            self,
+            request,
+            rows,
+            title="Approve",
+            sentence="These summaries are sent instead of their messages from the next prompt on. "
+            "Summaries that do not wait for approval are not among them.",
+        )
+        if asked is not None:
+            return asked
+        user, now = person(request), timezone.now()
+        each(
+            self,
+            request,
+            rows,
+            deed=lambda row: approve.approve(user=user, compaction=row, now=now),
+            done="approved.",
+        )
+        return None
+
+    @admin.action(description="Reject what waits", permissions=["approve"])
+    def reject_waiting(
+        self, request: HttpRequest, queryset: QuerySet[Compaction]
+    ) -> HttpResponse | None:
+        """Refuse waiting summaries, after asking, with a reason."""
+        rows = queryset.filter(needs_approval=True)
+        asked = confirmation(
+            self,
+            request,
+            rows,
+            title="Reject",
+            sentence="These summaries are never sent. Nothing that is sent now changes.",
+            asks_reason=True,
+        )
+        if asked is not None:
+            return asked
+        user, now, reason = person(request), timezone.now(), request.POST.get("reason", "")
+        each(
+            self,
+            request,
+            rows,
+            deed=lambda row: approve.reject(user=user, compaction=row, reason=reason, now=now),
+            done="rejected.",
+        )
+        return None
+
+    @admin.display(description="Chat")
+    def chat(self, compaction: Compaction) -> str:
+        """The chat's id; its title is content."""
+        return str(compaction.branch.chat_id)
+
+    @admin.display(description="Began because", ordering="trigger")
+    def began(self, compaction: Compaction) -> str:
+        """What began it."""
+        return TRIGGERS.get(compaction.trigger, compaction.trigger)
+
+    @admin.display(description="Written")
+    def way(self, compaction: Compaction) -> str:
+        """By whom or what."""
+        return RUNGS.get(compaction.rung, compaction.rung)
+
+    @admin.display(description="Duration")
+    def took(self, compaction: Compaction) -> str:
+        """In seconds."""
+        if compaction.duration_ms is None:
+            return ""
+        return f"{compaction.duration_ms / 1000:,.1f} s"
+
+    @admin.display(description="Facts of the originals")
+    def facts(self, compaction: Compaction) -> SafeString:
+        """How many facts of each kind it kept and lost."""
+        kept, lost = (counts(compaction.retention, side) for side in ("kept", "lost"))
+        rows = [[kind, kept[kind], lost[kind]] for kind in KINDS if kept[kind] + lost[kind]]
+        return as_table(["Kind", "Kept", "Lost"], rows)
+
+    @admin.display(description="Sources of its lines")
+    def provenance(self, compaction: Compaction) -> str:
+        """How many lines name no message that it was made of."""
+        bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
+        unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
+        return f"Lines: {len(bullets)}. Without a source: {unsupported}."
+
+
+def person(request: HttpRequest) -> User:
+    """Who asks; the site has made sure that somebody does."""
+    return cast(User, request.user)
+
+
+def counts(retention: Mapping[str, Any], side: str) -> dict[str, int]:
+    """How many facts of each kind stand on one side."""
+    return {kind: len(retention.get(side, {}).get(kind, ())) for kind in KINDS}

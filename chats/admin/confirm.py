@@ -1,0 +1,64 @@
+"""Actions that take effect only after a second page has said what they do."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from django.contrib.admin import helpers
+from django.contrib.messages import ERROR
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from chats.refusals import Refusal
+from contextpolicy.admin.bases import ModelAdmin
+
+Row = TypeVar("Row", bound=Model)
+
+
+def confirmation(
+    page: ModelAdmin,
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    *,
+    title: str,
+    sentence: str,
+    asks_reason: bool = False,
+) -> HttpResponse | None:
+    """The page that asks, or None when the person has confirmed there."""
+    if request.POST.get("confirmed") == "yes":
+        return None
+    opts = page.opts
+    found = list(rows)
+    values = {
+        **page.admin_site.each_context(request),
+        "title": title,
+        "sentence": sentence,
+        "asks_reason": asks_reason,
+        "opts": opts,
+        "back": reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist"),
+        "names": [str(row) for row in found],
+        "keys": [str(row.pk) for row in found],
+        "box": helpers.ACTION_CHECKBOX_NAME,
+        "action": request.POST["action"],
+    }
+    return TemplateResponse(request, "admin/chats/confirm.html", values)
+
+
+def each(
+    page: ModelAdmin,
+    request: HttpRequest,
+    rows: Iterable[Row],
+    *,
+    deed: Callable[[Row], object],
+    done: str,
+    name: Callable[[Row], str] = str,
+) -> None:
+    """Do it to each row; a row that refuses is named with its reason and stays as it was."""
+    for row in rows:
+        try:
+            deed(row)
+        except Refusal as refusal:
+            page.message_user(request, f"{name(row)}: {refusal.sentence}", ERROR)
+        else:
+            page.message_user(request, f"{name(row)}: {done}")

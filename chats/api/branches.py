@@ -1,0 +1,58 @@
+"""The branches of a chat: look at them, go on in another one."""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats import access, branching
+from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import Nothing, PageQuery
+from chats.api.outputs import BranchOut, items, listed, one
+from chats.api.pages import page_of
+from chats.api.schema import READ_ERRORS, answers
+from chats.models import Branch
+
+
+class Branches(Endpoint):
+    """All branches of a chat."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_branches_list",
+        parameters=[PageQuery],
+        responses=answers({200: listed(BranchOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """The branches, oldest first."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        query = PageQuery.read(request.query_params.dict())
+        page = page_of(
+            Branch.objects.filter(chat=chat).select_related("chat"),
+            order=("created_at", "id"),
+            name=f"branches:{chat.pk}",
+            **query,
+        )
+        return Response({"data": items(BranchOut, page.rows), "next_cursor": page.next_cursor})
+
+
+class ChooseBranch(Endpoint):
+    """Where a chat goes on."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_branches_choose", request=None, responses=answers({200: BranchOut})
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
+        """Go on in this branch; repeating it changes nothing."""
+        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        Nothing.read(request.data)
+        branch = branching.choose_branch(
+            user=person(request), chat=chat, branch_id=branch_id, now=timezone.now()
+        )
+        return Response(one(BranchOut, branch))

@@ -1,0 +1,60 @@
+"""Erasing for good. A key needs a scope of its own for it, a session a fresh sign-in.
+
+Whoever may write in a chat can still undo everything they do there; this they cannot.
+"""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats import access, erasure, signin
+from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import Nothing
+from chats.api.outputs import MessageOut, one
+from chats.api.schema import answers
+from chats.models import ApiKey
+
+
+class Erasure(Endpoint):
+    """What cannot be taken back."""
+
+    scopes: ClassVar = {"POST": "chats:erase"}
+
+    def check(self, request: Request) -> None:
+        """Raise `ReauthenticationRequired` in a session that is not fresh, or for a body."""
+        if not isinstance(request.auth, ApiKey):
+            signin.require_recent(session=request.session, now=timezone.now())
+        Nothing.read(request.data)
+
+
+class EraseMessage(Erasure):
+    """The end of a message's words."""
+
+    @extend_schema(
+        operation_id="chats_messages_erase", request=None, responses=answers({200: MessageOut})
+    )
+    def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
+        """Erase what the message said, also from summaries, receipts and stored pages.
+
+        Its id, place and hash stay, with a certificate among the audit events.
+        """
+        message = access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
+        self.check(request)
+        erased = erasure.erase_message(user=person(request), message=message, now=timezone.now())
+        return Response(one(MessageOut, erased))
+
+
+class EraseChat(Erasure):
+    """The end of a chat's words."""
+
+    @extend_schema(operation_id="chats_erase", request=None, responses=answers({204: None}))
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Erase the chat and every copy of its words; a certificate stays among the events."""
+        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        self.check(request)
+        erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
+        return Response(status=204)

@@ -1,0 +1,201 @@
+"""Compactions in the administration: numbers in words, and three actions that ask first."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from chats.compaction import controls, maintain
+from chats.models import Branch, Chat, Compaction
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.chats.compaction.conftest import Fold, SetPolicy, in_force, wrote
+from tests.contextpolicy.pages import Page, opened
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/chats/compaction/"
+MODELS = "/admin/contextpolicy/modelspec/"
+Draft = Callable[..., Compaction]
+
+
+@pytest.fixture
+def policy_admin(db: None) -> Client:
+    """The browser of Paula, who looks after policies."""
+    return signed_in(person("paula", POLICY_ADMIN))
+
+
+@pytest.fixture
+def draft(
+    alice: User, long_chat: Chat, set_policy: SetPolicy, now: datetime, counter: ApproximateCounter
+) -> Draft:
+    """A summary that waits for whom the policy names."""
+
+    def drafting(approval: str = "admins") -> Compaction:
+        set_policy(approval=approval)
+        controls.compact_now(user=alice, chat=long_chat, now=now)
+        maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+        return Compaction.objects.get(status="prepared")
+
+    return drafting
+
+
+def act(client: Client, action: str, *keys: object, where: str = LIST, **more: str) -> Page:
+    """Choose an action for rows; the page that follows."""
+    chosen = {"action": action, "_selected_action": [str(key) for key in keys]}
+    answer = client.post(where, {**chosen, **more}, follow=True)
+    assert answer.status_code == 200
+    return Page(answer.content.decode())
+
+
+def actions_of(client: Client, where: str = LIST) -> set[str]:
+    """The actions that a list offers."""
+    form = client.get(where).context["action_form"]
+    if form is None:
+        return set()
+    return {name for name, _ in form.fields["action"].choices if name}
+
+
+def test_a_compaction_is_shown_in_words_and_never_its_text(
+    operator: Client,
+    long_chat: Chat,
+    now: datetime,
+    counter: ApproximateCounter,
+    writer: ModelSpec,
+    writes: Callable[..., object],
+    alice: User,
+) -> None:
+    writes(wrote())
+    controls.compact_now(
+        user=alice, chat=long_chat, now=now, focus="canary-focus", model=writer.slug
+    )
+    maintain.maintain(chat_id=long_chat.pk, counter=counter, now=now)
+    row = in_force(long_chat)
+    assert row is not None
+    page = opened(operator, reverse("admin:chats_compaction_change", args=[row.pk]))
+    for words in (
+        "Somebody asked",
+        f"user:{alice.pk}",
+        "By the model",
+        "In force",
+        "Lines: 1. Without a source: 0.",
+        "Kept",
+        "0.003",
+    ):
+        assert words in page.words
+    for hidden in ("Anna Berg", "4711", "canary-focus"):
+        assert hidden not in page.words
+    assert page.inline == []
+
+
+def test_a_turn_says_what_followed_it(operator: Client, long_chat: Chat) -> None:
+    turn = Branch.objects.get(chat=long_chat).turns.first()
+    assert turn is not None
+    turn.compaction_outcome = "no_gain"
+    turn.save()
+    page = opened(operator, reverse("admin:chats_turn_change", args=[turn.pk]))
+    assert "Folding would have freed too little." in page.words
+
+
+def test_each_role_is_offered_its_own_actions(
+    operator: Client, policy_admin: Client, draft: Draft
+) -> None:
+    draft()
+    auditor = signed_in(person("ada", AUDITOR))
+    assert actions_of(operator) == {"reset_breaker"}
+    assert actions_of(policy_admin) == {"approve_waiting", "reject_waiting"}
+    assert actions_of(auditor) == set()
+
+
+def test_an_action_of_another_role_does_nothing(
+    operator: Client, policy_admin: Client, draft: Draft
+) -> None:
+    row = draft()
+    auditor = signed_in(person("ada", AUDITOR))
+    before = AuditEvent.objects.count()
+    for client, action in (
+        (operator, "approve_waiting"),
+        (operator, "reject_waiting"),
+        (policy_admin, "reset_breaker"),
+        (auditor, "approve_waiting"),
+        (auditor, "reset_breaker"),
+    ):
+        act(client, action, row.pk, confirmed="yes")
+    row.refresh_from_db()
+    assert row.status == "prepared"
+    assert AuditEvent.objects.count() == before
+
+
+def test_the_breaker_is_reset_after_asking(operator: Client, draft: Draft) -> None:
+    row = draft()
+    asked = act(operator, "reset_breaker", row.pk)
+    assert "next attempt begins at once" in asked.words
+    assert asked.inline == []
+    assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is None
+    done = act(operator, "reset_breaker", row.pk, confirmed="yes")
+    assert f"Chat {row.branch.chat_id}: failures so far no longer count." in done.words
+    assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is not None
+    event = AuditEvent.objects.get(type="compaction.breaker_reset")
+    assert event.actor == f"user:{User.objects.get(username='otto').pk}"
+
+
+def test_two_compactions_of_one_chat_reset_it_once(
+    operator: Client, draft: Draft, fold: Fold
+) -> None:
+    row = draft()
+    keys = Compaction.objects.filter(branch=row.branch_id).values_list("pk", flat=True)
+    act(operator, "reset_breaker", *keys, confirmed="yes")
+    assert AuditEvent.objects.filter(type="compaction.breaker_reset").count() == 1
+
+
+def test_a_policy_administrator_approves_after_asking(
+    policy_admin: Client, draft: Draft, long_chat: Chat
+) -> None:
+    row = draft()
+    asked = act(policy_admin, "approve_waiting", row.pk)
+    assert "from the next prompt on" in asked.words
+    assert in_force(long_chat) != row
+    act(policy_admin, "approve_waiting", row.pk, confirmed="yes")
+    assert in_force(long_chat) == row
+    event = AuditEvent.objects.get(type="compaction.approved")
+    assert event.actor == f"user:{User.objects.get(username='paula').pk}"
+
+
+def test_a_policy_administrator_rejects_with_a_reason(policy_admin: Client, draft: Draft) -> None:
+    row = draft()
+    asked = act(policy_admin, "reject_waiting", row.pk)
+    assert "reason" in asked.fields
+    too_long = act(policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="x" * 401)
+    assert "400 are allowed" in too_long.words
+    act(policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="Too much was lost.")
+    row.refresh_from_db()
+    assert (row.status, row.remark) == ("rejected", "Too much was lost.")
+    assert AuditEvent.objects.filter(type="compaction.rejected").count() == 1
+
+
+def test_where_the_owner_approves_an_administrator_may_not(
+    policy_admin: Client, draft: Draft
+) -> None:
+    row = draft("owner")
+    said = act(policy_admin, "approve_waiting", row.pk, confirmed="yes")
+    assert "does not let you approve a summary here" in said.words
+    row.refresh_from_db()
+    assert row.status == "prepared"
+
+
+def test_a_learned_limit_is_forgotten_after_asking(operator: Client, demo_model: ModelSpec) -> None:
+    ModelSpec.objects.filter(pk=demo_model.pk).update(learned_window=4000)
+    asked = act(operator, "forget_limit", demo_model.pk, where=MODELS)
+    assert "The next overflow teaches a limit anew." in asked.words
+    demo_model.refresh_from_db()
+    assert demo_model.learned_window == 4000
+    done = act(operator, "forget_limit", demo_model.pk, where=MODELS, confirmed="yes")
+    assert "its own window counts again." in done.words
+    assert ModelSpec.objects.get(pk=demo_model.pk).learned_window is None
+    event = AuditEvent.objects.get(type="model.limit_reset")
+    assert (event.data["from"], event.actor[:5]) == (4000, "user:")

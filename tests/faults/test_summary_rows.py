@@ -1,0 +1,215 @@
+"""Rows F4 and F22, and what they rest on: summaries that are killed, refused, slow or bad."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.faults.armed import Armed
+from tests.faults.harness import Tree
+from tests.faults.programs import ROOT, python, run, until
+from tests.faults.stores import Postgres, Row, count
+
+# Claim, sweep and some slack: within this time a killed worker's attempt is closed.
+SUMMARY_SECONDS = "3"
+WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 8
+# The summariser fails in these ways, each in a chat of its own.
+FAULTS: dict[str, dict[str, Any]] = {
+    "401": {"fault": "401"},
+    "500": {"fault": "500"},
+    "context": {"fault": "context"},
+    "413": {"fault": "context413"},
+    "tpm": {"fault": "context429"},
+    "stall": {"fault": "stall"},
+    "cut": {"fault": "cut"},
+    "event": {"fault": "error_event"},
+    "malformed": {"fault": "malformed"},
+    "blank": {"fault": "whitespace"},
+    "refusal": {"fault": "refusal"},
+    "length": {"fault": "length"},
+    "nothing": {"tokens": 0},
+    "thought": {"tokens": 0, "reasoning": 50},
+    "noise": {"tokens": 400},
+}
+
+
+@pytest.fixture
+def short_claims(planted: Tree) -> Iterator[Tree]:
+    """A tree whose claims on summaries run out soon."""
+    planted.env["SUMMARY_SECONDS"] = SUMMARY_SECONDS
+    planted.clear("worker")
+    planted.clear("beat")
+    yield planted
+    del planted.env["SUMMARY_SECONDS"]
+    planted.fake.configure(faults=[])
+    planted.clear("worker")
+    planted.clear("beat")
+
+
+def folding_chat(tree: Tree) -> str:
+    """A chat that folds after two rounds; another account answers than the one that sums up."""
+    chat = tree.new_chat(model="locked")
+    tree.desk.ask("fold_early", chat=chat)
+    return chat
+
+
+def say(tree: Tree, chat: str, text: str) -> Row:
+    """A round, which must be answered."""
+    row = tree.wait_until_over(tree.post(f"{text} {WORDS} [[fake tokens=30]]", chat=chat))
+    assert row["status"] == "completed", row["error_code"]
+    return row
+
+
+def originals(tree: Tree, chat: str) -> dict[str, str]:
+    """A hash of every message of a chat, by id."""
+    rows = tree.database.rows(
+        "SELECT m.* FROM chats_message m JOIN chats_branch b ON b.id = m.branch_id"
+        " WHERE b.chat_id = %s",
+        [tree.key(chat)],
+    )
+    fields = ("seq", "role", "parts", "finish")
+    return {
+        str(row["id"]): hashlib.sha256(json.dumps([row[f] for f in fields]).encode()).hexdigest()
+        for row in rows
+    }
+
+
+def summaries(tree: Tree, chat: str) -> list[Row]:
+    """The attempts at summaries of a chat, oldest first."""
+    return tree.database.rows(
+        "SELECT c.*, b.active_compaction_id FROM chats_compaction c"
+        " JOIN chats_branch b ON b.id = c.branch_id"
+        " WHERE b.chat_id = %s AND c.kind = 'summary' ORDER BY c.created_at, c.attempt",
+        [tree.key(chat)],
+    )
+
+
+def in_force(tree: Tree, chat: str) -> Row | None:
+    """The summary in force, which must be whole."""
+    for row in summaries(tree, chat):
+        if row["id"] == row["active_compaction_id"]:
+            assert (row["status"], bool(row["text"])) == ("published", True)
+            return row
+    return None
+
+
+@pytest.mark.parametrize("place", ["before_summary", "after_summary", "in_publication"])
+def test_f04_a_summary_that_is_killed_changes_nothing_and_the_next_one_works(
+    place: str, short_claims: Tree, tree: Tree
+) -> None:
+    chat = folding_chat(tree)
+    armed = Armed(tree, place)
+    for number in range(2):
+        say(tree, chat, f"Round {number}")
+    before = originals(tree, chat)
+    armed.arm()
+    say(tree, chat, "Round 2")
+    armed.wait_for_kill()
+    after = originals(tree, chat)
+    assert before.items() <= after.items()
+    assert in_force(tree, chat) is None
+    until(lambda: is_closed(tree, chat), seconds=20, what="the end of the dead claim")
+    say(tree, chat, "Round 3")
+    until(lambda: in_force(tree, chat), seconds=20, what="the next summary")
+    assert after.items() <= originals(tree, chat).items()
+    armed.disarm()
+
+
+def is_closed(tree: Tree, chat: str) -> bool:
+    """Whether the killed attempt has ended with a reason, or was carried on and is in force."""
+    rows = summaries(tree, chat)
+    return bool(rows) and all(row["status"] not in {"preparing"} for row in rows)
+
+
+def test_f22_a_summariser_may_fail_in_any_way_and_the_chats_answer(
+    short_claims: Tree, tree: Tree
+) -> None:
+    tree.fake.configure(
+        faults=[
+            {**options, "match": f"canary-{name}-", "model": "fake", "times": 1000}
+            for name, options in FAULTS.items()
+        ]
+    )
+    chats = {name: folding_chat(tree) for name in FAULTS}
+    for number in range(4):
+        turns = [
+            tree.post(f"canary-{name}- {number} {WORDS} [[fake tokens=30]]", chat=chat)
+            for name, chat in chats.items()
+        ]
+        for turn in turns:
+            assert tree.wait_until_over(turn, seconds=60)["status"] == "completed"
+    before = {name: originals(tree, chat) for name, chat in chats.items()}
+    for name, chat in chats.items():
+        until(lambda chat=chat: in_force(tree, chat), seconds=60, what=f"a summary after {name}")  # type: ignore[misc]  # bound now
+        rows = summaries(tree, chat)
+        ended = [row for row in rows if row["status"] in {"failed", "rejected"}]
+        assert ended, name
+        assert all(row["reason"] for row in ended), name
+        found = in_force(tree, chat)
+        assert found is not None
+        assert found["rung"] == "extractive", name
+        assert originals(tree, chat) == before[name]
+    tree.fake.configure(faults=[])
+    tree.desk.ask("save_account", slug="fake")
+
+
+def test_no_reply_waits_for_a_summariser_that_takes_half_a_minute(tree: Tree) -> None:
+    tree.clear("worker")
+    for _ in range(2):
+        tree.worker(PROVIDER_FIRST_TOKEN_TIMEOUT="60", SUMMARY_SECONDS="60")
+    tree.fake.configure(faults=[{"ttft": 30_000, "model": "fake", "times": 1000}])
+    chat = folding_chat(tree)
+    slowest = 0.0
+    for number in range(3):
+        say(tree, chat, f"Round {number}")
+    until(lambda: count(tree.database, "chats_compaction", "status = %s", "preparing"))
+    for number in range(6):
+        begun = time.monotonic()
+        say(tree, chat, f"Meanwhile {number}")
+        slowest = max(slowest, time.monotonic() - begun)
+    assert count(tree.database, "chats_compaction", "status = %s", "preparing") == 1
+    assert slowest < 10, f"a reply took {slowest:.1f} s beside a slow summariser"
+    tree.fake.configure(faults=[])
+    tree.clear("worker")
+
+
+BOTH = pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)]
+)
+
+
+@BOTH
+def test_inv_51_a_process_killed_at_any_border_leaves_the_chat_as_it_was_or_compacted(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    said = crashes("--every", "6", "--kills", "6", "--chats", "2", kind=kind, request=request)
+    assert "as before" in said
+
+
+@BOTH
+def test_inv_38_eight_processes_at_the_same_chats_break_no_law(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    options = ["--workers", "8", "--chats", "3", "--steps", "12"]
+    said = crashes(*options, kind=kind, request=request)
+    assert "branch.created" in said
+
+
+def crashes(*options: str, kind: str, request: pytest.FixtureRequest) -> str:
+    """What the program said, which must have found no violation, on a database of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    database = None
+    if kind == "postgres":
+        database = Postgres(request.getfixturevalue("cluster"), "crashes")
+        env["PALIMPSEST_TEST_DATABASE_URL"] = database.owner_url
+    try:
+        said = run(python("-m", "tests.faults.crashes", *options), env=env)
+        assert "0 lost, 0 doubled, 0 half-published" in said
+        return said
+    finally:
+        if database is not None:
+            database.close()
