@@ -44,6 +44,7 @@ class Meter:
     prepare_mark: int
     limit: int
     system_hidden: bool
+    writes_summaries: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ def meter(*, chat: Chat) -> Meter:
         prepare_mark=mark,
         limit=values.input_length_limit,
         system_hidden=values.hide_system_text,
+        writes_summaries=values.strategy == "dynamic_summary",
     )
 
 

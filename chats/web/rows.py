@@ -11,6 +11,7 @@ from django.db.models import Q, Sum
 from chats.history import on_path, segments
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.turns.start import UNFINISHED
+from chats.web.versions import Versions, versions_of
 
 PAGE = 60
 # States of a compaction that people are told about although it is not in force.
@@ -53,6 +54,9 @@ class Rows:
     left_out: list[LeftOut]
     has_earlier: bool
     folded_tokens: int | None
+    versions: dict[uuid.UUID, Versions]
+    is_paused: bool
+    is_asked: bool
     state: str
 
     @property
@@ -124,6 +128,9 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
         left_out=left_out,
         has_earlier=has_earlier,
         folded_tokens=folded_tokens(branch, row=cover.summary),
+        versions=versions_of(branch, messages),
+        is_paused=branch.compaction_paused,
+        is_asked=branch.asked_at is not None,
         state=state_of(branch, told=told, left_out=left_out),
     )
 
@@ -175,6 +182,7 @@ def state_of(branch: Branch, *, told: Sequence[Compaction], left_out: Sequence[L
         str(branch.active_compaction_id),
         [[str(row.pk), row.status] for row in told],
         list(left_out),
+        [branch.compaction_paused, str(branch.asked_at), str(branch.breaker_reset_at)],
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -195,7 +203,7 @@ def now_on(branch: Branch) -> Now:
     return Now(
         state=state_of(branch, told=told, left_out=left_out),
         turn=turns.select_related("effective_policy").order_by("-accepted").first(),
-        is_preparing=is_preparing(told),
+        is_preparing=branch.asked_at is not None or is_preparing(told),
     )
 
 

@@ -81,6 +81,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "turn_id": turns[1].pk,
         "message_id": turns[0].trigger_id,
         "compaction_id": summary.pk,
+        "branch_id": summary.branch_id,
         "key_id": key.pk,
         "token": "absent",
         "id": alice.pk,
