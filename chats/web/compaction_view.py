@@ -1,5 +1,6 @@
 """What the page of one compaction says: its state, its numbers, and what became of the facts."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -163,7 +164,7 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
         seam=seam,
         kind=kind,
         state=state,
-        reason=reason_words(row.reason) if row.reason and not row.kind == "window" else "",
+        reason=reason_words(row.reason) if row.reason and row.kind != "window" else "",
         author=person(row.asked_by, user=user),
         is_in_force=is_in_force,
         is_waiting=is_waiting,
@@ -298,16 +299,25 @@ def checked(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
 
 def said(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:
     """Where a fact was said first, with the words around it in one line."""
+    whole = re.compile(rf"(?<!\w){re.escape(fact)}(?!\w)", re.IGNORECASE)
     for message in sources:
         text = " ".join(message.text.split())
-        at = text.casefold().find(fact.casefold())
-        if at >= 0:
-            end = at + len(fact)
-            before = text[max(at - AROUND, 0) : at].partition(" ")[2] if at > AROUND else text[:at]
-            after = text[end : end + AROUND].rpartition(" ")[0] if text[end + AROUND :] else ""
-            tail = after if text[end + AROUND :] else text[end:]
-            return Lost(ONE_OF[kind], text[at:end], message.seq, before, tail)
+        found = whole.search(text)
+        if found is not None:
+            before, after = around(text, found.start(), found.end())
+            return Lost(ONE_OF[kind], found[0], message.seq, before, after)
     return Lost(ONE_OF[kind], fact, None, "", "")
+
+
+def around(text: str, start: int, end: int) -> tuple[str, str]:
+    """The words before and after a place in a text, cut between words."""
+    before = text[max(start - AROUND, 0) : start]
+    after = text[end : end + AROUND]
+    if start > AROUND:
+        before = before.partition(" ")[2]
+    if end + AROUND < len(text):
+        after = after.rpartition(" ")[0]
+    return before, after
 
 
 def added(row: Compaction, *, report: Report, number: int | None) -> str:

@@ -19,7 +19,7 @@ from chats.web.chat_pages import sent_text
 from chats.web.composer import PolicyInTheWay, meter_view
 from chats.web.doors import PersonRequest, actor, count_message, signed_in
 from chats.web.in_place import changed, in_place
-from chats.web.tails import seen
+from chats.web.tails import placed, seen
 from chats.web.thread import entry_of
 from contextpolicy.engine.budget import BudgetRefusal
 
@@ -47,6 +47,7 @@ def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResp
         return changed(request, chat_id, place=f"message-{row.pk}")
     context = {"chat": chat, "entry": entry, "meter": meter_view(chat=chat)}
     response = render(request, "chats/_message_update.html", context)
+    placed(response, f"message-{row.pk}")
     return reswap(retarget(response, f"#message-{row.pk}"), "outerHTML")
 
 

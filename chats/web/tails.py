@@ -47,6 +47,11 @@ def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResp
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + f"#{place}")
     response = update(request, chat, thread_of(chat=chat), is_whole=True)
+    return placed(response, place)
+
+
+def placed(response: HttpResponse, place: str) -> HttpResponse:
+    """The same answer; the page puts the focus back where it was, or on the part with this id."""
     return trigger_client_event(response, "placed", {"id": place}, after="settle")
 
 
