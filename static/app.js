@@ -167,7 +167,9 @@ document.addEventListener("htmx:afterSettle", () => {
 
 // An action on a part of the thread: its control has the focus again, else the part itself.
 let used = "";
-document.addEventListener("htmx:beforeRequest", () => (used = document.activeElement.id));
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!event.target.matches("[data-again], [data-quiet]")) used = document.activeElement.id;
+});
 document.addEventListener("placed", (event) => {
   const { id } = event.detail;
   const part = document.getElementById(id);
