@@ -72,6 +72,9 @@ document.addEventListener("click", (event) => {
 // --- Scrolling: follow the reply only while the reader is at the end ---
 
 let follow = true;
+// Words that came: the next look, which is no text, comes and goes without a trace.
+const isText = (change) => change.type === "characterData"
+  || [...change.addedNodes].some((node) => node.id !== "look" && node.textContent.trim());
 const isAtEnd = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight < 48;
 
 function toEnd() {
@@ -90,7 +93,7 @@ if (thread && find("#tail")) {
   new MutationObserver((changes) => {
     const tail = find("#tail");
     if (follow) toEnd();
-    else if (changes.some((change) => tail.contains(change.target))) {
+    else if (changes.some((change) => isText(change) && tail.contains(change.target))) {
       find("#newtext").hidden = isAtEnd();
     }
   }).observe(find(".thread__inner"), { childList: true, subtree: true, characterData: true });
@@ -169,6 +172,11 @@ document.addEventListener("htmx:afterSettle", () => {
 let used = "";
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (!event.target.matches("[data-again], [data-quiet]")) used = document.activeElement.id;
+});
+// Refused: what was used is there still, and was only switched off for the time of the request.
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (!event.detail.failed || document.activeElement !== document.body || !used) return;
+  document.getElementById(used)?.focus({ preventScroll: true });
 });
 document.addEventListener("placed", (event) => {
   const { id } = event.detail;

@@ -110,7 +110,7 @@ def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -
     folding.wait_for_reply()
     expect(folding.reply).to_contain_text("Is the 24th still free?")
 
-    expect(page.locator(".versions").first).to_contain_text("2/2", use_inner_text=True)
+    expect(page.locator(".versions").first).to_contain_text("2/2")
     mine.focus()
     keys.press("Alt+ArrowLeft")
     expect(page.locator(".msg--user").last).to_contain_text("LX-2207")

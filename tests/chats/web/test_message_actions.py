@@ -124,14 +124,14 @@ def test_an_edit_makes_versions_to_go_between(
     html = body(page, chat)
     assert "another reply" in html
     assert "the second question" not in html
-    assert '</span>2<span aria-hidden="true">/</span><span class="sr-only"> of </span>2' in html
+    assert 'aria-label="Version 2 of 2"' in html
 
     response = page.post(url(chat, f"branches/{old}/choose"))
     assert response.headers["Location"] == url(chat) + "#tail"
     html = body(page, chat)
     assert "the second reply" in html
     assert "another reply" not in html
-    assert '</span>1<span aria-hidden="true">/</span><span class="sr-only"> of </span>2' in html
+    assert 'aria-label="Version 1 of 2"' in html
 
 
 def test_versions_of_the_first_message_and_of_versions(
@@ -143,7 +143,7 @@ def test_versions_of_the_first_message_and_of_versions(
         work(Turn.objects.order_by("-accepted")[0], [TextDelta("ok"), Finished("stop")])
 
     html = body(page, chat)
-    assert '</span>3<span aria-hidden="true">/</span><span class="sr-only"> of </span>3' in html
+    assert 'aria-label="Version 3 of 3"' in html
     assert Branch.objects.filter(chat=chat).count() == 3
 
 
