@@ -10,7 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from chats import context
+from chats import context, queue
 from chats.models import Branch, Chat, Message, ProviderAccount, Turn
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED, Accepted, Keyed, recall, start
@@ -180,6 +180,8 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
         chat_id=chat.pk,
         data={"from": before, "to": model_slug},
     )
+    # A smaller window may have passed its marks already; the next prompt fits in any case.
+    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     return chat
 
 

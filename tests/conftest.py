@@ -77,15 +77,25 @@ def chat(alice: User, demo_model: ModelSpec, now: datetime) -> Chat:
     return library.create_chat(owner=alice, now=now)
 
 
-@pytest.fixture
-def transactional_ledger(transactional_db: None) -> Iterator[None]:
-    """A database that other threads and processes see; the flush after it may empty the ledger."""
-    yield
+def on_ledger(statements: str) -> None:
+    """Create or drop the ledger's triggers."""
     triggers: Any = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
     with connection.cursor() as cursor:
-        for statement in triggers.DROP[connection.vendor]:
+        for statement in getattr(triggers, statements)[connection.vendor]:
             cursor.execute(statement)
-        for table in ("contextpolicy_auditevent", "contextpolicy_ledgerhead"):
-            cursor.execute(f"DELETE FROM {table}")  # noqa: S608  # fixed names
-        for statement in triggers.CREATE[connection.vendor]:
-            cursor.execute(statement)
+
+
+@pytest.fixture
+def ledger_guarded_again(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Set up before the database, so it is over after its flush: then the triggers stand again."""
+    yield
+    with django_db_blocker.unblock():
+        on_ledger("CREATE")
+        connection.close()
+
+
+@pytest.fixture
+def transactional_ledger(ledger_guarded_again: None, transactional_db: None) -> Iterator[None]:
+    """A database that other threads and processes see; the flush after it may empty the ledger."""
+    yield
+    on_ledger("DROP")

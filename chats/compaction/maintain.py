@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from django.conf import settings
-from django.db.models import DateTimeField, ExpressionWrapper
+from django.db.models import DateTimeField, ExpressionWrapper, F
 from django.db.models.functions import Now
 
 from chats import queue
@@ -42,6 +42,8 @@ def maintain(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> Non
 
 def compact(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None:
     """One compaction: down the ladder until a summary is kept, or nothing is left to try."""
+    if is_met(chat_id=chat_id, now=now):
+        return
     attempts: list[Attempt] = []
     claimed = plan.claim(chat_id=chat_id, counter=counter, now=now)
     while claimed is not None:
@@ -55,6 +57,19 @@ def compact(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None
         if following is None:
             return
         claimed = plan.claim(chat_id=chat_id, counter=counter, now=now, attempt=following)
+
+
+def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
+    """Whether a request could be met by the summary that was ready already: it is in force now."""
+    rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
+    branch = rows.filter(asked_at__isnull=False).first()
+    asked = plan.asked_on(branch) if branch else None
+    if branch is None or asked is None or not asked.is_plain:
+        return False
+    if not publish.publish_prepared(branch_id=branch.pk, now=now):
+        return False
+    Branch.objects.filter(pk=branch.pk, asked=branch.asked).update(asked={}, asked_at=None)
+    return True
 
 
 def next_try(

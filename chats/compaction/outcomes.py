@@ -1,8 +1,14 @@
-"""Why a turn was followed by no compaction, from what was written down at the time."""
+"""Why a turn was followed by no compaction, and what rests now."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from chats.models import Turn
+from chats import context
+from chats.compaction import pauses
+from chats.compaction.force import active_branch
+from chats.compaction.plan import EXTRACTIVE, find_summariser
+from chats.models import Chat, Turn
+from contextpolicy.engine.ladder import Breaker
 
 # What the engine said when the prompt was composed, and what the look after the turn came to.
 SENTENCES = {
@@ -14,6 +20,7 @@ SENTENCES = {
     "window": "A window left messages out, so a summary was due.",
     "started": "A summary was begun.",
     "in_the_making": "A summary was being written or ready already.",
+    "waits_for_approval": "A summary waited for somebody to approve it.",
     "breaker_open": "Attempts had failed one after the other; they rest for a while.",
     "paused": "Automatic compaction was paused after an undo.",
     "not_grown": "The prompt had hardly grown since the last compaction.",
@@ -53,4 +60,33 @@ def why_not(turn: Turn) -> Outcome:
         was_started=code == "started",
         tokens=need.get("tokens", 0),
         mark=need.get("mark", 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """What keeps automatic compaction of a chat from working now.
+
+    `paused_at`: since an undo, or None. `breaker`: all attempts rest after failures in a row;
+    `model_breaker`: the summarising model alone does.
+    """
+
+    paused_at: datetime | None
+    breaker: Breaker
+    model_breaker: Breaker
+
+
+def rests(*, chat: Chat, now: datetime) -> Rests:
+    """What rests in a chat's active branch, and until when.
+
+    `pauses.resume` and `pauses.reset_breaker` end it. Raises what `context.choose` raises.
+    """
+    choice = context.choose(chat=chat)
+    branch = active_branch(chat)
+    summariser = find_summariser(choice.values)
+    name = summariser.name if summariser else EXTRACTIVE
+    return Rests(
+        paused_at=branch.paused_at if branch.compaction_paused else None,
+        breaker=pauses.breaker_of(branch, choice=choice, now=now),
+        model_breaker=pauses.model_breaker_of(branch, model_name=name, now=now),
     )

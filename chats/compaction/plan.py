@@ -51,6 +51,11 @@ class Asked:
     model: str | None = None
     compaction: str = ""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether any summary of what can be folded will do."""
+        return not self.focus and self.model is None and not self.compaction
+
 
 @dataclass(frozen=True, slots=True)
 class Try:
@@ -117,8 +122,8 @@ def take(branch: Branch, *, attempt: Try, counter: TokenCounter, now: datetime) 
     except (context.NoModel, context.ModelNotAllowed, context.PolicyRefused) as refusal:
         return refusal.code
     asked = attempt.asked
-    if is_in_the_way(branch, asked=asked, now=now):
-        return "in_the_making"
+    if reason := in_the_way(branch, asked=asked, now=now):
+        return reason
     if asked is None and pauses.breaker_of(branch, choice=choice, now=now).is_open:
         return "breaker_open"
     summariser = find_summariser(choice.values, asked=asked)
@@ -168,7 +173,8 @@ def told(branch: Branch, *, outcome: str) -> None:
     """
     over = branch.turns.filter(finished_at__isnull=False).order_by("-accepted")
     last = over.values_list("pk", flat=True).first()
-    Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
+    if last is not None:
+        Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
@@ -181,18 +187,20 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
     close(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)
 
 
-def is_in_the_way(branch: Branch, *, asked: Asked | None, now: datetime) -> bool:
-    """Whether a compaction of this branch is being written or waits to be published.
+def in_the_way(branch: Branch, *, asked: Asked | None, now: datetime) -> str:
+    """What of this branch is being written or waits already, as a reason; empty when nothing is.
 
-    One that waits gives way to what a person asked for.
+    One that waits gives way to what a person asked for in particular.
     """
     making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
     if making is None:
-        return False
+        return ""
     if asked is None or making.status == Compaction.Status.PREPARING:
-        return True
+        return "in_the_making"
+    if asked.is_plain:
+        return "waits_for_approval"
     overtake_making(branch, reason="asked_again", now=now, actor=asked.by)
-    return False
+    return ""
 
 
 def find_summariser(values: PolicyValues, *, asked: Asked | None = None) -> ModelSpec | None:

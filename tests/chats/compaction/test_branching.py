@@ -17,6 +17,7 @@ from chats.models import Branch, Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.refusals import NotFound
 from chats.turns.start import continue_reply, start
+from chats.web.thread import thread_of
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import (
     SENTENCE,
@@ -268,3 +269,16 @@ def message_at(chat: Chat, seq: int) -> Message:
     """The message at a place of the chat's root."""
     root = chat.branches.get(parent=None)
     return Message.objects.select_related("branch").get(branch=root, seq=seq)
+
+
+def test_a_page_shows_the_replies_of_its_own_path(
+    alice: User, chat: Chat, say: Say, now: datetime
+) -> None:
+    say(chat, "One?", "1")
+    old = branch_of(chat)
+    regenerate(user=alice, message=message(chat, 2), now=now)
+    chat.refresh_from_db()
+    assert thread_of(chat=chat).is_replying
+    choose_branch(user=alice, chat=chat, branch_id=old.pk, now=now)
+    chat.refresh_from_db()
+    assert not thread_of(chat=chat).is_replying

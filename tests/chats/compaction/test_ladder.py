@@ -13,6 +13,7 @@ from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.models import Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
+from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.compaction import NotNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -252,9 +253,10 @@ def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
         maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     tried = len(provider.requests)
     assert tried <= 3
-    branch = branch_of(by_model)
-    choice = context.choose(chat=branch.chat)
-    assert pauses.breaker_of(branch, choice=choice, now=later(now, 6)).is_open
+    found = outcomes.rests(chat=by_model, now=later(now, 6))
+    assert found.breaker.is_open
+    assert found.breaker.retry_at is not None
+    assert found.paused_at is None
     assert outcomes.why_not(last_turn(by_model)).code == "breaker_open"
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
     assert len(provider.requests) == tried + 1
@@ -418,3 +420,29 @@ def test_a_policy_with_insufficient_room_says_so_at_the_row(
     row = fold(long_chat)
     low = 0.45 * 2000
     assert (row.reason == "insufficient") is (row.tokens_after > low)
+
+
+def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    provider = writes(*[wrote()] * 60)
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
+    assert len(calls.rounds) >= 2
+    renewals: list[int] = []
+    small = replace(claimed, readable=200)
+    found = perform.perform(small, counter=COUNTER, renew=lambda: renewals.append(1))
+    assert found.reasons == ()
+    assert len(provider.requests) == calls.calls == len(renewals) + 1
+
+
+def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
+    provider = writes(*[wrote()] * len(calls.chunks), wrote(""), *[wrote()] * 60)
+    small = replace(claimed, readable=200)
+    found = perform.perform(small, counter=COUNTER, renew=lambda: None)
+    assert "empty" in found.reasons
+    assert len(provider.requests) == len(calls.chunks) + 1

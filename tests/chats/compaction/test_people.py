@@ -384,3 +384,29 @@ def test_what_a_person_asks_for_takes_the_place_of_what_waits(
     row = in_force(long_chat)
     assert row is not None
     assert row.focus == "prices"
+
+
+def test_a_plain_request_takes_the_summary_that_is_ready(
+    alice: User, long_chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintain, "is_due", lambda claimed: False)
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    ready = Compaction.objects.get(kind="summary")
+    controls.compact_now(user=alice, chat=long_chat, now=now)
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
+    assert in_force(long_chat) == ready
+    assert branch_of(long_chat).asked == {}
+    assert Compaction.objects.filter(kind="summary").count() == 1
+
+
+def test_a_plain_request_leaves_a_draft_that_waits_for_approval(
+    alice: User, roomy: Chat, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(approval="owner", token_budget=9000, reserve_tokens=1000)
+    for _ in range(2):
+        controls.compact_now(user=alice, chat=roomy, now=now)
+        maintain.maintain(chat_id=roomy.pk, counter=COUNTER, now=now)
+    assert Compaction.objects.get(kind="summary").status == "prepared"
+    assert branch_of(roomy).asked == {}
+    skipped = AuditEvent.objects.get(type="compaction.skipped")
+    assert skipped.data["reason"] == "waits_for_approval"

@@ -53,18 +53,18 @@ class Walk:
             ("compact", self.compact),
             ("resume", lambda: pauses.resume(chat=self.chat, actor=self.actor, now=self.now)),
         ]
-        by = {"user": self.user, "now": self.now}
+        by: dict[str, Any] = {"user": self.user, "now": self.now}
         if row is not None:
             text = GOOD.replace("4711", str(self.dice.randrange(10_000)))
             deeds += [
-                ("undo", lambda: undo.undo(compaction=row, **by)),
-                ("redo", lambda: undo.redo(compaction=row, **by)),
+                *[("undo", lambda: undo.undo(compaction=row, **by))] * 2,
+                *[("redo", lambda: undo.redo(compaction=row, **by))] * 2,
                 ("revise", lambda: revise.revise(compaction=row, text=text, **by)),
                 ("rerun", lambda: controls.rerun(compaction=row, **by)),
                 ("approve", lambda: approve.approve(compaction=row, **by)),
             ]
         if message is not None:
-            mark = {"message": message, "actor": self.actor, "now": self.now}
+            mark: dict[str, Any] = {"message": message, "actor": self.actor, "now": self.now}
             deeds += [
                 ("pin", lambda: marks.pin(**mark)),
                 ("unpin", lambda: marks.unpin(**mark)),
@@ -79,7 +79,15 @@ class Walk:
         return deeds
 
     def any_summary(self) -> Compaction | None:
-        """Some summary of the chat."""
+        """Some summary of the chat, mostly the one in force or the last one undone."""
+        branch = Branch.objects.select_related("active_compaction__base").get(
+            pk=str(self.chat.active_branch_id)
+        )
+        undone = branch.compactions.select_related("branch").filter(status="undone")
+        near = force.summary_of(branch.active_compaction)
+        near = near if self.dice.random() < 0.6 else undone.order_by("-created_at").first()
+        if near is not None and self.dice.random() < 0.8:
+            return near
         rows = Compaction.objects.select_related("branch").filter(
             branch__chat=self.chat, kind="summary"
         )

@@ -1,0 +1,133 @@
+"""Several at once, in threads with connections of their own: nothing waits for ever or breaks."""
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection, connections
+
+from chats import history, library
+from chats.compaction import controls, force, maintain, marks, undo
+from chats.compaction.publish import publish_prepared
+from chats.models import Branch, Chat, Compaction, ProviderAccount
+from chats.providers.base import Finished, TextDelta
+from chats.refusals import Refusal
+from chats.turns.start import start
+from contextpolicy import ledger
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
+from tests.chats.compaction.conftest import SENTENCE, VALUES, Work
+
+COUNTER = ApproximateCounter()
+ROUNDS = 25
+
+
+@pytest.fixture
+def busy_chat(transactional_ledger: None, now: datetime, work: Work) -> Chat:
+    """A chat that every connection sees, with a summary due."""
+    alice = User.objects.create_user("alice")
+    ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
+    ModelSpec.objects.get_or_create(
+        slug="demo",
+        defaults={
+            "provider": "demo",
+            "name": "demo",
+            "context_window": 128_000,
+            "is_default": True,
+        },
+    )
+    policy = ContextPolicy.objects.create(slug="small", name="Small")
+    PolicyAssignment.objects.filter(level="instance").delete()
+    PolicyAssignment.objects.create(policy=policy, level="instance")
+    policy.current = PolicyVersion.objects.create(
+        policy=policy, number=1, values=VALUES, created_at=now
+    )
+    policy.save()
+    chat = library.create_chat(owner=alice, now=now)
+    for number in range(8):
+        turn = start(user=alice, chat=chat, text=f"{number}. {SENTENCE}", now=now).turn
+        work(turn, [TextDelta(SENTENCE * 6), Finished("stop")])
+    return chat
+
+
+class Deeds:
+    """What the threads do; each call at a minute of its own."""
+
+    def __init__(self, chat: Chat, now: datetime) -> None:
+        self.chat = chat
+        self.clock = iter(now + timedelta(minutes=n) for n in range(100_000))
+
+    def tidy(self, _dice: random.Random) -> None:
+        """What a worker does after a turn."""
+        maintain.maintain(chat_id=self.chat.pk, counter=COUNTER, now=next(self.clock))
+
+    def publish(self, _dice: random.Random) -> None:
+        """What a turn does at the high mark."""
+        branch = Branch.objects.get(chat=self.chat)
+        publish_prepared(branch_id=branch.pk, now=next(self.clock))
+
+    def mark(self, dice: random.Random) -> None:
+        """Some mark on some message."""
+        branch = Branch.objects.get(chat=self.chat)
+        seq = dice.randrange(1, branch.last_seq + 1)
+        rows = history.on_path(branch, after=seq - 1, before=seq + 1).select_related("branch")
+        deed = dice.choice([marks.pin, marks.unpin, marks.exclude, marks.include])
+        deed(message=rows.get(), actor="user:1", now=next(self.clock))
+
+    def turn_back(self, dice: random.Random) -> None:
+        """Undo or redo the newest summary."""
+        rows = Compaction.objects.select_related("branch").filter(kind="summary")
+        row = rows.order_by("-created_at").first()
+        deed = dice.choice([undo.undo, undo.redo])
+        if row is not None:
+            deed(user=self.chat.owner, compaction=row, now=next(self.clock))
+
+    def compact(self, dice: random.Random) -> None:
+        """Ask for a compaction, and do it."""
+        controls.compact_now(user=self.chat.owner, chat=self.chat, now=next(self.clock))
+        self.tidy(dice)
+
+
+def again_and_again(
+    deed: Callable[[random.Random], Any], seed: int, wrong: list[BaseException]
+) -> None:
+    """One thread: the deed many times; what is refused with a code of ours is refused rightly."""
+    dice = random.Random(seed)  # noqa: S311  # a test's dice
+    try:
+        for _ in range(ROUNDS):
+            with suppress(Refusal):
+                deed(dice)
+    except BaseException as error:  # noqa: BLE001  # told to the test's own thread
+        wrong.append(error)
+    finally:
+        connections.close_all()
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="its test database has one connection")
+def test_inv_38_marks_and_undos_against_running_preparations(
+    busy_chat: Chat, now: datetime
+) -> None:
+    deeds, wrong = Deeds(busy_chat, now), list[BaseException]()
+    parts = [deeds.tidy, deeds.publish, deeds.mark, deeds.turn_back, deeds.compact]
+    threads = [
+        threading.Thread(target=again_and_again, args=(deed, seed, wrong))
+        for seed, deed in enumerate([*parts, deeds.tidy, deeds.mark, deeds.compact])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(100)
+    assert wrong == []
+    branch = Branch.objects.select_related("active_compaction__base").get(chat=busy_chat)
+    summary = force.summary_of(branch.active_compaction)
+    assert summary is None or force.is_true(summary, branch)
+    assert Compaction.objects.filter(status__in=force.IN_THE_MAKING).count() <= 1
+    in_force = [row.pk for row in (branch.active_compaction, summary) if row]
+    published = Compaction.objects.filter(status="published").values_list("pk", flat=True)
+    assert set(published) == set(in_force)
+    assert list(ledger.verify()) == []
