@@ -58,17 +58,17 @@ def page_of(row: Compaction, *, page: int, go: str) -> dict[str, Any]:
 def dressed(messages: Sequence[Message], *, row: Compaction) -> list[Original]:
     """The messages with their HTML and marks."""
     html = html_for_many([message.text for message in messages])
-    exceptions = set(row.exceptions)
     return [
-        Original(message, html[message.text], mark_of(message) if message.seq in exceptions else "")
-        for message in messages
+        Original(message, html[message.text], mark_of(message, row=row)) for message in messages
     ]
 
 
-def mark_of(message: Message) -> str:
-    """Why a message in the range is not part of the summary."""
+def mark_of(message: Message, *, row: Compaction) -> str:
+    """Why a message in the range is sent in full, or is not part of the summary."""
     if message.pinned_at:
         return "pinned, still sent in full"
+    if message.seq not in row.exceptions:
+        return ""
     if message.excluded:
         return "excluded, not sent"
     return "not part of the summary"

@@ -38,7 +38,6 @@ class Cover:
     summary: Compaction | None
     to_seq: int
     window_to: int
-    exceptions: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -85,7 +84,6 @@ def cover_of(branch: Branch) -> Cover:
         summary=summary,
         to_seq=summary.to_seq if summary else 0,
         window_to=active.to_seq if active and is_window else 0,
-        exceptions=frozenset(summary.exceptions) if summary else frozenset(),
     )
 
 
@@ -109,7 +107,7 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     page = list(path[: PAGE + 1])
     has_earlier = len(page) > PAGE
     messages = page[:PAGE][::-1]
-    if cover.exceptions and after == cover.to_seq and not has_earlier:
+    if cover.summary is not None and after == cover.to_seq and not has_earlier:
         messages = covered_pins(branch, cover=cover) + messages
     taken_up = {message.pk for message in messages}
     waiting = [message for message in waiting if message.pk not in taken_up]
@@ -146,7 +144,7 @@ def first_read(turns: Sequence[Turn]) -> list[Turn]:
 def covered_pins(branch: Branch, *, cover: Cover) -> list[Message]:
     """The pinned messages within the summary's range: they are sent, so they stay in sight."""
     rows = on_path(branch, after=0, before=cover.to_seq + 1).select_related("turn")
-    return list(rows.filter(seq__in=cover.exceptions, pinned_at__isnull=False).order_by("seq"))
+    return list(rows.filter(pinned_at__isnull=False).order_by("seq"))
 
 
 def told_compactions(branch: Branch) -> list[Compaction]:

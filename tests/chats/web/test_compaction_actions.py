@@ -47,7 +47,7 @@ def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 def branch_of(chat: Chat) -> Branch:
     """The chat's branch as it is now."""
-    return Branch.objects.get(pk=chat.active_branch_id)
+    return Branch.objects.get(chat=chat)
 
 
 def act(client: Client, chat: Chat, row: Compaction, action: str, **data: str) -> Any:

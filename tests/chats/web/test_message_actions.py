@@ -188,6 +188,22 @@ def test_a_branch_goes_on_behind_a_message_and_the_menu_leads_back(
     assert "the second question" in body(page, chat)
 
 
+def test_a_message_under_a_summary_can_be_marked_and_erased(
+    page: Client, chat: Chat, messages: list[Message], summary: Fold
+) -> None:
+    row = summary(2)
+    html = page.get(url(chat, f"compactions/{row.pk}/originals"), headers=HTMX).content.decode()
+    for action in ("pin", "exclude", "erase"):
+        assert url(chat, f"messages/{messages[0].pk}/{action}") in html
+
+    act(page, messages[0], "pin")
+
+    assert "the first question" in body(page, chat)
+    html = page.get(url(chat, f"compactions/{row.pk}/originals"), headers=HTMX).content.decode()
+    assert "pinned, still sent in full" in html
+    assert url(chat, f"messages/{messages[0].pk}/unpin") in html
+
+
 def sign_in_at(client: Client, at: datetime) -> None:
     """Let the session say when its person signed in."""
     session = client.session

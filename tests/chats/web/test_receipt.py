@@ -137,3 +137,15 @@ def test_a_segment_that_was_cut_says_to_how_much(
 
     assert "cut to 4,000 characters" in html
     assert "results cut to 8,000 characters" in html
+
+
+def test_a_receipt_says_why_nothing_was_compacted(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    turn = talk("hello")
+    Turn.objects.filter(pk=turn.pk).update(compaction_outcome="not_grown")
+
+    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+
+    assert "Compaction after this turn" in html
+    assert "hardly grown since the last compaction" in html
