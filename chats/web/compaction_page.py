@@ -11,14 +11,8 @@ from chats import access
 from chats.compaction import revise
 from chats.models import Chat, Compaction
 from chats.refusals import Refusal
-from chats.web.compaction_view import (
-    Weight,
-    added,
-    others_of,
-    report_of,
-    view_of,
-    weight_of,
-)
+from chats.web.compaction_report import Weight, added, report_of, weight_of
+from chats.web.compaction_view import others_of, view_of
 from chats.web.composer import PolicyInTheWay, models_of
 from chats.web.doors import PersonRequest, signed_in
 from chats.web.originals import page_of
