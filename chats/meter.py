@@ -47,6 +47,7 @@ class Meter:
     limit: int
     system_hidden: bool
     kept: states.Kept | None
+    writes_summaries: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ def meter(*, chat: Chat) -> Meter:
         limit=values.input_length_limit,
         system_hidden=values.hide_system_text,
         kept=sizes.kept,
+        writes_summaries=values.strategy == "dynamic_summary",
     )
 
 

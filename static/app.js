@@ -72,6 +72,9 @@ document.addEventListener("click", (event) => {
 // --- Scrolling: follow the reply only while the reader is at the end ---
 
 let follow = true;
+// Words that came: the next look, which is no text, comes and goes without a trace.
+const isText = (change) => change.type === "characterData"
+  || [...change.addedNodes].some((node) => node.id !== "look" && node.textContent.trim());
 const isAtEnd = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight < 48;
 
 function toEnd() {
@@ -90,7 +93,7 @@ if (thread && find("#tail")) {
   new MutationObserver((changes) => {
     const tail = find("#tail");
     if (follow) toEnd();
-    else if (changes.some((change) => tail.contains(change.target))) {
+    else if (changes.some((change) => isText(change) && tail.contains(change.target))) {
       find("#newtext").hidden = isAtEnd();
     }
   }).observe(find(".thread__inner"), { childList: true, subtree: true, characterData: true });
@@ -165,6 +168,32 @@ document.addEventListener("htmx:afterSettle", () => {
   }
 });
 
+// An action on a part of the thread: its control has the focus again, else the part itself.
+let used = "";
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (!event.target.matches("[data-again], [data-quiet]")) used = document.activeElement.id;
+});
+// Refused: what was used is there still, and was only switched off for the time of the request.
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (!event.detail.failed || document.activeElement !== document.body || !used) return;
+  document.getElementById(used)?.focus({ preventScroll: true });
+});
+document.addEventListener("placed", (event) => {
+  const { id } = event.detail;
+  const part = document.getElementById(id);
+  const control = used && document.getElementById(used);
+  const wanted = [control, part && find("summary", part), part];
+  for (const each of wanted) {
+    if (each && document.activeElement !== each) each.focus({ preventScroll: true });
+    if (each && document.activeElement === each) return;
+  }
+});
+// The page of a compaction comes back as a whole after an action on it.
+document.addEventListener("htmx:afterSettle", (event) => {
+  if (event.detail.target?.id !== "main" || document.activeElement !== document.body) return;
+  (document.getElementById(used) ?? find("#title"))?.focus();
+});
+
 // --- When the server cannot be reached ---
 
 document.addEventListener("htmx:sendError", (event) => {
@@ -187,7 +216,8 @@ for (const kind of ["htmx:sendError", "htmx:responseError"]) {
 function showOriginal(key) {
   const original = key && document.getElementById(key);
   if (!original) return false;
-  original.closest("details").open = true;
+  const folded = original.closest("details");
+  if (folded) folded.open = true;
   for (const shown of document.querySelectorAll(".is-shown")) shown.classList.remove("is-shown");
   original.classList.add("is-shown");
   original.scrollIntoView({ block: "center" });
@@ -249,7 +279,9 @@ function escape() {
     each.open = false;
     find("summary", each).focus();
   }
-  if (!open.length && usesShortcuts()) find("#stop:not(:disabled)")?.click();
+  const editing = find("[data-cancel]", document.activeElement.closest("article") ?? thread);
+  if (!open.length && editing) editing.click();
+  else if (!open.length && usesShortcuts()) find("#stop:not(:disabled)")?.click();
 }
 
 function stepMessages(step) {
@@ -258,6 +290,50 @@ function stepMessages(step) {
   const start = here < 0 ? all.length - (step > 0 ? 1 : 0) : here;
   all[Math.max(0, Math.min(all.length - 1, start + step))]?.focus();
 }
+
+// The newest message of one's own, from an empty box.
+function editLast(event) {
+  if (event.key !== "ArrowUp" || box().value || event.altKey || event.ctrlKey) return;
+  const link = [...document.querySelectorAll("[data-edit]")].at(-1);
+  if (!link) return;
+  event.preventDefault();
+  link.click();
+}
+
+function stepVersion(step) {
+  const message = document.activeElement.closest("article.msg");
+  find(`[data-version="${step}"]`, message ?? document.createElement("p"))?.click();
+}
+
+// The actions of a message are one stop for Tab; arrow keys go from one to the next.
+const inToolbar = "a[href], button:not(:disabled), summary";
+const actionsOf = (bar) => [...bar.querySelectorAll(inToolbar)].filter(
+  (control) => !control.closest(".menu__panel"),
+);
+
+function tidyToolbars() {
+  for (const bar of document.querySelectorAll("[data-toolbar]")) {
+    const actions = actionsOf(bar);
+    const here = actions.find((action) => action === document.activeElement) ?? actions[0];
+    for (const action of actions) action.tabIndex = action === here ? 0 : -1;
+  }
+}
+
+function stepToolbar(event) {
+  const bar = event.target.closest("[data-toolbar]");
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!bar || !step || event.altKey || event.ctrlKey || event.metaKey) return;
+  const actions = actionsOf(bar);
+  const at = actions.indexOf(event.target);
+  if (at < 0) return;
+  event.preventDefault();
+  const forward = getComputedStyle(bar).direction === "rtl" ? -step : step;
+  actions[(at + forward + actions.length) % actions.length].focus();
+  tidyToolbars();
+}
+
+tidyToolbars();
+document.addEventListener("htmx:afterSettle", tidyToolbars);
 
 function openOriginals() {
   const seams = [...document.querySelectorAll("[data-seam]")];
@@ -281,12 +357,16 @@ const withAlt = {
   KeyO: openOriginals,
   ArrowUp: () => stepMessages(-1),
   ArrowDown: () => stepMessages(1),
+  ArrowLeft: () => stepVersion("back"),
+  ArrowRight: () => stepVersion("on"),
 };
 
 document.addEventListener("keydown", (event) => {
   if (event.target === box()) sendByEnter(event);
+  stepToolbar(event);
   if (event.key === "Escape") escape();
   if (!usesShortcuts()) return;
+  if (event.target === box()) editLast(event);
   const only = event.altKey && !(event.ctrlKey || event.metaKey || event.shiftKey);
   if (only && withAlt[event.code]) {
     event.preventDefault();

@@ -20,6 +20,7 @@ from chats.web.rows import branch_of, now_on
 from chats.web.shell import shell_for
 from chats.web.tails import look_of, seen, seq_from, tail_update
 from chats.web.thread import thread_of
+from chats.web.versions import branches_of
 from contextpolicy.engine.budget import BudgetRefusal
 
 
@@ -62,8 +63,13 @@ def chat_response(
     before: int | None = None,
     text: str = "",
     refusal: Refusal | None = None,
+    notice: Refusal | None = None,
 ) -> HttpResponse:
-    """The whole page; with a refusal the text stays in the box under its sentence."""
+    """The whole page; with a refusal the text stays in the box under its sentence.
+
+    `notice`: the refusal of anything but a message.
+    """
+    refused = refusal or notice
     thread = thread_of(chat=chat, before=before)
     meter = meter_view(chat=chat)
     composer = composer_for(
@@ -85,8 +91,10 @@ def chat_response(
             "before": before,
             "meter": meter,
             "composer": composer,
+            "branches": branches_of(chat),
+            "notice": notice,
         },
-        status=refusal.status if refusal else 200,
+        status=refused.status if refused else 200,
     )
 
 

@@ -3,17 +3,23 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import User
+from django.utils import timezone
 
-from chats import library
+from chats import context, library
+from chats.compaction import marks, outcomes, pauses
 from chats.library import ModelChoice
 from chats.meter import meter as meter_of
-from chats.models import Chat
+from chats.models import Chat, Compaction, Message, Turn
 from chats.refusals import Refusal
+from chats.web.rows import branch_of
 from chats.web.state import StateView, state_view
 from chats.web.words import grouped, short
 from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.ladder import Breaker
 from contextpolicy.engine.policy import PolicyValues
 
 # Space between the bar's parts, in percent of its width.
@@ -93,6 +99,14 @@ class MeterView:
     system_hidden: bool = False
     state: StateView | None = None
     limit: int = 0
+    writes_summaries: bool = False
+    # What people may know and do about compaction here; see `resting_on`.
+    is_paused: bool = False
+    paused_at: datetime | None = None
+    is_asked: bool = False
+    rest: Breaker | None = None
+    outcome: str = ""
+    pins: str = ""
 
 
 def composer_for(
@@ -131,6 +145,7 @@ def meter_view(*, chat: Chat) -> MeterView:
     except (Refusal, BudgetRefusal) as refusal:
         return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
     about = "≈ " if meter.approximate else ""
+    resting = resting_on(chat) if meter.writes_summaries else {}
     return MeterView(
         chat=chat,
         text=f"{about}{short(meter.used)} of {short(meter.prompt_limit)} tokens",
@@ -147,7 +162,37 @@ def meter_view(*, chat: Chat) -> MeterView:
         system_hidden=meter.system_hidden,
         state=state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
+        writes_summaries=meter.writes_summaries,
+        pins=pin_words(chat),
+        **resting,
     )
+
+
+def resting_on(chat: Chat) -> dict[str, Any]:
+    """What stops compaction on the chat's branch, what was asked for, and what came of the last."""
+    branch = branch_of(chat)
+    newest = pauses.attempts_on(branch).values_list("status", flat=True).first()
+    rest = None
+    if newest in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
+        choice = context.choose(chat=chat)
+        rest = pauses.breaker_of(branch, choice=choice, now=timezone.now())
+    turns = branch.turns.filter(finished_at__isnull=False).exclude(status=Turn.Status.ABSORBED)
+    last = turns.order_by("-accepted").first()
+    return {
+        "is_paused": branch.compaction_paused,
+        "paused_at": branch.paused_at,
+        "is_asked": branch.asked_at is not None,
+        "rest": rest,
+        "outcome": outcomes.why_not(last).sentence if last and last.compaction_outcome else "",
+    }
+
+
+def pin_words(chat: Chat) -> str:
+    """The room of pins and what they take of it; empty without a pin."""
+    if not Message.objects.filter(branch__chat=chat, pinned_at__isnull=False).exists():
+        return ""
+    room = marks.pin_room(chat=chat)
+    return f"Pins take {grouped(room.used)} of the {grouped(room.limit)} tokens they may take."
 
 
 def bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:

@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString
 
 from chats.models import Message, Turn
 from chats.web.seams import Seam
+from chats.web.versions import Versions
 from chats.web.words import counted, grouped
 
 # What the line beside a message says about it: the attribute's value, and the words for it.
@@ -65,6 +66,7 @@ class MessageEntry:
     reason: str
     is_last: bool = False
     can_continue: bool = False
+    versions: Versions | None = None
 
     @property
     def rail(self) -> str:

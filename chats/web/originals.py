@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -33,15 +34,18 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
     """One page of the messages in a compaction's range, as a part or as a page of its own."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    page = seq_from(request, "page") or 1
+    # A page that is put beside another one leads on in its own direction only.
+    found = page_of(row, page=seq_from(request, "page") or 1, go=request.GET.get("go", ""))
+    template = "chats/_originals.html" if request.htmx else "chats/originals.html"
+    return render(request, template, {"chat": chat, "compaction": row, **found})
+
+
+def page_of(row: Compaction, *, page: int, go: str) -> dict[str, Any]:
+    """One page of the messages in a compaction's range, with the ways to its neighbours."""
     first = row.from_seq + (page - 1) * PAGE
     found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
     left = max(row.to_seq - first - PAGE + 1, 0)
-    # A page that is put beside another one leads on in its own direction only.
-    go = request.GET.get("go", "")
-    context = {
-        "chat": chat,
-        "compaction": row,
+    return {
         "originals": dressed(list(found.order_by("seq")), row=row),
         "page": page,
         "next_page": page + 1 if left and go != "back" else None,
@@ -49,24 +53,22 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
         "previous_page": page - 1 if go != "on" else None,
         "before": min(first, row.to_seq + 1) - row.from_seq,
     }
-    template = "chats/_originals.html" if request.htmx else "chats/originals.html"
-    return render(request, template, context)
 
 
 def dressed(messages: Sequence[Message], *, row: Compaction) -> list[Original]:
     """The messages with their HTML and marks."""
     html = html_for_many([message.text for message in messages])
-    exceptions = set(row.exceptions)
     return [
-        Original(message, html[message.text], mark_of(message) if message.seq in exceptions else "")
-        for message in messages
+        Original(message, html[message.text], mark_of(message, row=row)) for message in messages
     ]
 
 
-def mark_of(message: Message) -> str:
-    """Why a message in the range is not part of the summary."""
+def mark_of(message: Message, *, row: Compaction) -> str:
+    """Why a message in the range is sent in full, or is not part of the summary."""
     if message.pinned_at:
         return "pinned, still sent in full"
+    if message.seq not in row.exceptions:
+        return ""
     if message.excluded:
         return "excluded, not sent"
     return "not part of the summary"

@@ -9,6 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from chats import access
+from chats.compaction.outcomes import why_not
 from chats.models import Message, PromptText, Receipt, Turn
 from chats.web.doors import PersonRequest, signed_in
 from chats.web.receipt_words import (
@@ -77,7 +78,12 @@ class ReceiptView:
 def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Every model call of a turn: what was sent, what was left out and why, in what room."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
-    context = {"chat": turn.branch.chat, "turn": turn, "calls": calls_of(turn)}
+    context = {
+        "chat": turn.branch.chat,
+        "turn": turn,
+        "calls": calls_of(turn),
+        "outcome": why_not(turn) if turn.is_over else None,
+    }
     return render(request, "chats/receipt.html", context)
 
 

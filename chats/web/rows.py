@@ -11,6 +11,7 @@ from django.db.models import Q, Sum
 from chats.history import on_path, segments
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.turns.start import UNFINISHED
+from chats.web.versions import Versions, versions_of
 
 PAGE = 60
 # States of a compaction that people are told about although it is not in force.
@@ -37,7 +38,6 @@ class Cover:
     summary: Compaction | None
     to_seq: int
     window_to: int
-    exceptions: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -53,6 +53,9 @@ class Rows:
     left_out: list[LeftOut]
     has_earlier: bool
     folded_tokens: int | None
+    versions: dict[uuid.UUID, Versions]
+    is_paused: bool
+    is_asked: bool
     state: str
 
     @property
@@ -81,7 +84,6 @@ def cover_of(branch: Branch) -> Cover:
         summary=summary,
         to_seq=summary.to_seq if summary else 0,
         window_to=active.to_seq if active and is_window else 0,
-        exceptions=frozenset(summary.exceptions) if summary else frozenset(),
     )
 
 
@@ -105,7 +107,7 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     page = list(path[: PAGE + 1])
     has_earlier = len(page) > PAGE
     messages = page[:PAGE][::-1]
-    if cover.exceptions and after == cover.to_seq and not has_earlier:
+    if cover.summary is not None and after == cover.to_seq and not has_earlier:
         messages = covered_pins(branch, cover=cover) + messages
     taken_up = {message.pk for message in messages}
     waiting = [message for message in waiting if message.pk not in taken_up]
@@ -124,6 +126,9 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
         left_out=left_out,
         has_earlier=has_earlier,
         folded_tokens=folded_tokens(branch, row=cover.summary),
+        versions=versions_of(branch, messages),
+        is_paused=branch.compaction_paused,
+        is_asked=branch.asked_at is not None,
         state=state_of(branch, told=told, left_out=left_out),
     )
 
@@ -139,7 +144,7 @@ def first_read(turns: Sequence[Turn]) -> list[Turn]:
 def covered_pins(branch: Branch, *, cover: Cover) -> list[Message]:
     """The pinned messages within the summary's range: they are sent, so they stay in sight."""
     rows = on_path(branch, after=0, before=cover.to_seq + 1).select_related("turn")
-    return list(rows.filter(seq__in=cover.exceptions, pinned_at__isnull=False).order_by("seq"))
+    return list(rows.filter(pinned_at__isnull=False).order_by("seq"))
 
 
 def told_compactions(branch: Branch) -> list[Compaction]:
@@ -180,6 +185,7 @@ def state_of(branch: Branch, *, told: Sequence[Compaction], left_out: Sequence[L
         str(branch.active_compaction_id),
         [[str(row.pk), row.status] for row in told],
         list(left_out),
+        [branch.compaction_paused, str(branch.asked_at), str(branch.breaker_reset_at)],
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -200,7 +206,7 @@ def now_on(branch: Branch) -> Now:
     return Now(
         state=state_of(branch, told=told, left_out=left_out),
         turn=turns.select_related("effective_policy").order_by("-accepted").first(),
-        is_preparing=is_preparing(told),
+        is_preparing=branch.asked_at is not None or is_preparing(told),
     )
 
 

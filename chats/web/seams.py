@@ -43,6 +43,12 @@ REASONS = {
     "context_changed": "the chat had changed before the summary was used",
     "insufficient": "even with the summary the prompt is over its low mark",
     "lost_facts": "the summary lost facts that it has to keep",
+    "undone": "somebody undid the summary under it",
+    "redone": "somebody put another summary back",
+    "revised": "somebody edited the summary under it",
+    "asked_again": "somebody asked for another one",
+    "message_excluded": "one of its messages was excluded",
+    "message_erased": "one of its messages was erased",
     "worker_lost": "the worker that wrote it ended",
     "internal_error": "something went wrong on this server",
     "provider_auth": "the provider refused the key of this server",
@@ -82,6 +88,8 @@ class Bullet:
 
     html: SafeString
     sources: Sequence[Source]
+    # No message that the summary was made of is named as its source.
+    unsupported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +116,25 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Seam:
-    """The place of a compaction in the thread. `folded_tokens`: of the messages, where known."""
+    """The place of a compaction in the thread. `folded_tokens`: of the messages, where known.
+
+    `is_paused`: automatic compaction rests on this branch after an undo.
+    """
 
     partial: ClassVar[str] = "chats/_seam.html"
     compaction: Compaction
     html: SafeString
     folded_tokens: int | None = None
     sections: Sequence[Section] = field(default_factory=tuple)
+    is_paused: bool = False
+
+    @property
+    def author(self) -> str:
+        """Who had it made, in words."""
+        trigger = self.compaction.trigger
+        if trigger == "revision":
+            return "edited by a person"
+        return "by a person" if trigger in {"manual", "rerun"} else "by auto"
 
     @property
     def count(self) -> int:
@@ -151,10 +171,7 @@ class Seam:
         row = self.compaction
         if row.kind == Compaction.Kind.WINDOW:
             return WINDOW_REASONS.get(row.reason, "the prompt has no room for them")
-        codes = row.reason.split(", ")
-        if not all(code in REASONS for code in codes):
-            return row.reason
-        return ", ".join(REASONS[code] for code in codes)
+        return reason_words(row.reason)
 
     @property
     def facts(self) -> Facts | None:
@@ -162,6 +179,14 @@ class Seam:
         kept, lost = (facts_of(self.compaction.retention, side) for side in ("kept", "lost"))
         total = len(kept) + len(lost)
         return Facts(kept=len(kept), total=total, lost=grouped(lost)) if total else None
+
+
+def reason_words(reason: str) -> str:
+    """Codes of reasons in words; a reason without a code of ours stands as it is."""
+    codes = reason.split(", ")
+    if not all(code in REASONS for code in codes):
+        return reason
+    return ", ".join(REASONS[code] for code in codes)
 
 
 def facts_of(retention: Mapping[str, Mapping[str, Sequence[str]]], side: str) -> list[list[str]]:
@@ -215,7 +240,8 @@ def sections_of(
     lines: dict[str, list[Bullet]] = {}
     for title, bullet in bullets_of(row):
         sources = [source(row, chat_id=chat_id, seq=seq) for seq in bullet["sources"]]
-        lines.setdefault(title, []).append(Bullet(html[bullet["text"]], sources))
+        unsupported = bool(bullet.get("unsupported"))
+        lines.setdefault(title, []).append(Bullet(html[bullet["text"]], sources, unsupported))
     return [Section(title, bullets) for title, bullets in lines.items()]
 
 

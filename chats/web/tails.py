@@ -9,7 +9,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django_htmx.http import reswap, retarget
+from django_htmx.http import reswap, retarget, trigger_client_event
 
 from chats import library
 from chats.models import Chat
@@ -17,6 +17,7 @@ from chats.web.composer import composer_for, meter_view
 from chats.web.doors import PersonRequest
 from chats.web.looks import Look, next_look
 from chats.web.thread import Stale, Thread, thread_from, thread_of
+from chats.web.versions import branches_of
 
 
 def tail_update(
@@ -35,6 +36,35 @@ def tail_update(
         is_whole = True
     if is_whole:
         thread = thread_of(chat=chat)
+    return update(request, chat, thread, is_whole=is_whole, sent=sent, looks=looks)
+
+
+def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResponse:
+    """The whole thread after something changed in the middle of it.
+
+    `place`: the id of the part it happened to; the reader finds their place there again.
+    """
+    if not request.htmx:
+        return redirect(reverse("chats:chat", args=[chat.pk]) + f"#{place}")
+    response = update(request, chat, thread_of(chat=chat), is_whole=True)
+    return placed(response, place)
+
+
+def placed(response: HttpResponse, place: str) -> HttpResponse:
+    """The same answer; the page puts the focus back where it was, or on the part with this id."""
+    return trigger_client_event(response, "placed", {"id": place}, after="settle")
+
+
+def update(
+    request: PersonRequest,
+    chat: Chat,
+    thread: Thread,
+    *,
+    is_whole: bool,
+    sent: bool = False,
+    looks: int = 0,
+) -> HttpResponse:
+    """The end of the thread, or all of it, with what depends on it out of band."""
     library.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `chats_of` annotates
     meter = meter_view(chat=chat)
@@ -49,6 +79,7 @@ def tail_update(
         "composer": composer,
         "sent": sent,
         "whole": is_whole,
+        "branches": branches_of(chat) if is_whole else (),
     }
     response = render(request, "chats/_tail_update.html", context)
     if is_whole:

@@ -68,7 +68,7 @@ def thread_of(*, chat: Chat, before: int | None = None) -> Thread:
         earlier=rows.messages[0].seq if rows.has_earlier else None,
         turn=rows.last_turn,
         state=rows.state,
-        is_preparing=is_preparing(rows.told),
+        is_preparing=rows.is_asked or is_preparing(rows.told),
     )
 
 
@@ -94,8 +94,23 @@ def thread_from(*, chat: Chat, start: int) -> Thread:
         earlier=None,
         turn=rows.last_turn,
         state=rows.state,
-        is_preparing=is_preparing(rows.told),
+        is_preparing=rows.is_asked or is_preparing(rows.told),
     )
+
+
+def entry_of(*, chat: Chat, message: Message) -> tuple[MessageEntry | None, str]:
+    """One message of the thread, and the state of seams and rails; None when it stands elsewhere.
+
+    Read with the page that ends with it: what is left out of a prompt depends on its neighbours.
+    """
+    branch = branch_of(chat)
+    thread = thread_of(chat=chat, before=(message.seq or branch.last_seq) + 1)
+    for entry in (*thread.entries, *thread.tail):
+        if isinstance(entry, MessageEntry) and entry.message.pk == message.pk:
+            is_last = message.seq == branch.last_seq
+            can_continue = is_last and continues(entry, thread.turn)
+            return replace(entry, is_last=is_last, can_continue=can_continue), thread.state
+    return None, thread.state
 
 
 def tail_start(rows: Rows, *, cover: Cover, end: int) -> int:
@@ -125,7 +140,10 @@ def arrange(rows: Rows, *, cover: Cover, top: bool) -> list[Entry]:
         while borders and (message.seq or 0) > borders[0].to_seq:
             entries.append(seam(borders.pop(0), html, rows=rows, cover=cover))
         sent, reason = sent_as(message, rows=rows, cover=cover)
-        entries.append(MessageEntry(message, html[message.text], sent=sent, reason=reason))
+        versions = rows.versions.get(message.pk)
+        entries.append(
+            MessageEntry(message, html[message.text], sent=sent, reason=reason, versions=versions)
+        )
         entries += outcomes.pop(message.pk, [])
     entries += [seam(row, html, rows=rows, cover=cover) for row in borders]
     for entry in unfinished_entries(rows, html):
@@ -179,6 +197,7 @@ def seam(row: Compaction, html: dict[str, SafeString], *, rows: Rows, cover: Cov
         html[row.text],
         folded_tokens=rows.folded_tokens if row == cover.summary else None,
         sections=sections_of(row, chat_id=rows.chat_id, html=html),
+        is_paused=rows.is_paused,
     )
 
 

@@ -30,3 +30,9 @@ def day_name(day: date, *, today: date) -> str:
         return "Yesterday"
     name = f"{day:%A} {day.day} {day:%B}"
     return name if day.year == today.year else f"{name} {day.year}"
+
+
+def clipped(text: str, length: int) -> str:
+    """The beginning of a text in one line."""
+    line = " ".join(text[: 4 * length].split())
+    return line if len(line) <= length else f"{line[:length].rstrip()}…"

@@ -139,7 +139,7 @@ def finish(turn: Turn, *, texts: Texts, now: datetime) -> None:
         parts=[
             {"type": "reasoning", "text": texts.reply},
             {"type": "tool_call", "call_id": "c", "name": texts.tool, "arguments": texts.tool},
-            {"type": "tool_result", "call_id": "c", "content": texts.tool},
+            {"type": "tool_result", "call_id": "c", "name": texts.tool, "content": texts.tool},
             {"type": "text", "text": texts.reply},
         ],
         turn=turn,

@@ -33,6 +33,7 @@ def ids(
         "turn_id": turn.pk,
         "message_id": message.pk,
         "compaction_id": row.pk,
+        "branch_id": row.branch_id,
     }
 
 
@@ -44,7 +45,7 @@ def address(name: str, ids: dict[str, uuid.UUID]) -> str:
 
 
 def test_the_list_of_addresses_is_complete() -> None:
-    assert len(NAMES) == 17
+    assert len(NAMES) == 39
     assert get_resolver().namespace_dict["chats"]
 
 

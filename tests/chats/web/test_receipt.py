@@ -231,3 +231,15 @@ def test_the_estimate_for_the_provider_has_its_factor(
     assert "Sent ≈ 1,200 tokens, our count" in words
     assert "Estimated for the provider ≈ 1,296 our count × 1.080" in words
     assert "Counted by the provider 1,310 the whole prompt" in words
+
+
+def test_a_receipt_says_why_nothing_was_compacted(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    turn = talk("hello")
+    Turn.objects.filter(pk=turn.pk).update(compaction_outcome="not_grown")
+
+    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+
+    assert "Compaction after this turn" in html
+    assert "hardly grown since the last compaction" in html

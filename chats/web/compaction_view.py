@@ -1,0 +1,213 @@
+"""What the page of one compaction says: its state, its numbers and its ledger rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+
+from chats.compaction.plan import EXTRACTIVE
+from chats.models import Chat, Compaction
+from chats.rendering.store import html_for_many
+from chats.web.compaction_report import Report
+from chats.web.composer import BarPart
+from chats.web.rows import branch_of, cover_of, folded_tokens
+from chats.web.seams import Seam, reason_words, sections_of, summary_texts
+from chats.web.words import grouped
+from contextpolicy.engine.budget import BudgetRefusal, prepare_mark, prompt_limit
+from contextpolicy.models import AuditEvent
+from contextpolicy.resolution import values_of
+
+STATES = {
+    Compaction.Status.PREPARING: ("accent", "Being written"),
+    Compaction.Status.PREPARED: ("layer", "Ready, not in use yet"),
+    Compaction.Status.PUBLISHED: ("", "In use on another branch"),
+    Compaction.Status.UNDONE: ("warn", "Undone"),
+    Compaction.Status.REPLACED: ("", "Replaced by a later one"),
+    Compaction.Status.OVERTAKEN: ("", "Overtaken"),
+    Compaction.Status.REJECTED: ("danger", "Not applied"),
+    Compaction.Status.FAILED: ("danger", "Not finished"),
+}
+MOST_EVENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The prompt before or after."""
+
+    label: str
+    words: str
+    total: str
+    parts: Sequence[BarPart]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its reason."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything the page says about its compaction, apart from its originals."""
+
+    seam: Seam
+    kind: str
+    state: str
+    reason: str
+    author: str
+    is_in_force: bool
+    is_waiting: bool
+    is_paused: bool
+    bars: Sequence[Bar]
+    scale: str
+    figures: Sequence[Figure]
+    report: Report
+    events: Sequence[tuple[AuditEvent, str]]
+
+
+def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
+    """The page's content. Reads a bounded number of rows."""
+    branch = branch_of(chat)
+    is_in_force = cover_of(branch).summary == row or branch.active_compaction == row
+    is_waiting = row.status == Compaction.Status.PREPARED and row.needs_approval
+    kind, state = STATES[Compaction.Status(row.status)]
+    if is_in_force:
+        kind, state = "ok", "In use"
+    elif is_waiting:
+        kind, state = "warn", "Waits for approval"
+    html = html_for_many(summary_texts(row))
+    folded = folded_tokens(row.branch, row=row)
+    seam = Seam(
+        row,
+        html[row.text],
+        folded_tokens=folded,
+        sections=sections_of(row, chat_id=chat.pk, html=html),
+        is_paused=branch.compaction_paused,
+    )
+    limit = limit_of(row, chat=chat)
+    scale = max(limit or 0, row.tokens_before, row.tokens_after)
+    return View(
+        seam=seam,
+        kind=kind,
+        state=state,
+        reason=reason_words(row.reason) if row.reason and row.kind != "window" else "",
+        author=person(row.asked_by, user=user),
+        is_in_force=is_in_force,
+        is_waiting=is_waiting,
+        is_paused=branch.compaction_paused,
+        bars=bars_of(row, scale=scale) if row.tokens_before else (),
+        scale=grouped(limit) if limit else "",
+        figures=figures_of(row, seam=seam, chat=chat, user=user, report=report),
+        report=report,
+        events=events_of(row, chat=chat, user=user),
+    )
+
+
+def limit_of(row: Compaction, *, chat: Chat) -> int | None:
+    """The tokens that a prompt may have under the row's policy; None when that is not known."""
+    try:
+        window = chat.model.window if chat.model else None
+        return prompt_limit(values_of(row.effective_policy), model_window=window)
+    except BudgetRefusal:
+        return None
+
+
+def bars_of(row: Compaction, *, scale: int) -> list[Bar]:
+    """The prompt before and after: what was replaced, what replaced it, and the rest."""
+    summary = row.summary_tokens or 0
+    rest = max(row.tokens_after - summary, 0)
+    replaced = max(row.tokens_before - rest, 0)
+    return [
+        bar("Before", [("history", replaced, "replaced"), ("rest", rest, "the rest")], scale=scale),
+        bar("After", [("summary", summary, "summary"), ("rest", rest, "the rest")], scale=scale),
+    ]
+
+
+def bar(label: str, parts: Sequence[tuple[str, int, str]], *, scale: int) -> Bar:
+    """One bar; positions in percent of the scale."""
+    drawn, x = [], 0.0
+    for key, tokens, _ in parts:
+        width = 100 * tokens / scale if scale else 0
+        drawn.append(BarPart(key=key, x=f"{x:.2f}%", width=f"{width:.2f}%"))
+        x += width + (0.35 if tokens else 0)
+    total = sum(tokens for _, tokens, _ in parts)
+    words = ", ".join(f"{name} {tokens:,}" for _, tokens, name in parts)
+    return Bar(label=label, words=f"{label}: {words} tokens", total=grouped(total), parts=drawn)
+
+
+def figures_of(
+    row: Compaction, *, seam: Seam, chat: Chat, user: User, report: Report
+) -> list[Figure]:
+    """The headline numbers, each with where it comes from."""
+    found = []
+    if row.kind == Compaction.Kind.SUMMARY and row.summary_tokens and seam.folded_tokens:
+        share = 100 * (1 - row.summary_tokens / seam.folded_tokens)
+        words = f"≈ {seam.folded_tokens:,} → {row.summary_tokens:,}"
+        found.append(Figure("Replaced", words, f"−{share:.1f} %, {seam.covered}"))
+    else:
+        found.append(Figure("Messages", grouped(seam.count), f"{row.from_seq} to {row.to_seq}"))
+    found.append(Figure("Started by", person(row.asked_by, user=user), started_words(row, chat)))
+    if row.kind == Compaction.Kind.SUMMARY:
+        found.append(Figure("Written by", writer(row, user=user), written_words(row)))
+        is_known = row.cost is not None
+        cost = f"{row.cost:.4f}" if is_known else "none known"
+        note = "in the currency of the model’s price" if is_known else "no price is set"
+        found.append(Figure("Cost", cost, note))
+    if report.words:
+        lost = len(report.lost)
+        found.append(Figure("Facts kept", report.words, f"{lost} lost" if lost else "none lost"))
+    return found
+
+
+def started_words(row: Compaction, chat: Chat) -> str:
+    """Why it was begun."""
+    if row.trigger == "revision":
+        return "by an edit of the summary"
+    if row.trigger == "rerun":
+        return "written again from the originals"
+    if row.trigger == "manual":
+        return "asked for, below any mark"
+    limit = limit_of(row, chat=chat)
+    if not limit:
+        return f"{row.tokens_before:,} tokens"
+    mark = prepare_mark(values_of(row.effective_policy), prompt_limit=limit)
+    over = "over" if row.tokens_before >= mark else "the mark is"
+    return f"{row.tokens_before:,} tokens, {over} {mark:,}"
+
+
+def writer(row: Compaction, *, user: User) -> str:
+    """Whose words the summary is."""
+    if row.trigger == "revision":
+        return person(row.asked_by, user=user)
+    return "no model" if row.model_name in {"", EXTRACTIVE} else row.model_name
+
+
+def written_words(row: Compaction) -> str:
+    """How long it took, and after which instructions."""
+    took = f"{row.duration_ms / 1000:.1f} s" if row.duration_ms is not None else ""
+    tries = f"attempt {row.attempt}" if row.attempt > 1 else ""
+    how = "sentences of the originals" if row.model_name == EXTRACTIVE else row.prompt_version
+    return ", ".join(part for part in (took, tries, how.replace("-", " ")) if part)
+
+
+def person(name: str, *, user: User) -> str:
+    """Who did something, as the ledger names them, for this reader."""
+    if name == f"user:{user.pk}":
+        return "you"
+    return "somebody else" if name.startswith("user:") else "auto"
+
+
+def others_of(row: Compaction, *, chat: Chat) -> list[Compaction]:
+    """The other summaries of the chat that have a text, newest first."""
+    rows = Compaction.objects.filter(branch__chat=chat, kind=Compaction.Kind.SUMMARY)
+    return list(rows.exclude(pk=row.pk).exclude(text="").order_by("-created_at")[:100])
+
+
+def events_of(row: Compaction, *, chat: Chat, user: User) -> list[tuple[AuditEvent, str]]:
+    """The rows of the ledger about it, oldest first, each with who did it."""
+    rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}", data__compaction=str(row.pk))
+    found = list(rows.order_by("seq")[:MOST_EVENTS])
+    return [(event, person(event.actor, user=user)) for event in found]

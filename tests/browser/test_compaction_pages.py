@@ -1,0 +1,160 @@
+"""Undo, redo, edit and compare a summary; pin, edit and choose versions: mouse and keyboard."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.browser.test_every_page import PHONE
+from tests.faults.programs import MANAGE, python
+
+SAID = (
+    "New case. Eva Lindqvist, ticket AB-48213. Her AeroTherm 9 shows E-47. Where do I start?",
+    "Serial AT9-2231-0457, installed 14 November 2024 by Fjord VVS for €412.00.",
+    "She wants it in writing by 21 November 2026, see https://support.nordlys.example/kb/e47",
+    "Does her contract LX-2207 cover labour?",
+)
+# The presets fold too late for a test of four turns.
+POLICY = """
+from django.utils import timezone
+from contextpolicy.models import PolicyAssignment
+from contextpolicy.publish import assign, create_policy
+values = {"strategy": "dynamic_summary", "token_budget": 9000, "reserve_tokens": 400}
+values |= {"keep_last_messages": 2, "summary_max_tokens": 400}
+PolicyAssignment.objects.filter(level="instance").delete()
+now = timezone.now()
+policy = create_policy(slug="folding", name="Folding", values=values, actor="system", now=now)
+assign(policy=policy, level="instance", actor="system", now=now)
+"""
+
+
+@pytest.fixture
+def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
+    """A person in a chat of four turns, under a policy that writes summaries."""
+    person = open_tab(fresh)
+    person.sign_in(fresh.printed_link())
+    command = python(MANAGE, "shell", "-c", POLICY)
+    subprocess.run(command, env={**os.environ, **fresh.env}, check=True, capture_output=True)
+    person.new_chat(SAID[0])
+    person.wait_for_reply()
+    for text in SAID[1:]:
+        person.send(text)
+    return person
+
+
+def compact(person: Person) -> None:
+    """Press Compact now and wait for its seam."""
+    person.page.locator("#context-meter > summary").click()
+    person.page.get_by_role("button", name="Compact now").click()
+    expect(person.page.locator("[data-seam]")).to_be_visible(timeout=20_000)
+    person.page.keyboard.press("Escape")
+
+
+def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None:
+    page = folding.page
+    folding.mark_page()
+    compact(folding)
+    page.locator("[data-seam] > summary").click()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Compaction undone")).to_be_visible()
+    expect(page.get_by_role("button", name="Redo")).to_be_focused()
+    expect(page.locator("#context-meter")).to_contain_text("automatic compaction paused")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-seam]")).to_be_visible()
+    assert not folding.was_reloaded()
+
+    page.locator("[data-seam] > summary").click()
+    page.get_by_role("link", name="Inspect").click()
+    expect(page.get_by_role("heading", name="Compaction: messages 1 to 6")).to_be_visible()
+    page.get_by_role("link", name="Edit summary").click()
+    editor = page.locator("#summary-text")
+    expect(editor).to_be_focused()
+    editor.fill(editor.input_value() + "\n- Call her first")
+    expect(page.locator("#weight")).to_contain_text("tokens")
+    page.get_by_role("button", name="Save as a new version").click()
+    expect(page.locator(".chip", has_text="edited by you")).to_be_visible()
+    expect(page.locator("ins.diff__line")).to_have_text("- Call her first")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("ins.diff__line")).to_have_text("- Call her first")
+    page.locator("#summary .summary__sources a").first.click()
+    expect(page.locator("#originals .is-shown")).to_be_visible()
+
+    page.locator("#undo").click()
+    expect(page.locator(".chip", has_text="Undone")).to_be_visible()
+    page.locator("#redo").click()
+    expect(page.locator(".chip", has_text="In use")).to_be_visible()
+
+
+def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -> None:
+    page, keys = folding.page, folding.page.keyboard
+    folding.mark_page()
+    mine = page.locator(".msg--user").last
+    mine.hover()
+    mine.get_by_label("Pin message").click()
+    expect(page.locator(".msg--pinned")).to_contain_text("always sent")
+    expect(mine.get_by_label("Pin message")).to_be_focused()
+
+    page.locator("#composer-text").focus()
+    keys.press("ArrowUp")
+    expect(page.get_by_label("Say it otherwise")).to_be_focused()
+    keys.press("Escape")
+    expect(page.get_by_label("Say it otherwise")).to_have_count(0)
+    mine.get_by_label("Edit and branch").click()
+    page.get_by_label("Say it otherwise").fill("Is the 24th still free?")
+    page.get_by_role("button", name="Send as a new version").click()
+    folding.wait_for_reply()
+    expect(folding.reply).to_contain_text("Is the 24th still free?")
+
+    expect(page.locator(".versions").first).to_contain_text("2/2")
+    mine.focus()
+    keys.press("Alt+ArrowLeft")
+    expect(page.locator(".msg--user").last).to_contain_text("LX-2207")
+    page.locator(".msg--user").last.get_by_label("Next version").click()
+    expect(page.locator(".msg--user").last).to_contain_text("the 24th")
+    page.locator("#branch-menu > summary").click()
+    page.locator("#branches").get_by_role("button").last.click()
+    expect(page.locator(".msg--user").last).to_contain_text("LX-2207")
+    assert not folding.was_reloaded()
+
+
+def test_the_actions_of_a_message_are_one_stop_with_arrows(folding: Person) -> None:
+    page, keys = folding.page, folding.page.keyboard
+    folding.reply.focus()
+    keys.press("Tab")
+    expect(folding.reply.get_by_label("Regenerate")).to_be_focused()
+    keys.press("ArrowRight")
+    expect(folding.reply.get_by_label("Copy message")).to_be_focused()
+    keys.press("ArrowLeft")
+    keys.press("ArrowLeft")
+    expect(page.get_by_role("link", name="What the model saw").last).to_be_focused()
+    assert folding.value("document.querySelectorAll('.msg__foot [tabindex=\"0\"]').length") == 8
+
+
+def test_everything_works_as_plain_forms_on_a_phone(
+    open_tab: Callable[..., Person], folding: Person
+) -> None:
+    chat, state = folding.page.url, folding.page.context.storage_state()
+    compact(folding)
+    options: dict[str, Any] = {"storage_state": state, "java_script_enabled": False, **PHONE}
+    person = open_tab(folding.product, **options)
+    page = person.page
+    page.goto(chat)
+    page.locator("[data-seam] > summary").click()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_text("Compaction undone")).to_be_visible()
+    page.get_by_role("button", name="Redo").click()
+    page.locator("[data-seam] > summary").click()
+    page.get_by_role("link", name="Edit summary").click()
+    page.locator("#summary-text").fill("")
+    page.get_by_role("button", name="Save as a new version").click()
+    expect(page.locator("#summary-error")).to_contain_text("The summary is empty")
+    page.goto(chat)
+    page.locator(".msg--user").last.get_by_label("Edit and branch").click()
+    page.get_by_label("Say it otherwise").fill("Without scripts")
+    page.get_by_role("button", name="Send as a new version").click()
+    expect(page.locator(".msg--user").last).to_contain_text("Without scripts")

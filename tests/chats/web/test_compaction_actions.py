@@ -1,0 +1,286 @@
+"""What a person does to compaction in the chat: each action, its refusal, and who may not."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from chats.compaction import pauses
+from chats.compaction.sections import sections_of
+from chats.models import Branch, Chat, Compaction, Turn
+from contextpolicy.models import AuditEvent
+from contextpolicy.publish import assign, create_policy
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+from tests.chats.web.test_look import preparing
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+Policy = Callable[..., None]
+TEXT = "## Facts\n- Eva has ticket 48213 [#1]\n- She is nice"
+
+
+@pytest.fixture
+def policy(now: datetime) -> Policy:
+    """A policy that writes summaries, with these values."""
+
+    def setting(**values: Any) -> None:
+        values = {"strategy": "dynamic_summary", **values}
+        row = create_policy(slug="p", name="Support", values=values, actor="system", now=now)
+        assign(policy=row, level="instance", actor="system", now=now)
+
+    return setting
+
+
+@pytest.fixture
+def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
+    """Two turns, the first of them under a summary in force."""
+    talk("the first question")
+    talk("the second question")
+    sections = sections_of(TEXT)
+    sections[0]["bullets"][1]["unsupported"] = True
+    return summary(2, text=TEXT, sections=sections, summary_tokens=9)
+
+
+def branch_of(chat: Chat) -> Branch:
+    """The chat's branch as it is now."""
+    return Branch.objects.get(chat=chat)
+
+
+def act(client: Client, chat: Chat, row: Compaction, action: str, **data: str) -> Any:
+    """Press a button of the seam as a page with scripts does."""
+    return client.post(url(chat, f"compactions/{row.pk}/{action}"), data, headers=HTMX)
+
+
+def test_a_seam_offers_what_can_be_done_with_it(
+    page: Client, chat: Chat, folded: Compaction
+) -> None:
+    html = page.get(url(chat)).content.decode()
+
+    for action in ("undo", "rerun"):
+        assert f'action="{url(chat, f"compactions/{folded.pk}/{action}")}"' in html
+    assert f"{url(chat, f'compactions/{folded.pk}/')}?edit=1" in html
+    assert "no source" in html
+
+
+def test_undo_and_redo_swap_the_thread_and_say_where_it_was(
+    page: Client, chat: Chat, folded: Compaction
+) -> None:
+    response = act(page, chat, folded, "undo")
+
+    html = response.content.decode()
+    assert response.headers["HX-Reswap"] == "none"
+    assert f"compaction-{folded.pk}" in response.headers["HX-Trigger-After-Settle"]
+    assert "Compaction undone" in html
+    assert "the first question" in html
+    assert "Redo" in html
+    assert "Resume" in html
+    assert branch_of(chat).compaction_paused
+
+    html = act(page, chat, folded, "redo").content.decode()
+    assert "2 messages summarised" in html
+    assert not branch_of(chat).compaction_paused
+
+
+def test_without_scripts_an_action_leads_back_to_its_seam(
+    page: Client, chat: Chat, folded: Compaction
+) -> None:
+    response = page.post(url(chat, f"compactions/{folded.pk}/undo"))
+    assert response.headers["Location"] == f"{url(chat)}#compaction-{folded.pk}"
+
+    response = page.post(url(chat, f"compactions/{folded.pk}/redo"), {"from": "page"})
+    assert response.headers["Location"] == url(chat, f"compactions/{folded.pk}/")
+
+
+@pytest.mark.parametrize("origin", ["", "page"])
+def test_a_refusal_is_said_on_the_page_that_asked(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy, origin: str
+) -> None:
+    policy(undo_right="nobody")
+    where = url(chat, f"compactions/{folded.pk}/undo")
+
+    response = page.post(where, {"from": origin})
+
+    html = response.content.decode()
+    assert response.status_code == 403
+    assert "does not let you undo here" in html
+    assert ("In the ledger" if origin else 'id="composer"') in html
+    response = page.post(where, headers=HTMX)
+    assert response.status_code == 403
+    assert 'class="notice' in response.content.decode()
+
+
+def test_what_is_not_in_force_cannot_be_undone(
+    page: Client, chat: Chat, folded: Compaction, summary: Fold
+) -> None:
+    other = summary(2, status="replaced", text="Older.")
+
+    response = act(page, chat, other, "undo")
+
+    assert response.status_code == 409
+    assert "not in force any more" in response.content.decode()
+
+
+def test_the_pause_is_said_and_ended(page: Client, chat: Chat, folded: Compaction) -> None:
+    act(page, chat, folded, "undo")
+    html = page.get(url(chat)).content.decode()
+    assert "Automatic compaction is paused here until" in html
+
+    html = page.post(url(chat, "resume"), headers=HTMX).content.decode()
+
+    assert "is paused here" not in html
+    assert not branch_of(chat).compaction_paused
+
+
+def test_the_meter_says_the_pause(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy()
+    act(page, chat, folded, "undo")
+
+    html = page.get(url(chat, "meter")).content.decode()
+
+    assert "automatic compaction paused" in html
+    assert url(chat, "resume") in html
+
+
+def test_compact_now_is_asked_for_with_its_focus(page: Client, chat: Chat, policy: Policy) -> None:
+    policy()
+    assert "Compact now" in page.get(url(chat, "meter")).content.decode()
+
+    html = page.post(url(chat, "compact"), {"focus": "prices"}, headers=HTMX).content.decode()
+
+    assert "A compaction is asked for" in html
+    assert 'id="look"' in html
+    asked = branch_of(chat).asked
+    assert (asked["focus"], asked["model"]) == ("prices", None)
+
+
+def test_compact_now_is_refused_in_place(page: Client, chat: Chat, policy: Policy) -> None:
+    policy(strategy="sliding_window")
+
+    response = page.post(url(chat, "compact"))
+
+    assert response.status_code == 409
+    assert "writes no summaries" in response.content.decode()
+    assert "Compact now" not in page.get(url(chat)).content.decode()
+
+
+def test_too_long_a_focus_is_refused(page: Client, chat: Chat, policy: Policy) -> None:
+    policy()
+    response = page.post(url(chat, "compact"), {"focus": "x" * 501})
+    assert response.status_code == 422
+    assert "501 characters" in response.content.decode()
+
+
+@pytest.mark.parametrize(("chosen", "model"), [("", None), ("extractive", "")])
+def test_a_summary_is_written_again(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy, chosen: str, model: str | None
+) -> None:
+    policy()
+    act(page, chat, folded, "rerun", summariser=chosen, focus="prices")
+    asked = branch_of(chat).asked
+    assert (asked["compaction"], asked["model"]) == (str(folded.pk), model)
+
+
+def test_an_unknown_summariser_is_refused(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy()
+    response = act(page, chat, folded, "rerun", summariser="nobody")
+    assert response.status_code == 422
+    assert "cannot write summaries here" in response.content.decode()
+
+
+def test_a_summary_that_is_being_written_is_stopped(
+    page: Client, chat: Chat, talk: Talk, summary: Fold
+) -> None:
+    talk("hello")
+    row = summary(2, **preparing())
+    assert "Cancel" in page.get(url(chat)).content.decode()
+
+    html = act(page, chat, row, "cancel").content.decode()
+
+    row.refresh_from_db()
+    assert (row.status, row.reason) == ("failed", "cancelled")
+    assert "somebody stopped it" in html
+    assert act(page, chat, row, "cancel").status_code == 409
+
+
+@pytest.fixture
+def draft(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
+    """A draft that waits for approval."""
+    talk("the first question")
+    talk("the second question")
+    return summary(
+        2, status="prepared", needs_approval=True, published_at=None, text="- The draft."
+    )
+
+
+def test_a_draft_is_shown_and_approved(page: Client, chat: Chat, draft: Compaction) -> None:
+    html = page.get(url(chat)).content.decode()
+    assert "Summary waits for approval" in html
+    assert "The draft." in html
+
+    html = act(page, chat, draft, "approve").content.decode()
+
+    assert "2 messages summarised" in html
+    response = act(page, chat, draft, "approve")
+    assert response.status_code == 409
+    assert "no longer waits" in response.content.decode()
+
+
+def test_a_draft_is_rejected_with_its_reason(page: Client, chat: Chat, draft: Compaction) -> None:
+    html = act(page, chat, draft, "reject", reason="<b>Wrong</b> price").content.decode()
+
+    assert "somebody read it and did not want it" in html
+    assert "&lt;b&gt;Wrong&lt;/b&gt; price" in html
+    assert "Read the rejected draft" in html
+
+
+def test_a_reason_that_is_too_long_is_refused(page: Client, chat: Chat, draft: Compaction) -> None:
+    response = act(page, chat, draft, "reject", reason="x" * 401)
+    draft.refresh_from_db()
+    assert (response.status_code, draft.status) == (422, "prepared")
+
+
+def test_failures_in_a_row_are_told_and_reset(
+    page: Client, chat: Chat, talk: Talk, summary: Fold, policy: Policy
+) -> None:
+    policy()
+    turn = talk("hello")
+    at = timezone.now() - timedelta(minutes=2)
+    for number in (1, 2, 3):
+        row = summary(2, status="rejected", reason="not_smaller", rung="model", attempt=number)
+        Compaction.objects.filter(pk=row.pk).update(
+            created_at=at + timedelta(seconds=number), effective_policy=turn.effective_policy
+        )
+
+    html = page.get(url(chat)).content.decode()
+    assert "3 attempts failed one after the other" in html
+    assert "next try at" in html
+    assert "Compaction rests until" in html
+
+    html = page.post(url(chat, "reset"), headers=HTMX).content.decode()
+    assert "Compaction rests until" not in html
+    assert "Try again now" in html
+    assert not pauses.attempts_on(branch_of(chat)).exists()
+
+
+ACTIONS = ("undo", "redo", "cancel", "rerun", "approve", "reject", "revise", "weigh")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_charlie_may_not_and_reading_changes_nothing(
+    page: Client, charlies_page: Client, chat: Chat, folded: Compaction, action: str
+) -> None:
+    before, events = Compaction.objects.values().get(), AuditEvent.objects.count()
+
+    assert act(charlies_page, chat, folded, action).status_code == 404
+    assert page.get(url(chat, f"compactions/{folded.pk}/{action}")).status_code == 405
+
+    assert Compaction.objects.values().get() == before
+    assert AuditEvent.objects.count() == events

@@ -1,0 +1,184 @@
+"""The page of one compaction: its numbers, its losses, its changes, and its text to correct."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from chats.compaction.sections import sections_of
+from chats.models import Chat, Compaction, Message, Turn
+from contextpolicy.models import AuditEvent
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+from tests.chats.web.test_compaction_actions import Policy, branch_of, policy
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+TEXT = "## Facts\n- Eva has ticket AB-48213 [#1]\n\n## Decisions\n- Wait"
+LOST = {"kept": {"identifier": ["AB-48213"]}, "lost": {"url": ["https://a.example/e47"]}}
+
+__all__ = ["policy"]
+
+
+@pytest.fixture
+def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
+    """Two turns, the first of them under a summary that lost an address."""
+    talk("Ticket AB-48213, see https://a.example/e47 first, then call <b>Eva</b> about it.")
+    talk("the second question")
+    return summary(
+        2,
+        text=TEXT,
+        sections=sections_of(TEXT),
+        summary_tokens=20,
+        retention=LOST,
+        model_name="qwen3",
+        duration_ms=9400,
+        cost="0.0012",
+        text_sha256="ab" * 32,
+    )
+
+
+def address(chat: Chat, row: Compaction, rest: str = "") -> str:
+    """The page of a compaction, or what lies under it."""
+    return url(chat, f"compactions/{row.pk}/{rest}")
+
+
+def test_the_page_tells_the_numbers(page: Client, chat: Chat, folded: Compaction) -> None:
+    html = page.get(address(chat, folded)).content.decode()
+
+    assert "In use" in html
+    assert "Compaction: messages 1 to 2" in html
+    assert "qwen3" in html
+    assert "9.4 s" in html
+    assert "0.0012" in html
+    assert "1 of 2" in html
+    assert 'role="img" aria-label="Before: ' in html
+    assert "then call &lt;b&gt;Eva&lt;/b&gt;" in html
+
+
+def test_a_lost_fact_is_shown_where_it_was_said_and_can_be_added(
+    page: Client, chat: Chat, folded: Compaction
+) -> None:
+    html = page.get(address(chat, folded)).content.decode()
+    assert "<mark>https://a.example/e47</mark>" in html
+    assert "?edit=1&amp;add=1" in html
+
+    html = page.get(address(chat, folded), {"edit": "1", "add": "1"}).content.decode()
+
+    text = html.split("<textarea")[1].split("</textarea>")[0]
+    facts, _, decisions = text.partition("## Decisions")
+    assert "https://a.example/e47 first" in facts
+    assert "[#1]\n- Ticket" in facts
+    assert "e47" not in decisions
+
+
+@pytest.mark.parametrize("number", ["0", "2", "x", "9" * 30])
+def test_adding_what_was_not_lost_adds_nothing(
+    page: Client, chat: Chat, folded: Compaction, number: str
+) -> None:
+    html = page.get(address(chat, folded), {"edit": "1", "add": number}).content.decode()
+    assert html.split("<textarea")[1].split("</textarea>")[0].endswith(f">\n{TEXT}")
+
+
+def test_an_edit_is_a_version_beside_the_model_s(
+    page: Client, chat: Chat, folded: Compaction
+) -> None:
+    text = TEXT.replace("Wait", "Call her")
+
+    response = page.post(address(chat, folded, "revise"), {"text": text})
+
+    new = Compaction.objects.get(revises=folded)
+    assert response.headers["Location"] == address(chat, new)
+    html = page.get(address(chat, new)).content.decode()
+    assert "edited by you" in html
+    assert ">- Wait</del>" in html
+    assert ">- Call her</ins>" in html
+    assert "compaction.revised" in html
+    assert branch_of(chat).active_compaction == new
+    assert "edited by a person" in page.get(url(chat)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(" ", "The summary is empty"), ("word " * 4000, "Shorten it by")]
+)
+@pytest.mark.parametrize("headers", [{}, HTMX], ids=["page", "htmx"])
+def test_a_refused_edit_stays_in_the_editor(
+    page: Client, chat: Chat, folded: Compaction, text: str, words: str, headers: dict[str, str]
+) -> None:
+    response = page.post(address(chat, folded, "revise"), {"text": text}, headers=headers)
+
+    html = response.content.decode()
+    assert response.status_code == 422
+    assert words in html
+    assert 'aria-invalid="true"' in html
+    assert text.strip()[:40] in html.split("<textarea")[1]
+    assert not Compaction.objects.filter(revises=folded).exists()
+
+
+def test_a_policy_may_keep_edits_to_itself(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy(edit_right="nobody")
+    response = page.post(address(chat, folded, "revise"), {"text": "- Mine"})
+    assert response.status_code == 403
+    assert "does not let you change a summary" in response.content.decode()
+
+
+def test_a_text_is_weighed_and_stored_nowhere(page: Client, chat: Chat, folded: Compaction) -> None:
+    events = AuditEvent.objects.count()
+    where = address(chat, folded, "weigh")
+
+    html = page.post(where, {"text": TEXT}, headers=HTMX).content.decode()
+    assert "tokens" in html
+    assert "Still missing" in html
+    html = page.post(where, {"text": ""}, headers=HTMX).content.decode()
+    assert "The summary is empty" in html
+
+    folded.refresh_from_db()
+    assert (folded.text, AuditEvent.objects.count()) == (TEXT, events)
+
+
+def test_any_two_summaries_are_compared(
+    page: Client, chat: Chat, folded: Compaction, summary: Fold
+) -> None:
+    other = summary(1, status="undone", text="- Something else")
+    foreign = "00000000-0000-0000-0000-000000000000"
+
+    html = page.get(address(chat, folded), {"with": str(other.pk)}).content.decode()
+    assert "Something else</" in html
+    assert f'<option value="{other.pk}" selected>' in html
+    html = page.get(address(chat, folded), {"with": foreign}).content.decode()
+    assert 'class="diff"' not in html
+
+
+def test_every_state_has_its_words(
+    page: Client, chat: Chat, folded: Compaction, summary: Fold
+) -> None:
+    for fields, words in (
+        ({"status": "undone"}, "Redo"),
+        ({"status": "rejected", "reason": "not_smaller"}, "no shorter than what it stands for"),
+        ({"status": "failed", "reason": "odd", "text": ""}, "No text was kept"),
+        ({"status": "overtaken", "reason": "context_changed"}, "Overtaken"),
+        ({"status": "replaced"}, "Replaced by a later one"),
+        ({"status": "prepared", "needs_approval": True}, "This draft waits for approval"),
+        ({"status": "replaced", "kind": "window", "text": ""}, "Window: messages 1 to 2"),
+    ):
+        row = summary(2, **{"text": "- Words", **fields})
+        assert words in page.get(address(chat, row)).content.decode()
+        row.delete()
+
+
+def test_an_erased_summary_says_so(
+    page: Client, chat: Chat, folded: Compaction, summary: Fold
+) -> None:
+    row = summary(2, status="overtaken", text="", erased_at=folded.created_at)
+    html = page.get(address(chat, row)).content.decode()
+    assert "The words of this summary were erased" in html
+
+
+def test_pinned_messages_in_the_range_are_no_originals_of_it(
+    page: Client, chat: Chat, folded: Compaction
+) -> None:
+    Message.objects.filter(seq=2).update(pinned_at=folded.created_at)
+    Compaction.objects.filter(pk=folded.pk).update(exceptions=[2])
+    assert "pinned, still sent in full" in page.get(address(chat, folded)).content.decode()
