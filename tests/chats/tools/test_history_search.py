@@ -15,6 +15,7 @@ from chats.turns.start import start
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
+from contextpolicy.publish import assign, create_policy
 
 Work = Callable[..., Any]
 NAME = "chat_history_search"
@@ -76,6 +77,20 @@ def test_it_is_offered_from_the_first_compaction_on(
     assert worker.scripted.requests[0].tools == ()
 
 
+@pytest.mark.requirement("S4.5")
+def test_a_policy_that_keeps_the_archive_closed_offers_no_search(
+    ask: Callable[..., Any], now: datetime
+) -> None:
+    closed = create_policy(
+        slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
+    )
+    assign(policy=closed, level="instance", actor="system", now=now)
+    turn, worker = ask(call({"query": "heron"}))
+    assert worker.scripted.requests[0].tools == ()
+    assert "not available" in result_of(turn)
+
+
+@pytest.mark.requirement("S4.7")
 def test_the_model_reads_the_originals_it_asked_for(ask: Callable[..., Any]) -> None:
     turn, worker = ask(call({"query": "heron"}), [TextDelta("At the lake."), Finished("stop")])
     assert [spec.name for spec in worker.scripted.requests[0].tools] == [NAME]

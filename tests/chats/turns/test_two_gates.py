@@ -36,6 +36,7 @@ def replies(turn: Turn) -> list[str]:
     return [m.text for m in Message.objects.filter(turn=turn, role="assistant")]
 
 
+@pytest.mark.requirement("S4.3")
 @pytest.mark.parametrize(
     "overflow",
     [
