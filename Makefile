@@ -85,6 +85,7 @@ bench: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.compose
 	@! $(BIN)/python -c 'import langchain_core, llama_index.core' 2>/dev/null || \
 		$(BIN)/python -m tests.load.peers
+	@$(BIN)/python -m tests.load.latency --pairs 60
 	@$(BIN)/python -m tests.load.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
 
 clean:

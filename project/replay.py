@@ -24,19 +24,23 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import library, queue
+from chats import context, history, library, queue
 from chats.compaction.maintain import maintain
 from chats.models import Chat, Compaction, Message, ProviderAccount, Receipt, Turn
 from chats.tools import registry
 from chats.turns.runtime import Runtime
 from chats.turns.start import start
+from contextpolicy import resolution
+from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec
+from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
 from contextpolicy.publish import assign, create_policy
 from project.recordings import RecordedTurn
 
 MODEL = "replay"
+SUMMARISER = "summariser"
 TURN_SECONDS = 120.0
 
 
@@ -55,6 +59,9 @@ class Report:
     errors: Counter[str] = field(default_factory=Counter)
     unaccounted: int = 0
     over_limit: int = 0
+    rejected: int = 0
+    # Published summaries that their own verdict refuses when asked again.
+    unsound: int = 0
     seconds: float = 0.0
 
 
@@ -102,13 +109,24 @@ def fake_server(*, limit: int) -> Iterator[str]:
         process.wait()
 
 
+def set_up_summariser(script: str) -> None:
+    """A model for summaries at the fake server, which does as `script` says (`fault=500`, …)."""
+    ModelSpec.objects.update_or_create(
+        slug=SUMMARISER, defaults={"provider": SUMMARISER, "name": f"{SUMMARISER}+{script}"}
+    )
+
+
 def prepare(*, base: str, limit: int, now: datetime) -> Chat:
-    """A person, a model at the fake server and a chat."""
+    """A person, a model at the fake server and a chat.
+
+    The account of summaries is its own: its faults must not open the breaker of the chat's.
+    """
     settings.ALLOWED_PRIVATE_PROVIDERS.append(base.removeprefix("http://"))
     user, _ = User.objects.get_or_create(username="replay")
-    ProviderAccount.objects.update_or_create(
-        slug=MODEL, defaults={"name": "Replay", "base_url": f"{base}/v1"}
-    )
+    for slug in (MODEL, SUMMARISER):
+        ProviderAccount.objects.update_or_create(
+            slug=slug, defaults={"name": slug.capitalize(), "base_url": f"{base}/v1"}
+        )
     model, _ = ModelSpec.objects.update_or_create(
         slug=MODEL, defaults={"provider": MODEL, "name": "fake-chat", "context_window": limit}
     )
@@ -150,7 +168,7 @@ def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> Report:
         maintain(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
     report.seconds = time.monotonic() - begun
     runtime.drain(1)
-    count(report, chat=chat)
+    count(report, chat=chat, counter=runtime.counter)
     return report
 
 
@@ -192,7 +210,7 @@ def wait_for(turn_id: uuid.UUID) -> Turn:
     raise TimeoutError(f"turn {turn_id} did not end")
 
 
-def count(report: Report, *, chat: Chat) -> None:
+def count(report: Report, *, chat: Chat, counter: TokenCounter) -> None:
     """Fill the report from what was stored."""
     for receipt in Receipt.objects.filter(turn__branch__chat=chat).iterator():
         report.calls += 1
@@ -209,6 +227,31 @@ def count(report: Report, *, chat: Chat) -> None:
     rows = Compaction.objects.filter(branch__chat=chat)
     report.summaries = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False).count()
     report.windows = rows.filter(kind=Compaction.Kind.WINDOW).count()
+    refused = [Compaction.Status.REJECTED, Compaction.Status.FAILED]
+    report.rejected = rows.filter(status__in=refused).count()
+    published = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False)
+    report.unsound = sum(not is_sound(row, counter=counter) for row in published)
+
+
+def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
+    """Whether a published summary passes the verdict again, from its stored sources."""
+    before = row.previous
+    previous, _ = context.in_force(before, counter=counter)
+    after = before.to_seq if before else 0
+    sources = history.on_path(row.branch, after=after, before=row.to_seq + 1)
+    judged = verdict(
+        row.text,
+        sources=history.load_all(
+            sources.exclude(seq__in=row.exceptions).order_by("seq"), counter=counter
+        ),
+        previous=previous,
+        finish="stop",
+        has_tool_calls=False,
+        reasoning_only=False,
+        values=resolution.values_of(row.effective_policy),
+        counter=counter,
+    )
+    return judged.accepted
 
 
 def unaccounted(receipt: Receipt) -> int:

@@ -7,8 +7,9 @@ from django.db import transaction
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
-# Below this an error speaks of something else than a model's window.
-SMALLEST_WINDOW = 1_000
+# Below this an error speaks of something else than a model's window, or of one that no policy works
+# with: to remember it would close every chat of the model.
+SMALLEST_WINDOW = 4_000
 
 
 @transaction.atomic

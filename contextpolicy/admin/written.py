@@ -161,6 +161,10 @@ def _fact(kind: str | None, number: int) -> dict[str, Any]:
     )
 
 
+# A NUL in JSON; a backslash before its own stands for a backslash.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
 def _json_object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
@@ -171,7 +175,7 @@ def _json_object(text: str) -> dict[str, Any]:
         raise LinesRefused(
             "The JSON holds something that cannot be stored. Write plain text and numbers."
         ) from error
-    if "\\u0000" in json.dumps(found):
+    if _NUL.search(json.dumps(found)):
         raise LinesRefused("The JSON holds a NUL character. Remove it.")
     # A text that begins with a brace is an object or no JSON.
     return dict(found)

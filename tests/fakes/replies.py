@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.fakes.scripting import Options, Plan, text_of
+from tests.fakes.summaries import summary_of
 
 Delta = dict[str, Any]
 
@@ -136,6 +137,8 @@ def _call_deltas(index: int, call: dict[str, Any]) -> Iterator[Delta]:
 
 
 def _told(plan: Plan, body: dict[str, Any]) -> str:
+    if plan.options.reply.startswith("summary"):
+        return summary_of(plan.options.reply, body)
     if plan.options.reply != "echo":
         return plan.options.reply.replace("_", " ")
     messages = body.get("messages", [])

@@ -14,8 +14,9 @@ Counter = Callable[[str], int]
 class Options:
     """How one request is answered. Times in milliseconds; `after` counts deltas.
 
-    `reply` is a text with underscores for spaces, or `echo` for what was received. `reject` names
-    a parameter that this server does not know. `split` is the number of TCP writes per event.
+    `reply` is a text with underscores for spaces, `echo` for what was received, or a `summary` of
+    it (see `summaries`). `reject` names a parameter that this server does not
+    know. `split` is the number of TCP writes per event.
     """
 
     tokens: int = 20

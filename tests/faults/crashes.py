@@ -369,14 +369,14 @@ def more_deeds(chat: Chat, dice: random.Random) -> dict[str, Deed]:
     # Not the first rounds: every branch keeps something that can be folded.
     path = history.on_path(branch, after=0, before=branch.last_seq + 1).select_related("branch")
     said = list(path.filter(role="user").order_by("seq"))
-    asked = dice.choice(said[1:] or said)
     other = dice.choice(list(Branch.objects.filter(chat=chat).order_by("created_at")))
-    by: dict[str, Any] = {"user": chat.owner, "message": asked, "now": now}
-    found["edit"] = lambda: branching.edit(text=f"Instead. {SENTENCE}", **by)
-    found["branch"] = lambda: branching.branch_from(**by)
     found["choose"] = lambda: branching.choose_branch(
         user=chat.owner, chat=chat, branch_id=other.pk, now=now
     )
+    if len(said) > 1:
+        by: dict[str, Any] = {"user": chat.owner, "message": dice.choice(said[1:]), "now": now}
+        found["edit"] = lambda: branching.edit(text=f"Instead. {SENTENCE}", **by)
+        found["branch"] = lambda: branching.branch_from(**by)
     return found
 
 

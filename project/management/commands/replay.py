@@ -19,12 +19,14 @@ from contextpolicy.presets import seed_policies
 from project import matrix, recordings
 from project.played import stored
 from project.replay import (
+    SUMMARISER,
     Report,
     fake_server,
     govern,
     play,
     prepare,
     record,
+    set_up_summariser,
     stored_messages,
 )
 
@@ -35,6 +37,7 @@ COLUMNS = (
     "tokens",
     "largest",
     "summaries",
+    "refused",
     "windows",
     "cut",
     "left out",
@@ -61,6 +64,12 @@ class Command(BaseCommand):
             "--record", type=Path, metavar="FOLDER", help="Write down what went to the model."
         )
         parser.add_argument(
+            "--summariser",
+            default="",
+            metavar="SCRIPT",
+            help="Let the fake server write the summaries: reply=summary, fault=500, …",
+        )
+        parser.add_argument(
             "--matrix", action="store_true", help="The engine alone, in every combination."
         )
 
@@ -71,8 +80,13 @@ class Command(BaseCommand):
             return
         call_command("migrate", verbosity=0)
         seed_policies(now=timezone.now())
+        values, script = options["values"], options["summariser"]
+        if script:
+            values = {"strategy": "dynamic_summary", **(values or {})}
+            values["summarization_model"] = SUMMARISER
+            set_up_summariser(script)
         try:
-            govern(slug=options["policy"], values=options["values"], now=timezone.now())
+            govern(slug=options["policy"], values=values, now=timezone.now())
         except ContextPolicy.DoesNotExist as error:
             slugs = ", ".join(ContextPolicy.objects.values_list("slug", flat=True))
             raise CommandError(f"There is no such policy. There are: {slugs}.") from error
@@ -108,9 +122,12 @@ class Command(BaseCommand):
         for path in files:
             report, stored = self.replay(path, limit=limit, folder=folder)
             self.stdout.write(" ".join([path.stem.ljust(width), *cells(report, stored)]))
-            failed |= bool(report.errors or report.unaccounted or report.over_limit)
+            broken = report.unaccounted + report.over_limit + report.unsound
+            failed |= bool(report.errors or broken)
         if failed:
-            raise CommandError("A turn failed, a limit was passed or a receipt has a gap.")
+            raise CommandError(
+                "A turn failed, a limit was passed, a receipt has a gap or a summary is unsound."
+            )
 
     def replay(self, path: Path, *, limit: int, folder: Path | None) -> tuple[Report, int]:
         """One recording."""
@@ -133,11 +150,12 @@ def cells(report: Report, stored: int) -> list[str]:
         report.prompt_tokens,
         report.largest_prompt,
         report.summaries,
+        report.rejected,
         report.windows,
         report.cut,
         report.left_out,
         errors,
-        report.unaccounted + report.over_limit,
+        report.unaccounted + report.over_limit + report.unsound,
         f"{report.seconds:.1f}",
     )
     return [f"{value!s:>9}" for value in values]

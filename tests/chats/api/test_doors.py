@@ -36,6 +36,7 @@ OFFERS = {
     "NewChat": ["model", "text", "title"],
     "PatchedChatChange": ["model", "title"],
     "NewMessage": ["text"],
+    "PatchedStateChange": ["remove", "values", "version"],
     "OtherWords": ["text"],
     "NewCompaction": ["focus", "model"],
     "Revision": ["text"],
