@@ -40,7 +40,7 @@ class PinsFull(Refusal):
     status = 409
     sentence = (
         "Pinned messages take {used:,} of {limit:,} tokens and this one needs {needed:,}."
-        " Unpin another one first."
+        " Unpin another one, or pin a shorter message."
     )
 
 

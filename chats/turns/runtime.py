@@ -64,7 +64,7 @@ class Runtime:
         self.writer = live.Writer(self.bus, coalesce=settings.COALESCE_SECONDS)
         self.thread = threading.Thread(target=self.loop.run_forever, name="turns", daemon=True)
         self.thread.start()
-        self.schedule(self.hear_stops())
+        self.hearing = self.schedule(self.hear_stops())
 
     def schedule(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Start a coroutine on the loop from another thread."""
@@ -164,6 +164,10 @@ class Runtime:
             self.loop.call_soon_threadsafe(self.interrupt_all)
             time.sleep(0.05)
         self.schedule(self.close()).result(timeout=5)
+        # The loop ends before the interpreter does: a thread that is still in its C code then may
+        # bring the process down.
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(timeout=5)
 
     def interrupt_all(self) -> None:
         """Tell every running turn that this process ends."""
@@ -172,6 +176,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Send the last frames and give connections back."""
+        self.hearing.cancel()
         await self.writer.close()
         await registry.aclose_all()
         await self.bus.aclose()

@@ -159,7 +159,7 @@ class Seam:
         """From how many tokens to how many: of the messages and their summary, or of the prompt."""
         row = self.compaction
         if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:
-            summary = ApproximateCounter().count(row.text)
+            summary = row.summary_tokens or ApproximateCounter().count(row.text)
             return f"≈ {short(self.folded_tokens)} → {short(summary)} tokens"
         if not row.tokens_before:
             return ""

@@ -169,7 +169,8 @@ def test_s24_neither_prompt_nor_key_is_logged(
 def test_two_hundred_replies_run_at_once(server: FakeServer) -> None:
     async def all_at_once() -> list[list[ProviderEvent]]:
         provider = adapter_to(server)
-        request = asked("[[fake tokens=2 ttft=1000]]")
+        # Long enough for a busy machine to have begun the last one.
+        request = asked("[[fake tokens=2 ttft=4000]]")
         replies = await asyncio.gather(*(collect(provider, request) for _ in range(200)))
         await provider.aclose()
         return replies
