@@ -55,6 +55,8 @@ def index(branch: Branch) -> int:
 
 def index_own(branch_id: uuid.UUID, *, to: int) -> int:
     """Make a branch's own messages up to a seq searchable, in batches of one transaction each."""
+    if Branch.objects.filter(pk=branch_id, searchable_to__gte=to).exists():
+        return 0
     added = 0
     while True:
         with transaction.atomic():

@@ -2,8 +2,8 @@
 
 `python -m tests.load.latency [--pairs 60]`: starts a whole instance whose model is the project's
 fake server. Two chats grow by the same messages, one after the other in turn: one is folded every
-few rounds by a summariser that takes seconds, the other never is. Prints both medians and their
-ratio; nothing is judged here.
+few rounds by a summariser that takes seconds, the other never is. The model itself says its first
+word after 200 ms. Prints both medians and their ratio; nothing is judged here.
 """
 
 import argparse
@@ -36,7 +36,7 @@ now = timezone.now()
 leave_demo(actor="system", now=now)
 for slug in ("bench", "slow"):
     ProviderAccount.objects.create(slug=slug, name=slug, base_url="{base}")
-model = ModelSpec.objects.create(slug="bench", provider="bench", name="fake-chat+tokens=5")
+model = ModelSpec.objects.create(slug="bench", provider="bench", name="fake-chat+tokens=5+ttft=200")
 ModelSpec.objects.create(slug="slow", provider="slow", name="fake-sum+reply=summary+ttft={ms}")
 owner = User.objects.create_user("bench")
 _, secret = create_key(
