@@ -58,7 +58,7 @@ requirements: $(VENV)/.for-testing
 
 # The pins with the hashes of their files, after a version was changed: make lock INDEX=address
 lock: $(VENV)/.for-testing
-	@test -n "$(INDEX)" || { echo "Say which index: make lock INDEX=https://host/simple"; exit 1; }
+	@test -n "$(INDEX)" || { echo "Say which index: make lock INDEX=address"; exit 1; }
 	@$(BIN)/python scripts/lock.py $(INDEX)
 
 # Known weaknesses of what is installed; a package that the service does not know counts as one.
