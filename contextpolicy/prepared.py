@@ -214,7 +214,7 @@ def _insert(model: type[models.Model]) -> Insert:
 
 @cache
 def _update(model: type[models.Model], fields: tuple[str, ...]) -> Update:
-    return Update(lambda at: model._base_manager.filter(pk=at("key")), fields)  # noqa: SLF001
+    return Update(lambda at: model._base_manager.filter(pk=at("key")), fields)  # noqa: SLF001  # Django's documented interface
 
 
 def insert(row: models.Model) -> None:

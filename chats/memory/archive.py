@@ -6,7 +6,6 @@ first search; nothing on the way of a message waits for it.
 
 import uuid
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -24,18 +23,10 @@ MOST_COMPARED = 2_000
 MOST_WORDS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The seqs `after` < seq ≤ `to` that are archived."""
-
-    after: int
-    to: int
-
-
-def archived(branch: Branch) -> Range | None:
-    """What the compaction in force covers; None where nothing is covered."""
+def archived(branch: Branch) -> int | None:
+    """The seq up to which the compaction in force covers the path; None where there is none."""
     active = branch.active_compaction
-    return Range(after=0, to=active.to_seq) if active is not None else None
+    return active.to_seq if active is not None else None
 
 
 def index(branch: Branch) -> int:
@@ -43,13 +34,13 @@ def index(branch: Branch) -> int:
 
     Done again, it adds what is new. Each branch on the path counts for itself.
     """
-    found = archived(branch)
-    if found is None:
+    to = archived(branch)
+    if to is None:
         return 0
     return sum(
-        index_own(part.branch_id, to=min(part.to, found.to))
+        index_own(part.branch_id, to=min(part.to, to))
         for part in history.segments(branch)
-        if part.after < found.to
+        if part.after < to
     )
 
 
@@ -114,27 +105,27 @@ def search(branch: Branch, *, question: str, most: int) -> list[Message]:
 
     Erased and excluded messages are not found. Whoever calls has authorised the branch.
     """
-    found = archived(branch)
-    if found is None:
+    to = archived(branch)
+    if to is None:
         return []
     index(branch)
-    telling, found_in, rows = candidates(branch, found, wanted=asked(question)[:MOST_WORDS])
+    telling, found_in, rows = candidates(branch, to, wanted=asked(question)[:MOST_WORDS])
     if not rows:
         return []
-    seqs = rank(telling, neighbourhood(branch, found, rows), found_in=found_in, total=found.to)
-    places = {row.seq: row for row in visible(branch, found, seqs[: 4 * most])}
+    seqs = rank(telling, neighbourhood(branch, to, rows), found_in=found_in, total=to)
+    places = {row.seq: row for row in visible(branch, to, seqs[: 4 * most])}
     return [places[seq] for seq in seqs if seq in places][:most]
 
 
 def candidates(
-    branch: Branch, found: Range, *, wanted: Sequence[str]
+    branch: Branch, to: int, *, wanted: Sequence[str]
 ) -> tuple[list[str], dict[str, int], list[int]]:
     """The question's words that are compared, in how many messages each stands, and these seqs.
 
     The rarest words first: when they lead to more messages than one search compares, the common
     ones only weigh.
     """
-    path = on_path(branch, found)
+    path = on_path(branch, to)
     chat = chat_word(branch.chat_id)
     counts = {word: path.filter(words__has=(chat, [word])).count() for word in wanted}
     counts = {word: count for word, count in counts.items() if count}
@@ -152,32 +143,32 @@ def candidates(
     return list(counts), counts, [seq for seq in seqs if seq]
 
 
-def on_path(branch: Branch, found: Range) -> QuerySet[SearchText]:
+def on_path(branch: Branch, to: int) -> QuerySet[SearchText]:
     """The searchable texts of the archived part of a path."""
     inside = Q()
     for part in history.segments(branch):
-        if part.after < min(part.to, found.to):
+        if part.after < min(part.to, to):
             inside |= Q(
                 message__branch_id=part.branch_id,
                 message__seq__gt=part.after,
-                message__seq__lte=min(part.to, found.to),
+                message__seq__lte=min(part.to, to),
             )
     return SearchText.objects.filter(inside, message__excluded=False, message__erased_at=None)
 
 
-def neighbourhood(branch: Branch, found: Range, seqs: Sequence[int]) -> list[Text]:
+def neighbourhood(branch: Branch, to: int, seqs: Sequence[int]) -> list[Text]:
     """The candidates and their neighbours, as words."""
     near = {seq + step for seq in seqs for step in (-1, 0, 1)}
     texts: list[Text] = []
     ordered = sorted(near)
     for start in range(0, len(ordered), BATCH):
-        part = on_path(branch, found).filter(message__seq__in=ordered[start : start + BATCH])
+        part = on_path(branch, to).filter(message__seq__in=ordered[start : start + BATCH])
         for seq, text in part.values_list("message__seq", "words"):
             texts.append(Text(seq=seq or 0, words=text.split()[1:]))
     return texts
 
 
-def visible(branch: Branch, found: Range, seqs: Sequence[int]) -> list[Message]:
+def visible(branch: Branch, to: int, seqs: Sequence[int]) -> list[Message]:
     """The messages at some places of the path."""
-    rows = history.on_path(branch, after=found.after, before=found.to + 1)
+    rows = history.on_path(branch, after=0, before=to + 1)
     return list(rows.filter(seq__in=seqs, excluded=False, erased_at=None))
