@@ -28,6 +28,8 @@ LENGTH = 5000
 SECONDS_KEPT = 900
 BLOCK_MS = 5000
 QUEUE_LENGTH = 4000
+# How long the writer rests at least, in seconds.
+URGENT_SECONDS = 0.005
 
 # An id and the fields of one stream entry.
 Entry = tuple[str, dict[str, str]]
@@ -60,6 +62,11 @@ class Frame:
             offset=int(fields["o"]),
             text=fields["t"],
         )
+
+    @property
+    def is_urgent(self) -> bool:
+        """The first words of a step, or its end."""
+        return self.kind == "end" or (self.kind in {"text", "reasoning"} and not self.offset)
 
     def absorbs(self, later: "Frame") -> bool:
         """Join a text frame that continues this one; False when it must stand alone."""
@@ -99,7 +106,10 @@ async def read(client: "Redis", positions: Mapping[str, str]) -> dict[str, list[
 
 
 class Writer:
-    """Collects frames and sends them every `coalesce` seconds in one pipeline, in order."""
+    """Collects frames and sends them every `coalesce` seconds in one pipeline, in order.
+
+    The first words of a step and its end do not wait that long: somebody waits for them.
+    """
 
     def __init__(self, client: "Redis", *, coalesce: float) -> None:
         self.client = client
@@ -109,6 +119,7 @@ class Writer:
         # As a transaction, so that a reader who waits for several turns wakes once and gets all.
         self.pipeline = client.pipeline(transaction=True)
         self.wake = asyncio.Event()
+        self.urgent = asyncio.Event()
         self.is_down = False
         self.task: asyncio.Task[None] | None = None
 
@@ -118,6 +129,8 @@ class Writer:
         if not frames or not frames[-1].absorbs(frame):
             frames.append(frame)
         self.wake.set()
+        if frame.is_urgent:
+            self.urgent.set()
         if self.task is None:
             self.task = asyncio.create_task(self.write_forever())
 
@@ -126,11 +139,16 @@ class Writer:
         while True:
             await self.wake.wait()
             await self.flush()
-            await asyncio.sleep(self.coalesce)
+            # Many replies begin at the same time: their first words go together, too.
+            await asyncio.sleep(min(self.coalesce, URGENT_SECONDS))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.coalesce - URGENT_SECONDS):
+                    await self.urgent.wait()
 
     async def flush(self) -> None:
         """Send everything queued; a bus that is down costs the frames, not the turn."""
         self.wake.clear()
+        self.urgent.clear()
         pending, self.pending = self.pending, {}
         if not pending:
             return

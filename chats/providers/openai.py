@@ -5,6 +5,7 @@ costs an eighth of its typed chunks and lets every fault of a real server be tol
 """
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -22,6 +23,7 @@ from chats.providers.failures import failure_of_response
 from chats.providers.sse import EventParser, LineTooLong
 from chats.providers.transport import (
     AnswerRefused,
+    Body,
     GuardedTransport,
     Resolver,
     resolve_host,
@@ -101,6 +103,7 @@ class OpenAIProvider:
         async with AsyncExitStack() as connection:
             response = await self._open(request, deadlines, connection)
             answer = _Answer(response, reader, deadlines)
+            connection.callback(answer.close)
             while (payloads := await answer.payloads()) is not None:
                 for payload in payloads:
                     for event in reader.read(payload):
@@ -194,9 +197,13 @@ class _Answer:
         self, response: AsyncAPIResponse[Any], reader: ReplyReader, deadlines: _Deadlines
     ) -> None:
         # As sent: the transport takes no compressed answer, so there is nothing to decode.
-        self._chunks = aiter(response.http_response.aiter_raw())
+        self._body: Body = response.http_response.extensions["body"]
         self._reader = reader
         self._deadlines = deadlines
+        # One timer for the whole answer: one for each token would cost as much as its reading.
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = math.inf
+        self._is_waiting = False
         kind = response.headers.get("content-type", "")
         self._parser = _WholeBody() if "json" in kind else EventParser()
         self._is_over = False
@@ -216,17 +223,39 @@ class _Answer:
     async def _next(self) -> list[bytes] | None:
         if self._is_over:
             return None
+        self._deadline = self._deadlines.reading(self._reader)
+        if self._timer is None or self._deadline < self._timer.when():
+            self._set_timer()
+        self._is_waiting = True
         try:
-            async with asyncio.timeout_at(self._deadlines.reading(self._reader)):
-                chunk = await anext(self._chunks, None)
-            self._is_over = chunk is None
-            return self._parser.close() if chunk is None else self._parser.feed(chunk)
+            chunk = await self._body.read()
+            self._is_over = not chunk
+            return self._parser.feed(chunk) if chunk else self._parser.close()
         except TimeoutError:
             raise ProviderError("provider_timeout") from None
         except LineTooLong:
             raise ProviderError("provider_protocol") from None
         except httpx2.TransportError:
             raise ProviderError("provider_unavailable") from None
+        finally:
+            self._is_waiting = False
+
+    def close(self) -> None:
+        """Stop the clock."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self) -> None:
+        self.close()
+        self._timer = asyncio.get_running_loop().call_at(self._deadline, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        """The timer ran out: so did the time, unless something arrived since it was set."""
+        self._timer = None
+        if asyncio.get_running_loop().time() < self._deadline:
+            self._set_timer()
+        elif self._is_waiting:
+            self._body.abort(TimeoutError())
 
 
 class _WholeBody:

@@ -7,9 +7,10 @@ share.
 
 import secrets
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -153,16 +154,22 @@ def read_turn(lease: Lease) -> Turn:
     return turn
 
 
-def renew(lease: Lease) -> bool:
-    """Move the end of the lease on. True when a person asked the turn to stop."""
-    length = timedelta(seconds=settings.LEASE_SECONDS)
-    return unless_stopped(lease, _RENEW, {}, length=length)
+class Beat(Enum):
+    """What a write beside the stream learned of the turn."""
+
+    OURS = "ours"
+    STOP = "stop"
+    LOST = "lost"
 
 
-def save_partial(*, lease: Lease, text: str, reasoning: str) -> bool:
-    """Write the text so far. True when a stop was asked for. Raises `LeaseLost`."""
-    values = {"partial_text": text, "partial_reasoning": reasoning}
-    return unless_stopped(lease, _SAVE_PARTIAL, values)
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """The text so far of a turn's step."""
+
+    lease: Lease
+    step: int
+    text: str
+    reasoning: str
 
 
 def wanted_row(at: prepared.At) -> QuerySet[Turn]:
@@ -173,23 +180,45 @@ def wanted_row(at: prepared.At) -> QuerySet[Turn]:
 _RENEW = prepared.Update(
     wanted_row, (), lambda at: {"lease_until": from_now(at("length", DurationField()))}
 )
-_SAVE_PARTIAL = prepared.Update(wanted_row, ("partial_text", "partial_reasoning"))
+# By step, too: a text that comes late must not stand in the next step's place.
+_SAVE = prepared.Update(
+    lambda at: wanted_row(at).filter(step=at("step")), ("partial_text", "partial_reasoning")
+)
 
 
-def unless_stopped(
-    lease: Lease, update: prepared.Update, values: Mapping[str, Any], **where: Any
-) -> bool:
-    """A fenced update. True, and nothing written, when a person asked the turn to stop.
+@transaction.atomic
+def renew(*, leases: Sequence[Lease]) -> list[Beat]:
+    """Move the end of each lease on, and say how each stands. One that was lost is no error."""
+    length = timedelta(seconds=settings.LEASE_SECONDS)
+    return [
+        Beat.OURS
+        if _RENEW.run({}, turn=lease.turn_id, token=lease.token, length=length)
+        else standing(lease)
+        for lease in leases
+    ]
 
-    One statement where nobody did, but in a transaction: those queue where the database has one
-    writer. Raises `LeaseLost`.
-    """
-    with transaction.atomic():
-        if update.run(values, turn=lease.turn_id, token=lease.token, **where):
-            return False
-        if not held(lease).exists():
-            raise LeaseLost(lease.turn_id)
-    return True
+
+@transaction.atomic
+def save(*, texts: Sequence[Partial]) -> list[Beat]:
+    """Write each text so far, and say how each turn stands."""
+    return [
+        Beat.OURS
+        if _SAVE.run(
+            {"partial_text": partial.text, "partial_reasoning": partial.reasoning},
+            turn=partial.lease.turn_id,
+            token=partial.lease.token,
+            step=partial.step,
+        )
+        else standing(partial.lease)
+        for partial in texts
+    ]
+
+
+def standing(lease: Lease) -> Beat:
+    """How it is with a turn that a beat did not write."""
+    for (stop_requested_at,) in held(lease).values_list("stop_requested_at"):
+        return Beat.STOP if stop_requested_at else Beat.OURS
+    return Beat.LOST
 
 
 RELEASED: dict[str, Any] = {"lease_token": "", "lease_until": None}

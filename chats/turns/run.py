@@ -1,7 +1,8 @@
 """Work on one turn, from the claim to its end, as a coroutine on the worker's loop.
 
-Read it top down: `run` claims and keeps the lease alive; `Run.work` repeats steps; `Run.answer`
-calls the model with patience; `turns.call` listens to one stream. Every write is in `turns.steps`.
+Read it top down: `run` claims, `turns.beats` keeps the lease alive; `Run.work` repeats steps;
+`Run.answer` calls the model with patience; `turns.call` listens to one stream. Every write is in
+`turns.steps`.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError
 
 from chats import context
 from chats.compaction import window
@@ -27,7 +28,7 @@ from chats.refusals import Refusal
 from chats.turns import lease as leases
 from chats.turns import limits, state, steps
 from chats.turns.call import Call
-from chats.turns.lease import Lease, LeaseLost
+from chats.turns.lease import Beat, Lease, LeaseLost, Partial
 from chats.turns.steps import Ending
 from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.tokens import TokenCounter
@@ -115,8 +116,7 @@ class Run:
             self.interrupted.set()
 
     async def to_the_end(self) -> None:
-        """Work under a renewed lease until the turn is over or no longer ours."""
-        beats = [asyncio.create_task(self.keep_lease()), asyncio.create_task(self.checkpoint())]
+        """Work until the turn is over or no longer ours; `turns.beats` keeps the lease."""
         try:
             await self.work()
         except LeaseLost:
@@ -136,10 +136,6 @@ class Run:
                     "internal_error",
                     "Something went wrong on this server. Your message is saved; try again.",
                 )
-        finally:
-            for beat in beats:
-                beat.cancel()
-            await asyncio.gather(*beats, return_exceptions=True)
 
     async def work(self) -> None:
         """Step after step, while tools ran or messages arrived."""
@@ -467,36 +463,25 @@ class Run:
             await self.worker.db(steps.hand_back, lease=self.lease, now=self.worker.clock())
             self.say("restarted")
 
-    async def keep_lease(self) -> None:
-        """Renew the lease on its own timer, whether or not tokens arrive."""
-        while True:
-            await asyncio.sleep(settings.HEARTBEAT_EVERY)
-            await self.guarded(leases.renew)
+    def unsaved(self) -> Partial | None:
+        """The text so far, when there is more of it than at the last checkpoint."""
+        call = self.call
+        if call is None or call.length <= self.saved:
+            return None
+        self.saved = call.length
+        return Partial(
+            lease=self.lease,
+            step=self.turn.step,
+            text=str(call.text),
+            reasoning=str(call.reasoning),
+        )
 
-    async def checkpoint(self) -> None:
-        """Save the text so far, at most once a second."""
-        while True:
-            await asyncio.sleep(settings.CHECKPOINT_EVERY)
-            call = self.call
-            if call is not None and call.length > self.saved:
-                self.saved = call.length
-                await self.guarded(
-                    leases.save_partial, text=str(call.text), reasoning=str(call.reasoning)
-                )
-
-    async def guarded(self, function: Callable[..., bool], **arguments: Any) -> None:
-        """A write beside the stream: it may learn that the turn was stopped or lost.
-
-        A database that stays away is tried again at the next beat: giving up here would leave
-        the turn running without a lease.
-        """
-        try:
-            if await self.worker.db(function, lease=self.lease, **arguments):
-                self.interrupt(STOP)
-        except LeaseLost:
+    def obey(self, beat: Beat) -> None:
+        """Heed what a beat learned: the turn was asked to stop, or is no longer ours."""
+        if beat is Beat.STOP:
+            self.interrupt(STOP)
+        elif beat is Beat.LOST:
             self.interrupt(LOST)
-        except DatabaseError as error:
-            logger.warning("turn %s: no beat: %s", self.lease.turn_id, type(error).__name__)
 
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
         """One frame on the live bus."""

@@ -29,6 +29,7 @@ from chats.live import Frame
 from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns.beats import Beats
 from chats.turns.run import SHUTDOWN, STOP, Run, run
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,11 @@ class Runtime:
         self.writer = live.Writer(self.bus, coalesce=settings.COALESCE_SECONDS)
         self.thread = threading.Thread(target=self.loop.run_forever, name="turns", daemon=True)
         self.thread.start()
-        self.hearing = self.schedule(self.hear_stops())
+        beats = Beats(worker=self, runs=self.runs)
+        self.tasks = [
+            self.schedule(work)
+            for work in (self.hear_stops(), beats.keep_leases(), beats.checkpoint())
+        ]
 
     def schedule(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Start a coroutine on the loop from another thread."""
@@ -176,7 +181,8 @@ class Runtime:
 
     async def close(self) -> None:
         """Send the last frames and give connections back."""
-        self.hearing.cancel()
+        for task in self.tasks:
+            task.cancel()
         await self.writer.close()
         await registry.aclose_all()
         await self.bus.aclose()
