@@ -84,7 +84,7 @@ def environment(folder: str, port: int) -> dict[str, str]:
     }
 
 
-def wait_for(url: str, *, seconds: float = 30) -> None:
+def wait_for(url: str, *, seconds: float = 120) -> None:
     """Until the address answers."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
