@@ -30,6 +30,7 @@ from django.db.models.functions import Now
 
 from chats.models import Turn
 from contextpolicy import prepared
+from contextpolicy.durability import unflushed
 
 
 class LeaseLost(Exception):
@@ -186,7 +187,7 @@ _SAVE = prepared.Update(
 )
 
 
-@transaction.atomic
+@unflushed()
 def renew(*, leases: Sequence[Lease]) -> list[Beat]:
     """Move the end of each lease on, and say how each stands. One that was lost is no error."""
     length = timedelta(seconds=settings.LEASE_SECONDS)
@@ -198,7 +199,7 @@ def renew(*, leases: Sequence[Lease]) -> list[Beat]:
     ]
 
 
-@transaction.atomic
+@unflushed()
 def save(*, texts: Sequence[Partial]) -> list[Beat]:
     """Write each text so far, and say how each turn stands."""
     return [

@@ -19,6 +19,7 @@ from chats.tools import registry as tools
 from chats.turns import breaker
 from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
 from contextpolicy import ledger, prepared
+from contextpolicy.durability import unflushed
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -91,7 +92,7 @@ _NEXT = prepared.Select(
 )
 
 
-@transaction.atomic
+@unflushed()
 def begin(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn] | None:
