@@ -136,22 +136,22 @@ async def events(
     updates: AsyncIterator[Update],
     encode: Callable[[Update], Awaitable[str]],
     may_still: Callable[[], Awaitable[bool]],
-) -> AsyncIterator[str]:
+) -> AsyncIterator[bytes]:
     """The bytes of one event stream, from updates of a turn in the words of a door."""
     async with STREAMS.place(user_id):
         stream = EventStream(updates=updates, encode=encode, may_still=may_still)
         try:
             while True:
                 if text := await stream.next_text():
-                    yield text
+                    yield text.encode()
         except Sentinel as end:
             if end.farewell:
-                yield end.farewell
+                yield end.farewell.encode()
         finally:
             await stream.close()
 
 
-def response(body: AsyncIterator[str]) -> StreamingHttpResponse:
+def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
     """The answer that carries a stream: never stored, never buffered by a proxy."""
     answer = StreamingHttpResponse(body, content_type="text/event-stream; charset=utf-8")
     answer["Cache-Control"] = "no-store"
