@@ -72,9 +72,26 @@ def test_the_mark_itself_is_reached() -> None:
 
 
 def test_a_fold_stops_exactly_at_the_low_mark() -> None:
-    found = made(talk(30), fixed_tokens=14)
-    assert (found.to_seq, found.tokens_after) == (16, 450)
-    assert made(talk(30), fixed_tokens=15).to_seq == 18
+    found = made(talk(38), fixed_tokens=14)
+    assert (found.to_seq, found.tokens_after) == (24, 450)
+    assert made(talk(38), fixed_tokens=15).to_seq == 26
+
+
+def test_a_fold_leaves_room_for_what_comes_before_the_summary_is_swapped_in() -> None:
+    # From 720 to the swap at 900 come 180 tokens.
+    exact = replace(VALUES, summary_max_tokens=126)
+    found = made(talk(30), values=exact)
+    assert (found.to_seq, found.tokens_after) == (24, 450 - 180)
+    assert made(talk(30), values=replace(VALUES, summary_max_tokens=127)).to_seq == 26
+    at_mark = made(talk(28), values=exact, fixed_tokens=28)
+    assert at_mark.tokens_after <= 450 - 200
+    # Nothing is expected to come before an overflow is dealt with, nor under a ceiling's mark.
+    forced = made(talk(30), values=exact, trigger="overflow")
+    assert forced.tokens_after == 720 - 24 * forced.to_seq + 126
+    assert 450 - 2 * 24 < forced.tokens_after <= 450
+    crowded = replace(VALUES, window_size=40, compact_to=0.6, keep_last_messages=0)
+    found = made(talk(28), values=crowded)
+    assert (found.to_seq, found.tokens_after) == (8, 580)
 
 
 def test_the_previous_summary_is_paid_before_and_replaced_after() -> None:
@@ -121,7 +138,7 @@ def test_an_overflow_at_the_low_mark_folds_all_but_the_last_messages() -> None:
 def test_keep_last_gives_way_where_keeping_would_stay_at_the_prepare_mark() -> None:
     keeping = replace(VALUES, keep_last_messages=22)
     at_mark = made(talk(30), values=keeping, fixed_tokens=72)
-    assert (at_mark.to_seq, at_mark.adjusted) == (20, ("keep_last_messages",))
+    assert (at_mark.to_seq, at_mark.adjusted) == (24, ("keep_last_messages",))
     below = made(talk(30), values=keeping, fixed_tokens=71)
     assert (below.to_seq, below.tokens_after, below.adjusted) == (8, 699, ())
     all_kept = replace(VALUES, keep_last_messages=30)
@@ -197,8 +214,8 @@ def test_with_a_number_of_turns_the_low_mark_follows_what_stands_beside_history(
     for fixed in (0, 100, 300):
         found = made(talk(30), values=every, fixed_tokens=fixed)
         # Turns take 48: five of them fit between the low mark and the high mark of 900.
-        assert found.tokens_after <= 900 - 5 * 48
-        assert found.tokens_after + 48 > 900 - 5 * 48
+        then = found.tokens_after + max(0, 900 - found.tokens_before)
+        assert 900 - 6 * 48 < then <= 900 - 5 * 48
 
 
 def test_a_gap_behind_a_loose_exception_is_found() -> None:
