@@ -226,7 +226,7 @@ class _Sums:
             readable = place + 1
         if readable == end:
             return end, adjusted
-        whole_turns = max((cut for cut in self.cuts if cut <= readable), default=0)
+        whole_turns = max(cut for cut in self.cuts if cut <= readable)
         return whole_turns or max(readable, 1), (*adjusted, "source_limit")
 
     def planned(

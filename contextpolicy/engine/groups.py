@@ -161,7 +161,6 @@ class _Pairing:
             number += 1
         unique = f"{call_id or 'call'}-{number}"
         self._used.add(unique)
-        self._seen.add(unique)
         self.notes.append(f"call_id_renamed:{call_id}")
         return unique
 

@@ -290,11 +290,22 @@ def test_inv_24_after_a_compaction_the_next_one_waits_for_the_prompt_to_grow() -
 def test_a_range_can_be_planned_again_from_its_originals() -> None:
     messages = talk(8)
     messages[2] = replace(messages[2], pinned=True)
+    sources = tuple(m for m in messages if not m.pinned)
     again = plan_again(messages, tokens_before=5_000)
-    assert isinstance(again, CompactionPlan)
-    assert (again.from_seq, again.to_seq, again.exceptions) == (1, 8, (3,))
-    assert again.previous is None
-    assert again.tokens_after == 5_000 - sum(m.tokens for m in messages if not m.pinned)
+    assert again == CompactionPlan(
+        from_seq=1,
+        to_seq=8,
+        sources=sources,
+        exceptions=(3,),
+        previous=None,
+        trigger="manual",
+        tokens_before=5_000,
+        tokens_after=5_000 - sum(m.tokens for m in sources),
+    )
+    # What the prompt was then says nothing of what the originals take now.
+    then = plan_again(messages, tokens_before=10)
+    assert isinstance(then, CompactionPlan)
+    assert then.tokens_after == 0
 
 
 def test_what_has_no_originals_any_more_is_not_planned_again() -> None:
@@ -303,3 +314,5 @@ def test_what_has_no_originals_any_more_is_not_planned_again() -> None:
     assert plan_again([message(1, "ok")], tokens_before=90) == NotNeeded("no_gain", 90)
     with pytest.raises(CoverageGap):
         plan_again([talk(8)[0], talk(8)[3]], tokens_before=90)
+    with pytest.raises(CoverageGap):
+        plan_again([talk(8)[0], talk(8)[2]], tokens_before=90)

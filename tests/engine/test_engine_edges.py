@@ -159,6 +159,9 @@ def test_a_turn_is_split_before_an_answer_never_before_what_the_user_added() -> 
     found = made([replace(item, turn="t") for item in turn])
     assert found.adjusted == ("turn_split",)
     assert turn[found.to_seq].role == "assistant"
+    second = made([replace(item, turn="t") for item in turn], fixed_tokens=36)
+    assert second.to_seq != found.to_seq
+    assert turn[second.to_seq].role == "assistant"
     enough = [n for n in range(1, 24) if found.tokens_before - _folded(turn, n) + 100 <= 450]
     assert found.to_seq - enough[0] in (0, 1)
 
@@ -201,6 +204,10 @@ def test_a_summariser_reads_exactly_what_it_can_and_what_is_no_source_costs_it_n
     assert (found.to_seq, len(found.sources)) == (8, 6)
     previous = replace(SUMMARY, tokens=48)
     assert made(talk(30, start=7), previous=previous, source_limit=24 * 6).to_seq == 10
+    # It reads one message at least, and the plan says that it was too much.
+    first = [sized(1, 60, turn="a"), *talk(6, start=2)]
+    one = made(first, trigger="manual", source_limit=59)
+    assert (one.to_seq, one.adjusted) == (1, ("source_limit",))
 
 
 def test_turns_are_folded_only_if_one_stays() -> None:
@@ -263,9 +270,11 @@ def test_marks_are_turned_into_our_count_and_the_limit_stays_in_the_providers() 
     values = PolicyValues(token_budget=1_100, reserve_tokens=100)
     assert marks_of(values, model_window=None, calibration=2.0) == Marks(1_000, 500, 450, 225)
     assert marks_of(values, model_window=600, calibration=1.0) == Marks(500, 500, 450, 225)
+    absolute = replace(values, compact_at_tokens=80, compact_to_tokens=40)
+    assert marks_of(absolute, model_window=None, calibration=1.0) == Marks(1_000, 1_000, 80, 40)
     assert in_our_count(10, calibration=0.5) == 20
     for wrong in (0, -1):
-        with pytest.raises(ValueError, match="The calibration of a model is a positive factor"):
+        with pytest.raises(ValueError, match=r"^The calibration of a model is"):
             in_our_count(10, calibration=wrong)
     assert BudgetRefusal.code == "budget_refused"
 
