@@ -137,9 +137,11 @@ class Maker:
         if not parts:
             return Block(())
         wire = WireMessage(role, SECTION_JOINT.join(text for _, text in parts))
+        # The first segment gets what the message takes beside the others.
+        counts = (0, *(self.counter.count(text) for _, text in parts[1:]))
         segments = [
-            Segment(origin, label, 0, role, self.counter.count(text), text_ref=self.noted(text))
-            for label, text in parts
+            Segment(origin, label, 0, role, tokens, text_ref=self.noted(text))
+            for (label, text), tokens in zip(parts, counts, strict=True)
         ]
         block = settled(segments, wire, self.counter)
         return self.weighed(block.segments, (wire,))

@@ -100,7 +100,7 @@ class Scale:
 
 def tokens_of(blocks: Iterable[Block]) -> int:
     """Tokens of several blocks, in our count."""
-    return sum(block.tokens for block in blocks)
+    return sum(segment.tokens for block in blocks for segment in block.segments)
 
 
 def cost_of(blocks: Iterable[Block]) -> int:
