@@ -1,8 +1,8 @@
 """How one stored message goes on the wire under a policy: repaired, cut, counted."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from contextpolicy.engine.groups import to_wire
 from contextpolicy.engine.messages import Message, WireMessage
@@ -14,8 +14,7 @@ from contextpolicy.engine.truncation import cut_texts
 _NONE_STUBBED: Stubbed = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
 
     `weight` is what it takes of the prompt limit where bytes are limited too; None: its tokens.
