@@ -295,6 +295,7 @@ def gather(
         background=background(turn, values=choice.values),
         last_seq=branch.last_seq,
         calibration=choice.model.calibration,
+        strict_roles=choice.model.strict_roles,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
 

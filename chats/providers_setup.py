@@ -37,6 +37,7 @@ MODEL_FIELDS = (
     "input_price",
     "output_price",
     "supports_tools",
+    "strict_roles",
     "enabled",
     "is_default",
 )

@@ -134,6 +134,7 @@ class PlayedChat:
         self.tally = tally
         self.limit = values.token_budget - values.reserve_tokens
         self.messages: list[Message] = []
+        self.pinned: list[Message] = []
         self.summary: Summary | None = None
         self.window_to = 0
         self.prepared: tuple[CompactionPlan, Summary] | None = None
@@ -146,7 +147,9 @@ class PlayedChat:
             made = self.call(turn.question, turn.steps[:done])
             if made is None:
                 break
-        self.messages += [turn.question, *turn.steps]
+        said = [turn.question, *turn.steps]
+        self.messages += said
+        self.pinned += [message for message in said if message.pinned]
         if self.before is not None and self.is_due(*self.before, reply=turn.steps[-1]):
             self.maintain(self.before[1])
 
@@ -187,7 +190,7 @@ class PlayedChat:
         frontier = self.summary.to_seq if self.summary else 0
         covered = max(frontier, self.window_to)
         loaded, unloaded = self.loaded(covered)
-        behind = self.exceptions()
+        hidden_to = unloaded[1] if unloaded else covered
         state = state_text({"messages": len(self.messages), "question": text_of(question)[:60]})
         is_state = self.values.strategy == "entity_state"
         return ComposeInput(
@@ -198,10 +201,10 @@ class PlayedChat:
             summary=self.summary,
             window_to=self.window_to,
             history=(
-                *(m for m in behind if not m.pinned and m.seq > self.window_to),
+                *(m for m in self.exceptions() if not m.pinned and m.seq > self.window_to),
                 *loaded,
             ),
-            pins=tuple(m for m in behind if m.pinned),
+            pins=tuple(m for m in self.pinned if m.seq <= hidden_to),
             unloaded=unloaded,
             question=(question,),
             steps=steps,

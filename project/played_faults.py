@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from contextpolicy.engine.assembly import AssembledContext, ComposeInput
 from contextpolicy.engine.messages import WireMessage, text_of
+from contextpolicy.engine.partition import LeftOut
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
 from contextpolicy.engine.transcript import SECTION_JOINT
 
@@ -61,30 +62,45 @@ def question_place(wires: Sequence[WireMessage]) -> int:
 def grows(old: Prompt, new: Prompt) -> bool:
     """Whether the second prompt begins with the first as far as the law demands.
 
-    Up to the end of history while window and summary are the same, and within a turn up to the
-    last step while no older step left. A state is new each turn; `simple` moves by one message.
+    Up to the end of history while window and summary are the same; within a turn up to the last
+    step while no older step left, and what gave way to the limit stays out of the turn.
     """
-    name = new[0].values.strategy
-    if name == "entity_state" or anchor(old) != anchor(new):
+    if anchor(old) != anchor(new):
+        return True
+    is_same_turn = old[0].question == new[0].question
+    data, later_data = data_of(old), data_of(new)
+    if is_same_turn and not later_data <= data:
+        return False
+    if given_up(old) != given_up(new) or (is_same_turn and later_data < data):
         return True
     (wires, text), (later_wires, later_text) = settled_part(old), settled_part(new)
     if later_wires[: len(wires)] != wires or not later_text.startswith(text):
         return False
-    if old[0].question != new[0].question or steps_of(old) != steps_of(new)[: len(steps_of(old))]:
+    if not is_same_turn or steps_of(old) != steps_of(new)[: len(steps_of(old))]:
         return True
     return new[1].messages[: len(old[1].messages)] == old[1].messages
 
 
 def anchor(prompt: Prompt) -> tuple[object, ...]:
-    """What a new beginning changes: the window, the summary, and what gave way to the limit.
+    """What a new beginning changes: the window and the summary, or where history begins.
 
-    A running turn that fills the prompt makes summary and pins give way; the account names them.
+    `simple` and `entity_state` move by one message; a state is new each turn.
     """
     facts, made = prompt
     oldest = next((s.seq for s in made.segments if s.origin == "history"), 0)
-    is_moving = facts.values.strategy == "simple"
-    given_up = tuple(out for out in made.left_out if out.reason == "budget")
-    return facts.window_to, facts.summary, oldest if is_moving else 0, given_up
+    moving = {"simple": (oldest,), "entity_state": (oldest, facts.question[0].seq)}
+    return facts.window_to, facts.summary, moving.get(facts.values.strategy)
+
+
+def data_of(prompt: Prompt) -> set[str]:
+    """What is sent beside messages of their own place: summary, pins and tail."""
+    segments = prompt[1].segments
+    return {s.text_ref or s.message_id for s in segments if s.origin in ("summary", "pin", "tail")}
+
+
+def given_up(prompt: Prompt) -> list[LeftOut]:
+    """The summary and the pins that gave way to the limit in a turn that fills the prompt."""
+    return [out for out in prompt[1].left_out if out.reason == "budget"]
 
 
 def steps_of(prompt: Prompt) -> list[tuple[int, int | None]]:

@@ -188,7 +188,8 @@ def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
 
 def record(*, base: str, path: Path) -> None:
     """Write down what the fake server was sent, two JSON lines a request: `request` and `end`."""
-    rows = httpx2.get(f"{base}/_requests").raise_for_status().json()
+    # A long session's requests are hundreds of megabytes.
+    rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
             told = {"seq": row["seq"], "path": "/chat/completions", "tag": path.stem}

@@ -181,8 +181,9 @@ class ModelSpecAdmin(DomainAdmin):
         (None, {"fields": ("slug", "provider", "name", "label", "enabled", "answers_by_default")}),
         (
             "Limits",
-            {"fields": ("context_window", "learned_window", "max_output", "supports_tools")},
+            {"fields": ("context_window", "learned_window", "max_output")},
         ),
+        ("Server", {"fields": ("supports_tools", "strict_roles")}),
         ("Price", {"fields": (("input_price", "output_price"),)}),
         ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),
     )

@@ -21,7 +21,7 @@ from contextpolicy.engine.budget import (
 )
 from contextpolicy.engine.entries import Entries
 from contextpolicy.engine.fitting import newest_pins
-from contextpolicy.engine.groups import turns_of
+from contextpolicy.engine.groups import legal_cuts
 from contextpolicy.engine.messages import Message, ToolSpec, WireMessage
 from contextpolicy.engine.partition import (
     Account,
@@ -173,7 +173,7 @@ def need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
     limit = prompt_limit(values, model_window=given.model_window)
     tokens = int(context.prompt_tokens * given.calibration)
     unfolded = [message for message in given.history if not covers(given.summary, message.seq)]
-    turns = len(turns_of(unfolded))
+    turns = len(legal_cuts(unfolded))
     frontier = given.summary.to_seq if given.summary else 0
     high = compact_mark(values, prompt_limit=limit)
     prepare = prepare_mark(values, prompt_limit=limit)
@@ -245,10 +245,12 @@ class _Prompt:
         kept = [*(self.entries[place] for place in choice.kept), *self.pieces.continued]
         pins, left = self._pins_beside(choice)
         blocks, notes = self.pieces.laid_out(pins, kept)
-        while tokens_of(blocks) > self.marks.limit and len(kept) > len(self.pieces.continued):
+        tokens = tokens_of(blocks)
+        while tokens > self.marks.limit and len(kept) > len(self.pieces.continued):
             # A counter that finds more in a text than in its pieces: the oldest entry gives way.
             left.append((kept.pop(0).message.seq, "budget"))
             blocks, notes = self.pieces.laid_out(pins, kept)
+            tokens = tokens_of(blocks)
         segments = tuple(segment for block in blocks for segment in block.segments)
         told = self._account(segments, left)
         sent = len(kept) + self._uncovered(pins)
@@ -259,7 +261,7 @@ class _Prompt:
             segments=segments,
             left_out=told.left_out,
             budget=self._budget(segments),
-            prompt_tokens=tokens_of(blocks),
+            prompt_tokens=tokens,
             original_count=sent + told.limited,
             compressed_count=sent,
             truncated_count=sum(1 for item in kept if item.cut_to or item.result_limit),
@@ -271,13 +273,17 @@ class _Prompt:
     def _pins_beside(self, choice: Choice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
         """The pins that fit beside the chosen history, and what is left out: (seq, reason)."""
         out = [(self.sorted.live[place], reason) for place, reason in choice.left]
+        left = [(message.seq, reason) for message, reason in out if not message.pinned]
+        left = [*self.sorted.left, *self.fixed.left, *left]
         moved = (self.maker.pin(message) for message, _ in out if message.pinned)
+        pins = (*self.fixed.pins, *moved)
+        if not pins:
+            return pins, left
         history = sum(self.entries[place].cost for place in choice.kept)
         others = self.fixed.cost - cost_of(self.fixed.pins) + history
         room = min(self.marks.limit - others, self.pieces.pins_room)
-        pins, dropped = newest_pins((*self.fixed.pins, *moved), room=room)
-        left = [(message.seq, reason) for message, reason in out if not message.pinned]
-        return pins, [*self.sorted.left, *self.fixed.left, *left, *dropped]
+        pins, dropped = newest_pins(pins, room=room)
+        return pins, [*left, *dropped]
 
     def _uncovered(self, pins: tuple[Block, ...]) -> int:
         return sum(1 for pin in pins if not covers(self.given.summary, pin.segments[0].seq))

@@ -4,7 +4,6 @@ A character count is wrong by a third on code and by more on Chinese; the factor
 the provider's numbers slowly and stays within bounds, so that one odd reply changes little.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 # An exponential moving average with a largest step and bounds, after gemini-cli.
@@ -18,7 +17,7 @@ class Usage:
     """What a provider billed for one call, and what the call was.
 
     `uncached`, `cache_read` and `cache_write` are its input tokens by price; `estimate` is our
-    count of the same prompt. `compaction` is the id of what was in force then, "" for none.
+    count of the same prompt.
     """
 
     model: str
@@ -27,7 +26,6 @@ class Usage:
     cache_read: int = 0
     cache_write: int = 0
     completed: bool = True
-    compaction: str = ""
 
     @property
     def input_tokens(self) -> int:
@@ -58,24 +56,3 @@ def calibrate(previous: float, *, estimate: int, actual: int) -> float:
     step = RATE * (actual / estimate - previous)
     bounded = max(-LARGEST_STEP, min(LARGEST_STEP, step))
     return max(LOWEST, min(HIGHEST, previous + bounded))
-
-
-def find_anchor(usages: Sequence[Usage], *, model: str, compaction: str) -> Usage | None:
-    """The newest call whose bill still says something about the prompt of `model`.
-
-    One under another compaction describes another prompt.
-    """
-    for usage in reversed(usages):
-        if not why_not_counted(usage, model=model) and usage.compaction == compaction:
-            return usage
-    return None
-
-
-def anchored_tokens(anchor: Usage | None, *, estimate: int, factor: float) -> int:
-    """The provider's tokens for a prompt that we count as `estimate` tokens.
-
-    With an anchor only what was added since is estimated; a smaller prompt is estimated whole.
-    """
-    if anchor is None or estimate < anchor.estimate:
-        return round(estimate * factor)
-    return anchor.input_tokens + round((estimate - anchor.estimate) * factor)

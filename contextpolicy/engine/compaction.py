@@ -199,14 +199,15 @@ class _Sums:
         if due == "overflow" and self.before <= low_mark(self.values, prompt_limit=self.limit):
             # The provider counts more than we do: no mark of ours says how much has to go.
             return kept or self.cuts[-1], () if kept else ("keep_last_messages",)
-        wanted = self._down_to_low(self.cuts[1:])
+        low = self._low() - (self._growth() if due == "prepare" else 0)
+        wanted = self._down_to(low, self.cuts[1:])
         end = min(wanted, kept)
         if end and self._after(end) < prepare_mark(self.values, prompt_limit=self.limit):
             return end, ()
         if wanted:
             return wanted, ("keep_last_messages",) if wanted > kept else ()
         steps = [i for i, message in enumerate(self.messages) if i and message.role == "assistant"]
-        return self._down_to_low(steps), ("turn_split",)
+        return self._down_to(low, steps), ("turn_split",)
 
     def frees_too_little(self, end: int) -> bool:
         """Whether it would be due again at once; never where messages are the measure."""
@@ -225,7 +226,7 @@ class _Sums:
             readable = place + 1
         if readable == end:
             return end, adjusted
-        whole_turns = max((cut for cut in self.cuts if cut <= readable), default=0)
+        whole_turns = max(cut for cut in self.cuts if cut <= readable)
         return whole_turns or max(readable, 1), (*adjusted, "source_limit")
 
     def planned(
@@ -273,6 +274,15 @@ class _Sums:
         high = max(0, compact_mark(self.values, prompt_limit=self.limit) - beside)
         return beside + adaptive_low(high, self.tokens, turns=len(self.cuts), every=every)
 
+    def _growth(self) -> int:
+        """What the prompt grows by until a summary that is prepared now is swapped in.
+
+        Below the prepare mark a ceiling in messages or turns made it due: then tokens say nothing.
+        """
+        if self.before < prepare_mark(self.values, prompt_limit=self.limit):
+            return 0
+        return max(0, compact_mark(self.values, prompt_limit=self.limit) - self.before)
+
     def _place(self, turns: int) -> int:
         return self.cuts[turns] if turns < len(self.cuts) else 0
 
@@ -284,9 +294,9 @@ class _Sums:
     def _staying(self, end: int) -> int:
         return self.counted[-1] - self.counted[end]
 
-    def _down_to_low(self, places: Iterable[int]) -> int:
-        """The first of ascending places that reaches the low mark, else the last of them, or 0."""
-        low, last = self._low(), 0
+    def _down_to(self, low: int, places: Iterable[int]) -> int:
+        """The first of ascending places that comes down to `low`, else the last of them, or 0."""
+        last = 0
         for last in places:
             is_enough = self.folding[last] >= SMALLEST_SOURCE and self._after(last) <= low
             if is_enough and is_low_enough(self._history_from(last), values=self.values):

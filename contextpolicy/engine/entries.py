@@ -1,8 +1,8 @@
 """How one stored message goes on the wire under a policy: repaired, cut, counted."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from contextpolicy.engine.groups import to_wire
 from contextpolicy.engine.messages import Message, WireMessage
@@ -14,8 +14,7 @@ from contextpolicy.engine.truncation import cut_texts
 _NONE_STUBBED: Stubbed = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
 
     `weight` is what it takes of the prompt limit where bytes are limited too; None: its tokens.
@@ -51,9 +50,12 @@ def entry(
     is used unless something was cut or repaired, so the cost of an untouched message is constant.
     """
     wires, repairs = to_wire(message)
+    texts = None if whole else values.max_chars_per_message
+    if len(wires) == 1 and not repairs and (texts is None or len(wires[0].content) <= texts):
+        # Most messages: one text, sent as it is.
+        return Entry(message, tuple(wires), message.tokens)
     gone = stubbed.get(message.seq, frozenset())
     results = ruled(wires, values=values, most=result_limit, stubbed=gone)
-    texts = None if whole else values.max_chars_per_message
     sent = cut_texts(results, max_chars=texts, style=values.cut_style)
     result_cut = any(a is not b for a, b in zip(wires, results, strict=True))
     text_cut = any(a is not b for a, b in zip(results, sent, strict=True))

@@ -82,22 +82,28 @@ def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
 def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
     """Make the fixed parts fit `limit`, giving up in the order above; unchanged if they fit.
 
-    Older steps leave in batches down to `low`, so that the prompt stays append-only between two
-    batches. `shorter` makes an entry anew with its tool results cut to a number of characters.
-    Raises QuestionTooLarge or TurnTooLarge if what may not leave does not fit.
+    Older steps leave in batches down to `low`, and what had to leave for one call of the turn stays
+    out of its later calls, so that the prompt stays append-only between two batches. `shorter`
+    makes an entry anew with its tool results cut to a number of characters. Raises QuestionTooLarge
+    or TurnTooLarge if what may not leave does not fit.
     """
     if fixed.cost <= limit:
         return fixed
-    users = sum(step.cost for step in fixed.steps if step.message.role == "user")
+    users = sum(step.cost for step in fixed.steps if not _may_leave(step))
     if fixed.required + users > limit:
         raise QuestionTooLarge(
             f"The messages to be answered take {fixed.required + users:,} tokens with system text "
             f"and tools; the limit is {limit:,}. Shorten or split them, or stop the reply first."
         )
-    fixed = _without_older_steps(fixed, limit, low)
-    if fixed.cost <= limit:
-        return fixed
-    return _without_data(fixed, limit, shorter)
+    fixed = _replayed(fixed, limit, low, shorter)
+    least = _with_results_of(fixed, SMALLEST_RESULT, shorter)
+    if least.cost > limit:
+        raise TurnTooLarge(
+            f"The newest step of the turn needs {least.cost:,} tokens with all that must go "
+            f"with it; the limit is {limit:,}. Raise the token budget or choose a model with a "
+            "larger context window."
+        )
+    return _with_longest_results(fixed, least, limit, shorter)
 
 
 def newest_pins(
@@ -113,27 +119,35 @@ def newest_pins(
     return tuple(ordered[first:]), dropped
 
 
-def _without_older_steps(fixed: Fixed, limit: int, low: int) -> Fixed:
+def _replayed(fixed: Fixed, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
     """Replay the turn: wherever the limit was passed, the oldest steps left down to `low`.
 
-    The replay makes the choice a function of the steps alone: the next step finds the same start.
+    Where that was not enough, the data gave way. The replay makes the choice a function of the
+    steps alone: the next call finds the same start and misses the same data.
     """
-    others = replace(fixed, steps=()).cost
-    used, start = others, 0
+    data = replace(fixed, steps=())
+    data = _without_data(data, over=data.cost - limit)
+    used, start, newest = data.cost, 0, 0
     for place, step in enumerate(fixed.steps):
         used += step.cost
-        target = low if used > limit else limit
-        while used > target and start < place:
+        newest = place if _may_leave(step) else newest
+        if used <= limit:
+            continue
+        while used > low and start < newest:
             oldest = fixed.steps[start]
             used -= oldest.cost if _may_leave(oldest) else 0
             start += 1
-    newest = _newest(fixed.steps)
-    leaving = [step for step in fixed.steps[:start] if _may_leave(step) and step is not newest]
-    gone = {step.message.seq for step in leaving}
+        if used > limit:
+            longest = fixed.steps[newest]
+            saved = longest.cost - shorter(longest, SMALLEST_RESULT).cost
+            left = _without_data(data, over=used - saved - limit)
+            used -= data.cost - left.cost
+            data = left
+    gone = [step.message.seq for step in fixed.steps[:start] if _may_leave(step)]
     return replace(
-        fixed,
+        data,
         steps=tuple(step for step in fixed.steps if step.message.seq not in gone),
-        left=(*fixed.left, *((seq, "turn_split") for seq in sorted(gone))),
+        left=(*data.left, *((seq, "turn_split") for seq in gone)),
     )
 
 
@@ -145,32 +159,23 @@ def _newest(steps: Sequence[Entry]) -> Entry | None:
     return next((step for step in reversed(steps) if _may_leave(step)), None)
 
 
-def _without_data(fixed: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
-    least = _with_results_of(fixed, SMALLEST_RESULT, shorter)
-    if least.cost > limit and least.summary:
-        least = replace(least, summary=())
-    room = limit - (least.cost - cost_of(least.pins))
-    pins, dropped = newest_pins(least.pins, room=room)
-    least = replace(least, pins=pins, left=(*least.left, *dropped))
-    if least.cost > limit:
-        least = replace(least, tail=())
-    if least.cost > limit:
-        raise TurnTooLarge(
-            f"The newest step of the turn needs {least.cost:,} tokens with all that must go "
-            f"with it; the limit is {limit:,}. Raise the token budget or choose a model with a "
-            "larger context window."
-        )
-    return _with_longest_results(replace(least, steps=fixed.steps), limit, shorter)
+def _without_data(data: Fixed, *, over: int) -> Fixed:
+    """Free `over` tokens: the summary first, then pins from the oldest, then the tail."""
+    target = data.cost - over
+    if data.cost > target:
+        data = replace(data, summary=())
+    pins, dropped = newest_pins(data.pins, room=target - data.cost + cost_of(data.pins))
+    data = replace(data, pins=pins, left=(*data.left, *dropped))
+    return replace(data, tail=()) if data.cost > target else data
 
 
 def _with_longest_results(
-    fixed: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]
+    fixed: Fixed, least: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]
 ) -> Fixed:
     """The newest step with the longest tool results that fit, found by bisection."""
     if fixed.cost <= limit:
         return fixed
-    best = _with_results_of(fixed, SMALLEST_RESULT, shorter)
-    fits, fails = SMALLEST_RESULT, _longest_result(fixed)
+    best, fits, fails = least, SMALLEST_RESULT, _longest_result(fixed)
     while fails - fits > 1:
         middle = (fits + fails) // 2
         tried = _with_results_of(fixed, middle, shorter)

@@ -16,21 +16,16 @@ from contextpolicy.engine.messages import (
 )
 
 NO_RESULT = "[no result was recorded]"
-
-
-def turns_of(messages: Sequence[Message]) -> tuple[tuple[Message, ...], ...]:
-    """Split messages, ascending by seq, into turns: questions and all that they caused.
-
-    A turn begins at a user message that follows a reply, or that bears another turn label than the
-    message before it. What stands before the first such message is a turn of its own.
-    """
-    starts = legal_cuts(messages)
-    ends = (*starts[1:], len(messages)) if starts else ()
-    return tuple(tuple(messages[start:end]) for start, end in zip(starts, ends, strict=True))
+_TOOL_PARTS = (ToolCallPart, ToolResultPart)
 
 
 def legal_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """The indexes at which a turn begins, ascending: cutting there splits no turn."""
+    """The indexes at which a turn begins, ascending: cutting there splits no turn.
+
+    A turn is a question and all that it caused. It begins, messages being ascending by seq, at a
+    user message that follows a reply, or that bears another turn label than the message before it.
+    What stands before the first such message is a turn of its own.
+    """
     return tuple(
         place
         for place, message in enumerate(messages)
@@ -67,7 +62,7 @@ def _has_open_call(message: Message) -> bool:
 
 def _is_step(message: Message) -> bool:
     """What ends with tool calls or results is followed by another step of its turn."""
-    return bool(message.parts) and isinstance(message.parts[-1], ToolCallPart | ToolResultPart)
+    return bool(message.parts) and isinstance(message.parts[-1], _TOOL_PARTS)
 
 
 def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
@@ -84,13 +79,11 @@ def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
 
 def has_content(message: Message) -> bool:
     """Whether anything of the message goes on the wire; reasoning alone does not."""
-    return any(
-        bool(part.text)
-        if isinstance(part, TextPart)
-        else isinstance(part, FilePart)
-        or (isinstance(part, ToolCallPart) and message.role == "assistant")
-        for part in message.parts
-    )
+    sent = (FilePart, ToolCallPart) if message.role == "assistant" else (FilePart,)
+    for part in message.parts:
+        if part.text if isinstance(part, TextPart) else isinstance(part, sent):
+            return True
+    return False
 
 
 def repair(
@@ -103,10 +96,10 @@ def repair(
     each repair.
     """
     if role == "user":
-        kept = tuple(part for part in parts if not isinstance(part, ToolCallPart | ToolResultPart))
+        kept = tuple(part for part in parts if not isinstance(part, _TOOL_PARTS))
         notes = ("tool_part_in_user_message",) if len(kept) < len(parts) else ()
         return kept, notes
-    if not any(isinstance(part, ToolCallPart | ToolResultPart) for part in parts):
+    if not any(isinstance(part, _TOOL_PARTS) for part in parts):
         return tuple(parts), ()
     pairing = _Pairing(parts)
     repaired = pairing.walk(parts)
@@ -161,7 +154,6 @@ class _Pairing:
             number += 1
         unique = f"{call_id or 'call'}-{number}"
         self._used.add(unique)
-        self._seen.add(unique)
         self.notes.append(f"call_id_renamed:{call_id}")
         return unique
 

@@ -101,7 +101,7 @@ class Maker:
         """The question whole; sent even if it is empty, since somebody waits for an answer."""
         made = self.whole(message)
         if not made.wires:
-            made = replace(made, wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
+            made = made._replace(wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
         return entry_block("question", made)
 
     def history(self, message: Message) -> Entry:
@@ -137,9 +137,11 @@ class Maker:
         if not parts:
             return Block(())
         wire = WireMessage(role, SECTION_JOINT.join(text for _, text in parts))
+        # The first segment gets what the message takes beside the others.
+        counts = (0, *(self.counter.count(text) for _, text in parts[1:]))
         segments = [
-            Segment(origin, label, 0, role, self.counter.count(text), text_ref=self.noted(text))
-            for label, text in parts
+            Segment(origin, label, 0, role, tokens, text_ref=self.noted(text))
+            for (label, text), tokens in zip(parts, counts, strict=True)
         ]
         block = settled(segments, wire, self.counter)
         return self.weighed(block.segments, (wire,))
@@ -159,7 +161,7 @@ class Maker:
         if self.scale.max_bytes is None:
             return made
         size = wire_bytes(made.wires) + JOINT_BYTES
-        return replace(made, weight=self.scale.weight(made.tokens, size))
+        return made._replace(weight=self.scale.weight(made.tokens, size))
 
 
 def multi_turn(parts: Parts) -> Iterator[Block]:
@@ -223,5 +225,5 @@ def _joined(first: Block, second: Block, counter: TokenCounter) -> Block:
     wire = replace(b, content=SECTION_JOINT.join(filter(None, (a.content, b.content))))
     saved = wire_tokens(a, counter) + wire_tokens(b, counter) - wire_tokens(wire, counter)
     head, *others = second.segments
-    segments = (*first.segments, replace(head, tokens=head.tokens - saved), *others)
+    segments = (*first.segments, head._replace(tokens=head.tokens - saved), *others)
     return Block(segments, (*first.wires[:-1], wire, *second.wires[1:]))

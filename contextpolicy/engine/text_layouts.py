@@ -6,7 +6,7 @@ last recent entry, as long as neither preferences nor state change.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.layouts import JOINT_BYTES, Maker
@@ -178,7 +178,7 @@ class TextMaker(Maker):
     def _piece(self, segment: Segment, text: str, *, note: bool = True) -> Block:
         ref = self.noted(text) if note else ""
         tokens = self.counter.count(text) + JOINT_TOKENS
-        made = replace(segment, tokens=tokens, text_ref=ref)
+        made = segment._replace(tokens=tokens, text_ref=ref)
         return self.weighed((made,), (WireMessage("user", text),))
 
     def _line(self, made: Entry) -> Entry:
@@ -189,8 +189,7 @@ class TextMaker(Maker):
         notes = (f"{message.seq}:tool_parts_left_out",) if has_tools else ()
         tokens = self.counter.count(line) + JOINT_TOKENS
         wires = (WireMessage("user", line),)
-        return replace(
-            made,
+        return made._replace(
             wires=wires,
             tokens=tokens,
             result_limit=None,

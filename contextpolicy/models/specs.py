@@ -24,6 +24,11 @@ class ModelSpec(models.Model):
     )
     output_price = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
     supports_tools = models.BooleanField(default=True)
+    strict_roles = models.BooleanField(
+        default=False,
+        help_text="The server refuses messages whose roles do not alternate, beginning with the "
+        "user's: neighbours of one role are sent as one message.",
+    )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.

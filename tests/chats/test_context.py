@@ -90,6 +90,24 @@ def test_a_long_history_is_accounted_for_to_the_first_message(
     assert fields["prompt_tokens"] <= prompt.prompt_limit
 
 
+def test_a_server_that_wants_alternating_roles_gets_them(
+    alice: User, chat: Chat, now: datetime
+) -> None:
+    branch = fill(chat, 4, now)
+    Message.objects.filter(branch=branch, seq=1).update(excluded=True)
+    Message.objects.filter(branch=branch, seq=4).update(role="user", finish="")
+    turn = ready_turn(alice, chat, now)
+
+    def roles() -> list[str]:
+        sent = composed(turn).request.messages
+        return [wire.role for wire in sent if wire.role != "system"]
+
+    assert roles() == ["assistant", "user", "user", "user"]
+    assert turn.model is not None
+    turn.model.strict_roles = True
+    assert roles() == ["user", "assistant", "user"]
+
+
 def test_a_policy_that_cannot_work_is_a_refusal_before_any_write(
     alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -206,4 +206,6 @@ def test_an_address_that_stands_in_no_source_is_no_fact_of_the_chat(
 
 
 def test_inv_30_a_summary_with_an_unknown_address_is_rejected() -> None:
-    assert judged(GOOD.replace("40 euros", URL)).reasons == ("unknown_url",)
+    text = GOOD.replace("40 euros", URL)
+    assert judged(text).reasons == ("unknown_url",)
+    assert judged(text, previous=Summary("s", f"See {URL}", 1, 2, (), 9)).accepted

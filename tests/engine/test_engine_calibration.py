@@ -1,4 +1,4 @@
-"""Learning from bills: which count, how fast the factor follows, and what an anchor is worth."""
+"""Learning from bills: which count, and how fast the factor follows."""
 
 from typing import Any
 
@@ -11,9 +11,7 @@ from contextpolicy.engine.calibration import (
     LARGEST_STEP,
     LOWEST,
     Usage,
-    anchored_tokens,
     calibrate,
-    find_anchor,
     why_not_counted,
 )
 
@@ -41,14 +39,6 @@ def test_inv_19_only_completed_calls_of_the_same_model_teach(billed: Usage, why:
     assert why_not_counted(billed, model="gpt") == why
 
 
-def test_inv_19_a_call_before_the_last_compaction_is_no_anchor() -> None:
-    old, new = usage(compaction=""), usage(compaction="s1")
-    failed = usage(compaction="s1", completed=False)
-    assert find_anchor([old, new, failed], model="gpt", compaction="s1") is new
-    assert find_anchor([old], model="gpt", compaction="s1") is None
-    assert find_anchor([new], model="other", compaction="s1") is None
-
-
 def test_the_factor_goes_a_fifth_of_the_way_and_never_a_large_step() -> None:
     assert calibrate(1.0, estimate=1_000, actual=1_200) == pytest.approx(1.04)
     assert calibrate(1.0, estimate=1_000, actual=9_000) == pytest.approx(1.0 + LARGEST_STEP)
@@ -74,10 +64,3 @@ def test_the_factor_arrives_where_the_bills_are() -> None:
     for _ in range(40):
         factor = calibrate(factor, estimate=1_000, actual=1_360)
     assert factor == pytest.approx(1.36, abs=0.01)
-
-
-def test_with_an_anchor_only_what_was_added_is_estimated() -> None:
-    anchor = usage(estimate=1_000, uncached=1_500)
-    assert anchored_tokens(anchor, estimate=1_100, factor=1.2) == 1_620
-    assert anchored_tokens(anchor, estimate=900, factor=1.2) == 1_080
-    assert anchored_tokens(None, estimate=900, factor=1.2) == 1_080

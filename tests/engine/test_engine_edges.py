@@ -72,9 +72,26 @@ def test_the_mark_itself_is_reached() -> None:
 
 
 def test_a_fold_stops_exactly_at_the_low_mark() -> None:
-    found = made(talk(30), fixed_tokens=14)
-    assert (found.to_seq, found.tokens_after) == (16, 450)
-    assert made(talk(30), fixed_tokens=15).to_seq == 18
+    found = made(talk(38), fixed_tokens=14)
+    assert (found.to_seq, found.tokens_after) == (24, 450)
+    assert made(talk(38), fixed_tokens=15).to_seq == 26
+
+
+def test_a_fold_leaves_room_for_what_comes_before_the_summary_is_swapped_in() -> None:
+    # From 720 to the swap at 900 come 180 tokens.
+    exact = replace(VALUES, summary_max_tokens=126)
+    found = made(talk(30), values=exact)
+    assert (found.to_seq, found.tokens_after) == (24, 450 - 180)
+    assert made(talk(30), values=replace(VALUES, summary_max_tokens=127)).to_seq == 26
+    at_mark = made(talk(28), values=exact, fixed_tokens=28)
+    assert at_mark.tokens_after <= 450 - 200
+    # Nothing is expected to come before an overflow is dealt with, nor under a ceiling's mark.
+    forced = made(talk(30), values=exact, trigger="overflow")
+    assert forced.tokens_after == 720 - 24 * forced.to_seq + 126
+    assert 450 - 2 * 24 < forced.tokens_after <= 450
+    crowded = replace(VALUES, window_size=40, compact_to=0.6, keep_last_messages=0)
+    found = made(talk(28), values=crowded)
+    assert (found.to_seq, found.tokens_after) == (8, 580)
 
 
 def test_the_previous_summary_is_paid_before_and_replaced_after() -> None:
@@ -121,7 +138,7 @@ def test_an_overflow_at_the_low_mark_folds_all_but_the_last_messages() -> None:
 def test_keep_last_gives_way_where_keeping_would_stay_at_the_prepare_mark() -> None:
     keeping = replace(VALUES, keep_last_messages=22)
     at_mark = made(talk(30), values=keeping, fixed_tokens=72)
-    assert (at_mark.to_seq, at_mark.adjusted) == (20, ("keep_last_messages",))
+    assert (at_mark.to_seq, at_mark.adjusted) == (24, ("keep_last_messages",))
     below = made(talk(30), values=keeping, fixed_tokens=71)
     assert (below.to_seq, below.tokens_after, below.adjusted) == (8, 699, ())
     all_kept = replace(VALUES, keep_last_messages=30)
@@ -142,6 +159,9 @@ def test_a_turn_is_split_before_an_answer_never_before_what_the_user_added() -> 
     found = made([replace(item, turn="t") for item in turn])
     assert found.adjusted == ("turn_split",)
     assert turn[found.to_seq].role == "assistant"
+    second = made([replace(item, turn="t") for item in turn], fixed_tokens=36)
+    assert second.to_seq != found.to_seq
+    assert turn[second.to_seq].role == "assistant"
     enough = [n for n in range(1, 24) if found.tokens_before - _folded(turn, n) + 100 <= 450]
     assert found.to_seq - enough[0] in (0, 1)
 
@@ -184,6 +204,10 @@ def test_a_summariser_reads_exactly_what_it_can_and_what_is_no_source_costs_it_n
     assert (found.to_seq, len(found.sources)) == (8, 6)
     previous = replace(SUMMARY, tokens=48)
     assert made(talk(30, start=7), previous=previous, source_limit=24 * 6).to_seq == 10
+    # It reads one message at least, and the plan says that it was too much.
+    first = [sized(1, 60, turn="a"), *talk(6, start=2)]
+    one = made(first, trigger="manual", source_limit=59)
+    assert (one.to_seq, one.adjusted) == (1, ("source_limit",))
 
 
 def test_turns_are_folded_only_if_one_stays() -> None:
@@ -197,8 +221,8 @@ def test_with_a_number_of_turns_the_low_mark_follows_what_stands_beside_history(
     for fixed in (0, 100, 300):
         found = made(talk(30), values=every, fixed_tokens=fixed)
         # Turns take 48: five of them fit between the low mark and the high mark of 900.
-        assert found.tokens_after <= 900 - 5 * 48
-        assert found.tokens_after + 48 > 900 - 5 * 48
+        then = found.tokens_after + max(0, 900 - found.tokens_before)
+        assert 900 - 6 * 48 < then <= 900 - 5 * 48
 
 
 def test_a_gap_behind_a_loose_exception_is_found() -> None:
@@ -246,9 +270,11 @@ def test_marks_are_turned_into_our_count_and_the_limit_stays_in_the_providers() 
     values = PolicyValues(token_budget=1_100, reserve_tokens=100)
     assert marks_of(values, model_window=None, calibration=2.0) == Marks(1_000, 500, 450, 225)
     assert marks_of(values, model_window=600, calibration=1.0) == Marks(500, 500, 450, 225)
+    absolute = replace(values, compact_at_tokens=80, compact_to_tokens=40)
+    assert marks_of(absolute, model_window=None, calibration=1.0) == Marks(1_000, 1_000, 80, 40)
     assert in_our_count(10, calibration=0.5) == 20
     for wrong in (0, -1):
-        with pytest.raises(ValueError, match="The calibration of a model is a positive factor"):
+        with pytest.raises(ValueError, match=r"^The calibration of a model is"):
             in_our_count(10, calibration=wrong)
     assert BudgetRefusal.code == "budget_refused"
 

@@ -11,7 +11,6 @@ from contextpolicy.engine.groups import (
     repair,
     settled_turns,
     to_wire,
-    turns_of,
 )
 from contextpolicy.engine.messages import (
     Part,
@@ -36,7 +35,6 @@ def result(name: str, content: str = "ok") -> ToolResultPart:
 def test_a_turn_is_a_question_with_all_its_steps_and_its_reply() -> None:
     messages = [message(1, role="user"), step(2), step(3), message(4, role="assistant")]
     messages += [message(5, role="user"), message(6, role="assistant")]
-    assert [[m.seq for m in turn] for turn in turns_of(messages)] == [[1, 2, 3, 4], [5, 6]]
     assert legal_cuts(messages) == (0, 4)
 
 
@@ -53,6 +51,8 @@ def test_turn_labels_decide_where_they_are_known() -> None:
     failed = message(1, role="user", turn="a")
     messages = [failed, message(2, role="user", turn="b"), message(3, role="user", turn="b")]
     assert legal_cuts(messages) == (0, 1)
+    unlabelled = [message(1, role="user"), message(2, role="user", turn="b")]
+    assert legal_cuts(unlabelled) == (0,)
 
 
 def test_a_continued_reply_belongs_to_the_turn_before_it() -> None:
@@ -61,7 +61,7 @@ def test_a_continued_reply_belongs_to_the_turn_before_it() -> None:
 
 
 def test_no_messages_have_no_turns() -> None:
-    assert turns_of([]) == ()
+    assert legal_cuts([]) == ()
 
 
 def test_inv_05_a_call_without_a_result_gets_one_that_says_so() -> None:
@@ -86,6 +86,13 @@ def test_inv_05_call_ids_used_twice_become_unique_with_their_results_in_order() 
     repaired, notes = repair([call("x"), call("x"), result("x", "1"), result("x", "2")])
     assert repaired == (call("x"), call("x-2"), result("x", "1"), result("x-2", "2"))
     assert notes == ("call_id_renamed:x",)
+    thrice, _ = repair([call("x"), call("x"), call("x-2"), call("x")])
+    assert [part.call_id for part in thrice if isinstance(part, ToolCallPart)] == [
+        "x",
+        "x-3",
+        "x-2",
+        "x-4",
+    ]
 
 
 def test_an_unnamed_call_gets_an_id() -> None:
@@ -103,6 +110,7 @@ def test_tool_parts_of_a_user_message_are_not_sent() -> None:
     repaired, notes = repair([TextPart("a"), call("x")], role="user")
     assert repaired == (TextPart("a"),)
     assert notes == ("tool_part_in_user_message",)
+    assert repair([TextPart("a"), TextPart("b")], role="user")[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -155,6 +163,8 @@ def test_has_content_says_whether_something_goes_on_the_wire(broken: list[Part],
 
 def test_a_plain_message_becomes_one_wire_message() -> None:
     assert to_wire(message(1, "hello")) == ([WireMessage("user", "hello")], ())
+    both = message(2, parts=(TextPart("I look."), call("x")))
+    assert [wire.content for wire in to_wire(both)[0]] == ["I look.", NO_RESULT]
 
 
 def test_to_wire_repairs_and_says_so_without_changing_the_message() -> None:

@@ -18,9 +18,10 @@ from contextpolicy.engine.assembly import (
     compose,
 )
 from contextpolicy.engine.budget import BudgetRefusal, PolicyImpossible
-from contextpolicy.engine.messages import Message, TextPart, ToolSpec
+from contextpolicy.engine.messages import Message, Summary, TextPart, ToolSpec
 from contextpolicy.engine.partition import REASONS
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_fields import Layout
 from contextpolicy.engine.segments import tools_bytes, wire_bytes
 from contextpolicy.engine.tokens import tools_tokens, wire_tokens
 from contextpolicy.engine.transcript import Background, TextEntry
@@ -43,6 +44,7 @@ FULL_BACKGROUND = Background(
 )
 TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
 Run = tuple[PolicyValues, list[tuple[str, str, bool]]]
+DATA = ("summary", "pin", "tail")
 STRATEGIES = ("simple", "sliding_window", "dynamic_summary", "entity_state")
 
 
@@ -271,6 +273,37 @@ def test_inv_59_within_a_turn_each_call_begins_with_the_one_before_until_steps_l
         if before and before.left_out == context.left_out and not _has_cut_results(before):
             assert context.messages[: len(before.messages)] == before.messages
         before = context
+
+
+@forall(
+    st.lists(st.tuples(st.integers(1, 300), st.sampled_from([True, True, False])), max_size=12),
+    st.tuples(*[st.integers(0, 120)] * 4),
+    st.sampled_from(["multi_turn", "A"]),
+)
+def test_inv_59_what_had_to_leave_for_one_call_of_a_turn_stays_out_of_the_later_ones(
+    turn: list[tuple[int, bool]], sizes: tuple[int, int, int, int], layout: Layout
+) -> None:
+    *pinned, told, tail = sizes
+    facts = given(
+        (),
+        values=PolicyValues(token_budget=600, reserve_tokens=100, layout=layout),
+        summary=Summary("s", "word " * told, 1, 4, (2, 4), told),
+        pins=tuple(message(2 * n, "pin " * size) for n, size in enumerate(pinned, start=1)),
+        tail="tea " * tail,
+        question=(message(5, "and now?"),),
+    )
+    before: set[str] | None = None
+    for done in range(len(turn) + 1):
+        steps = tuple(
+            step(seq, "word " * size) if is_step else message(seq, "word " * size, role="user")
+            for seq, (size, is_step) in enumerate(turn[:done], start=6)
+        )
+        context = _composed_or_refused(replace(facts, steps=steps, last_seq=5 + done))
+        if context is None:
+            return
+        data = {s.text_ref or s.message_id for s in context.segments if s.origin in DATA}
+        assert before is None or data <= before
+        before = data
 
 
 def _has_cut_results(context: AssembledContext) -> bool:

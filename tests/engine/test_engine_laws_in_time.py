@@ -18,7 +18,7 @@ from contextpolicy.engine.budget import (
     prompt_limit,
 )
 from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, NotNeeded, plan
-from contextpolicy.engine.groups import legal_cuts, repair, turns_of
+from contextpolicy.engine.groups import legal_cuts, repair
 from contextpolicy.engine.messages import (
     FilePart,
     Message,
@@ -115,7 +115,7 @@ def test_inv_10_the_last_turn_stays_whole_wherever_it_fits(
     context = composed(given(plain, values=values))
     sent = {s.seq for s in context.segments if s.origin == "history"}
     spent = sum(s.tokens for s in context.segments if s.origin == "history")
-    last = turns_of(plain)[-1]
+    last = plain[legal_cuts(plain)[-1] :]
     if context.prompt_tokens - spent + sum(m.tokens for m in last) <= budget - 20:
         assert {m.seq for m in last} <= sent
 
@@ -202,7 +202,7 @@ def test_inv_25_a_plan_reaches_the_low_mark_or_leaves_as_little_as_it_may(run: R
         player.turn(question, reply)
         made = player.fold()
         if made is not None and made.tokens_after > low:
-            assert len(turns_of(player.messages[made.to_seq :])) <= 1
+            assert len(legal_cuts(player.messages[made.to_seq :])) <= 1
 
 
 @forall(inputs(), st.integers(40, 2_000))

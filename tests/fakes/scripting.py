@@ -1,7 +1,7 @@
 """What the fake model server is told to do: options, a queue of faults, a queue of replies."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -120,7 +120,17 @@ class Script:
         return Plan(self.options.changed(given), reply, self._tokens(messages))
 
     def _tokens(self, messages: list[dict[str, Any]]) -> int:
-        return sum(self._counter(text_of(message.get("content"))) + 4 for message in messages)
+        return sum(
+            4 + sum(map(self._counter, (text_of(message.get("content")), *_calls(message))))
+            for message in messages
+        )
+
+
+def _calls(message: dict[str, Any]) -> Iterator[str]:
+    """The name and the arguments of each tool call, as they take room in a prompt."""
+    for call in message.get("tool_calls") or ():
+        yield call["function"]["name"]
+        yield call["function"]["arguments"]
 
 
 def text_of(content: object) -> str:

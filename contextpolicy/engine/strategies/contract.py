@@ -118,7 +118,7 @@ def decide(strategy: Strategy | None, view: HistoryView) -> tuple[Choice | Windo
     if strategy is None:
         return fallback.choose(view), "missing"
     # Tool definitions hold objects that could be changed in place.
-    shown = replace(view, tools=deepcopy(view.tools))
+    shown = replace(view, tools=deepcopy(view.tools)) if view.tools else view
     try:
         choice = strategy.choose(shown)
         sound = is_sound(choice, view)

@@ -203,7 +203,8 @@ class TestModels:
     ) -> None:
         url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
 
-        answer = submitted(operator, url, context_window="32768", input_price="0.25", label="M")
+        asked = {"context_window": "32768", "input_price": "0.25", "strict_roles": "on"}
+        answer = submitted(operator, url, label="M", **asked)
 
         assert answer.status_code == 302
         model.refresh_from_db()
@@ -211,6 +212,8 @@ class TestModels:
         changes = AuditEvent.objects.get(type="model.changed").data["changes"]
         assert changes["context_window"] == {"from": None, "to": 32_768}
         assert changes["input_price"] == {"from": None, "to": "0.25"}
+        assert model.strict_roles
+        assert changes["strict_roles"] == {"from": False, "to": True}
 
     def test_a_new_default_takes_the_place_of_the_old(
         self, operator: Client, model: ModelSpec
