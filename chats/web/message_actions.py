@@ -42,7 +42,7 @@ def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResp
     if not request.htmx:
         return to_message(row)
     chat = access.chat_for(user=request.user, chat_id=chat_id)
-    entry, state = entry_of(chat=chat, message=row)
+    entry, state = entry_of(chat=chat, user=request.user, message=row)
     if entry is None or seen(request) not in {"", state}:
         return changed(request, chat_id, place=f"message-{row.pk}")
     context = {"chat": chat, "entry": entry, "meter": meter_view(chat=chat)}

@@ -6,6 +6,7 @@ from chats.streams.web import turn_stream
 from chats.web import (
     chat_pages,
     compaction_actions,
+    compaction_list,
     compaction_page,
     message_actions,
     new_chat,
@@ -54,6 +55,7 @@ urlpatterns = [
     path(MESSAGE + "regenerate", message_actions.message_regenerate, name="message-regenerate"),
     path(MESSAGE + "branch", message_actions.message_branch, name="message-branch"),
     path(MESSAGE + "erase", message_actions.message_erase, name="message-erase"),
+    path(CHAT + "compactions/", compaction_list.compactions, name="compactions"),
     path(COMPACTION, compaction_page.compaction, name="compaction"),
     path(COMPACTION + "originals", originals.originals, name="originals"),
     path(COMPACTION + "revise", compaction_page.compaction_revise, name="compaction-revise"),
