@@ -60,8 +60,8 @@ KEYS = ("text", "arguments", "content")
 
 
 def plain(text: str) -> str:
-    """A text without the marks of quotes, its white space as single spaces, its case folded."""
-    return " ".join(_MARKS.sub("", text).split()).casefold()
+    """A text without the marks of quotes, its white space as single spaces."""
+    return " ".join(_MARKS.sub("", text).split())
 
 
 class Index:

@@ -17,7 +17,8 @@ KINDS = {"done": ("ok", "check"), "failed": ("warn", "alert"), "nothing": ("", "
 class AnswerView:
     """A notice: its kind, icon, title and body, the attempt it tells of, and the next look for it.
 
-    `can_retry`: whether asking again may help.
+    `can_retry`: whether asking again may help; `can_do_without`: whether a summary without a model
+    has not been tried.
     """
 
     kind: str
@@ -26,6 +27,7 @@ class AnswerView:
     body: str
     row: Compaction | None
     can_retry: bool
+    can_do_without: bool
     look: Look | None = None
 
 
@@ -34,6 +36,7 @@ def view_of_answer(answer: Answer | None, *, look: Look | None = None) -> Answer
     if answer is None:
         return None
     title, body = words_of(answer)
+    failed = answer.row if answer.state == "failed" else None
     kind, icon = KINDS.get(answer.state, ("layer", "clock"))
     return AnswerView(
         kind=kind,
@@ -41,7 +44,8 @@ def view_of_answer(answer: Answer | None, *, look: Look | None = None) -> Answer
         title=title,
         body=body,
         row=answer.row,
-        can_retry=answer.state == "failed",
+        can_retry=failed is not None,
+        can_do_without=failed is not None and failed.rung != "extractive",
         look=look,
     )
 
@@ -78,11 +82,19 @@ def words_of(answer: Answer) -> tuple[str, str]:
     if answer.state == "waits":
         return waiting_words(row)
     if answer.state == "failed":
-        return (
-            f"Compaction not applied: {reason_words(row.reason)}",
-            "Nothing changed: the messages are sent as before.",
-        )
+        return failed_words(row)
     return done_words(row)
+
+
+def failed_words(row: Compaction) -> tuple[str, str]:
+    """An attempt that came to nothing, and what happens without it."""
+    then = "Try again, or have it written from sentences of the originals, which needs no model."
+    if row.rung == "extractive":
+        then = "If the prompt gets too long meanwhile, only its newest messages are sent."
+    return (
+        f"Compaction not applied: {reason_words(row.reason)}",
+        f"Nothing changed: the messages are sent as before. {then}",
+    )
 
 
 def waiting_words(row: Compaction) -> tuple[str, str]:

@@ -32,7 +32,6 @@ def shared(text: str, other: str) -> str:
         f"You said: “{SECRET}” Is that right?",
         f"> {SECRET[:30]}\n> {SECRET[30:]}\n\nYes.",
         SECRET.replace(" ", "\n  "),
-        SECRET.upper(),
         "xx " + SECRET[7 : 7 + SHORTEST],
     ],
 )
@@ -45,6 +44,7 @@ def test_a_long_quote_is_found_whatever_its_white_space(other: str) -> None:
     [
         "",
         "The code of the door is 7781.",
+        SECRET.upper(),
         SECRET[: SHORTEST - 1],
         SECRET[:30] + " and " + SECRET[30:60],
         "-" * 500,

@@ -111,6 +111,11 @@ def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
 
     assert f"Compaction not applied: {reason_words(row.reason)}" in told
     assert "Nothing changed: the messages are sent as before." in told
+    # No model is set up here, so that the last resort was tried.
+    assert "only its newest messages are sent" in told
+    assert told.count(f'action="{url(foldable, "compact")}"') == 1
+    Compaction.objects.filter(pk=row.pk).update(rung="model")
+    told = shown(page, foldable)
     assert told.count(f'action="{url(foldable, "compact")}"') == 2
     assert '<input type="hidden" name="summariser" value="extractive">' in told
     page.post(url(foldable, "compact"), {"summariser": "extractive"})
@@ -151,6 +156,22 @@ def test_a_summary_written_again_says_so_where_it_was_asked_for(
     assert "Compacted: 4 messages summed up anew" in answer(html)
     assert "hx-get" not in answer(html)
     assert "summed up anew" in answer(page.get(url(foldable, "compactions/")).content.decode())
+    new = Compaction.objects.get(status="published")
+    own = page.get(url(foldable, f"compactions/{new.pk}/")).content.decode()
+    assert answer(own) == ""
+
+
+def test_asking_again_on_the_list_stays_there(page: Client, foldable: Chat) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    Compaction.objects.update(status="failed", reason="cancelled")
+    Branch.objects.update(active_compaction=None)
+    where = url(foldable, "compactions/")
+    assert '<input type="hidden" name="from" value="page">' in answer(
+        page.get(where).content.decode()
+    )
+    response = page.post(url(foldable, "compact"), {"from": "page"})
+    assert response.headers["Location"] == where
 
 
 def test_a_page_that_waits_in_vain_stops_looking(page: Client, foldable: Chat) -> None:
