@@ -71,7 +71,7 @@ def chat_response(
     """
     refused = refusal or notice
     thread = thread_of(chat=chat, user=request.user, before=before)
-    meter = meter_view(chat=chat)
+    meter = meter_view(chat=chat, room=thread.locks.pins)
     composer = composer_for(
         user=request.user,
         chat=chat,

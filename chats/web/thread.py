@@ -6,7 +6,7 @@ piece.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -65,7 +65,10 @@ def thread_of(*, chat: Chat, user: User, before: int | None = None) -> Thread:
     ground = ground_of(chat=chat, user=user)
     branch, cover = ground.branch, ground.cover
     rows = load(branch, cover=cover, after=cover.to_seq, before=before)
-    entries = with_days(arrange(rows, ground=ground, top=not rows.has_earlier), previous=None)
+    # The newest page has all of them: an earlier one is put above it.
+    borders = borders_of(rows, cover=cover) if before is None else []
+    arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders)
+    entries = with_days(arranged, previous=None)
     tail_from = before or tail_start(rows, cover=cover, end=branch.last_seq + 1)
     still, tail = split(entries, at=tail_from)
     return Thread(
@@ -92,7 +95,8 @@ def thread_from(*, chat: Chat, user: User, start: int) -> Thread:
     if rows.has_earlier:
         raise Stale
     seen = on_path(branch, after=0, before=start).order_by("-seq").first()
-    entries = arrange(rows, ground=ground, top=False)
+    borders = [row for row in borders_of(rows, cover=cover) if row.to_seq >= start]
+    entries = arrange(rows, ground=ground, top=False, borders=borders)
     entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
     tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
     still, tail = split(entries, at=tail_from)
@@ -138,10 +142,12 @@ def cause_of(turn: Turn) -> uuid.UUID | None:
     return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)
 
 
-def arrange(rows: Rows, *, ground: Ground, top: bool) -> list[Entry]:
-    """The page's entries in order; with `top` the seam of the summary in force stands first."""
-    cover = ground.cover
-    borders = borders_of(rows, cover=cover)
+def arrange(rows: Rows, *, ground: Ground, top: bool, borders: Sequence[Compaction]) -> list[Entry]:
+    """The page's entries in order; with `top` the seam of the summary in force stands first.
+
+    `borders`: the compactions whose seams stand on this page at the end of their range, ascending.
+    """
+    cover, borders = ground.cover, list(borders)
     summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
     html = html_for_many([*summaries, *(row.text for row in (*rows.messages, *rows.waiting))])
     outcomes = outcomes_of(rows)
