@@ -6,6 +6,7 @@ message, with which the answer is old news.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from chats.compaction.outcomes import SENTENCES
@@ -13,10 +14,20 @@ from chats.models import Branch, Compaction
 from contextpolicy.models import AuditEvent
 
 State = Literal["asked", "begun", "waits", "done", "nothing", "failed"]
-# Events that one look reads: more than the longest ladder of attempts writes.
-NEWEST = 60
 # What a person did after it, which says more than the answer.
 LATER_DEEDS = frozenset({"compaction.undone", "compaction.redone", "compaction.revised"})
+READ = (
+    "turn.started",
+    "compaction.asked",
+    "compaction.skipped",
+    "compaction.started",
+    "compaction.published",
+    *sorted(LATER_DEEDS),
+)
+# Events of these kinds that one look reads: more than the longest ladder of attempts writes.
+NEWEST = 20
+# After so long without a worker it is time to say so.
+LATE = timedelta(seconds=30)
 # What a person can do where there was nothing to fold, by the reason.
 NEXT_STEPS = {
     "keep_last": "Older messages can be folded once newer ones have come.",
@@ -44,14 +55,16 @@ STATES: dict[str, State] = {
 class Answer:
     """Where a request stands. `row` is the attempt it led to, `reason` the code of why not.
 
-    `asked`: no worker has begun. `begun`: a summary is being written. `waits`: it is ready, for
-    approval or for its mark. `done`: it took effect. `nothing`: there was nothing to fold.
-    `failed`: the last attempt came to nothing, and what is sent did not change.
+    `asked`: no worker has begun; `is_late`: for longer than it takes. `begun`: a summary is being
+    written. `waits`: it is ready, for approval or for its mark. `done`: it took effect. `nothing`:
+    there was nothing to fold. `failed`: the last attempt came to nothing, and what is sent did not
+    change.
     """
 
     state: State
     reason: str = ""
     row: Compaction | None = None
+    is_late: bool = False
 
     @property
     def sentence(self) -> str:
@@ -64,11 +77,12 @@ class Answer:
         return NEXT_STEPS.get(self.reason, "")
 
 
-def answer_on(branch: Branch) -> Answer | None:
+def answer_on(branch: Branch, *, now: datetime) -> Answer | None:
     """The answer to the newest request on a branch; None without one, or after a later message."""
     if branch.asked_at is not None:
-        return Answer("asked")
-    rows = AuditEvent.objects.filter(scope=f"chat:{branch.chat_id}").order_by("-seq")
+        return Answer("asked", is_late=now > branch.asked_at + LATE)
+    events = AuditEvent.objects.filter(scope=f"chat:{branch.chat_id}", type__in=READ)
+    rows = events.order_by("-seq")
     since: list[tuple[str, str, dict[str, Any]]] = []
     for type_, actor, data in rows.values_list("type", "actor", "data")[:NEWEST]:
         if type_ == "turn.started":

@@ -55,11 +55,12 @@ def answer_beside(branch: Branch, *, number: int) -> AnswerView | None:
 
     `number`: how often it has looked.
     """
-    answer = answer_on(branch)
+    now = timezone.now()
+    answer = answer_on(branch, now=now)
     if answer is None:
         return None
     expects = answer.state in {"asked", "begun"}
-    look = next_look(number=number, turn=None, is_preparing=expects, now=timezone.now())
+    look = next_look(number=number, turn=None, is_preparing=expects, now=now)
     return view_of_answer(answer, look=look)
 
 
@@ -68,6 +69,11 @@ def words_of(answer: Answer) -> tuple[str, str]:
     row = answer.row
     if answer.state == "nothing":
         return "Nothing was folded", f"{answer.sentence} {answer.next_step}".strip()
+    if row is None and answer.is_late:
+        return (
+            "A compaction is asked for, and no worker has taken it up yet",
+            "It starts by itself when one is free. You can keep writing, or close this page.",
+        )
     if row is None:
         return (
             "A compaction is asked for",

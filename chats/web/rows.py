@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet, Sum
+from django.utils import timezone
 
 from chats import context
 from chats.compaction.answers import Answer, answer_on
@@ -171,7 +172,7 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
     caused = on_this_path.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
     told, left_out = told_compactions(branch), left_out_of_prompt(branch, cover=cover)
-    answer = answer_on(branch)
+    answer = answer_on(branch, now=timezone.now())
     return Rows(
         chat_id=branch.chat_id,
         messages=messages,
@@ -247,7 +248,7 @@ def state_of(
     """A mark of everything that decides seams and rails: a page with another one is out of date."""
     facts = [
         [str(branch.active_compaction_id), bool(cover.unused)],
-        [answer.state, answer.reason] if answer else [],
+        [answer.state, answer.reason, answer.is_late] if answer else [],
         [[str(row.pk), row.status] for row in told],
         list(left_out),
         [branch.compaction_paused, str(branch.asked_at), str(branch.breaker_reset_at)],
@@ -266,7 +267,7 @@ class Now:
 
 def now_on(branch: Branch) -> Now:
     """The state of seams and rails at this moment, without any message."""
-    cover, answer = cover_of(branch), answer_on(branch)
+    cover, answer = cover_of(branch), answer_on(branch, now=timezone.now())
     told, left_out = told_compactions(branch), left_out_of_prompt(branch, cover=cover)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     return Now(

@@ -1,6 +1,7 @@
 """What became of a compaction that a person asked for is said on the page, whenever it ends."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test import Client
@@ -63,6 +64,15 @@ def test_a_summary_says_how_much_it_folded(page: Client, foldable: Chat) -> None
     assert "Compacted: 4 messages folded, prompt ≈ " in told
     assert f"{row.tokens_after} tokens" in told
     assert url(foldable, f"compactions/{row.pk}/") in told
+
+
+def test_without_a_worker_it_says_so(page: Client, foldable: Chat) -> None:
+    html = page.post(url(foldable, "compact"), headers=HTMX).content.decode()
+    assert "no worker" not in answer(html)
+    Branch.objects.update(asked_at=timezone.now() - timedelta(seconds=40))
+    data = {"n": "2", "seen": state(html)}
+    html = page.get(url(foldable, "look"), data, headers=HTMX).content.decode()
+    assert "no worker has taken it up yet" in answer(html)
 
 
 def test_it_goes_with_the_next_message(page: Client, foldable: Chat, talk: Talk) -> None:

@@ -162,7 +162,9 @@ def test_a_resting_model_is_told(
         created_at=timezone.now(), effective_policy=turn.effective_policy
     )
 
-    assert "The summarising model rests until" in body(page, chat)
+    html = body(page, chat)
+    assert "The summarising model rests until" in html
+    assert f'action="{url(chat, "reset")}"' in html
 
 
 def test_a_refusal_is_said_on_the_list(page: Client, chat: Chat, policy: Policy) -> None:
