@@ -10,6 +10,7 @@ from django.db.models import Model, QuerySet
 from chats.models import Chat, Compaction, Message, Turn
 from chats.refusals import NotFound
 from contextpolicy import prepared
+from contextpolicy.models import AuditEvent
 
 Person = AbstractBaseUser | AnonymousUser
 Row = TypeVar("Row", bound=Model)
@@ -46,6 +47,12 @@ def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 _NAMED = prepared.Select(
     lambda at: Chat.objects.filter(pk=at("chat"), owner_id=at("owner")).only("pk")
 )
+
+
+def certificate_for(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:
+    """The certificate of a chat that this person erased. Raises `NotFound`."""
+    rows = AuditEvent.objects.filter(scope=f"chat:{chat_id}", type="chat.erased")
+    return one(rows.filter(actor=f"user:{user.pk}"))
 
 
 def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:

@@ -5,7 +5,8 @@ certificate in the ledger lists what was reached. A copy that a new room keeps i
 """
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -27,10 +28,12 @@ from chats.models import (
     Rendering,
     Turn,
 )
+from chats.quotes import Quote, quotes_of
 from chats.refusals import Refusal
 from chats.rendering.store import digest_of
 from chats.turns.start import UNFINISHED, title_from
 from contextpolicy import ledger
+from contextpolicy.models import AuditEvent
 
 # Rows read at once while a whole chat is searched for copies.
 PAGE = 500
@@ -44,45 +47,91 @@ class StillAnswering(Refusal):
     sentence = "A reply to this message is still being written. Stop it first, then erase."
 
 
-def erase_message(*, user: AbstractBaseUser, message: Message, now: datetime) -> Message:
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """A message without its words, and the messages that still have some of them."""
+
+    message: Message
+    quoted_by: Sequence[Quote]
+
+
+def erase_message(
+    *,
+    user: AbstractBaseUser,
+    message: Message,
+    now: datetime,
+    also: Collection[uuid.UUID] = (),
+    with_quotes: bool = False,
+) -> Erased:
     """Erase what a message said, for good. Erasing twice is erasing once.
 
     Summaries that were made of it lose their text and go out of use, and the originals around it
-    are sent again. Raises `StillAnswering`.
+    are sent again. Other messages that quote it are named in its certificate; those in `also`, or
+    all of them `with_quotes`, are erased in the same step, now or by a later call. An id that does
+    not quote it changes nothing. Raises `StillAnswering`.
     """
     with transaction.atomic():
         chat = locked_chat(message.branch.chat_id)
         message = Message.objects.select_related("branch").get(pk=message.pk)
-        if message.erased_at is not None:
-            return message
-        check_over(message)
-        by = f"user:{user.pk}"
-        text = message.text
-        withdrawn, changed = withdraw(
-            message, chat=chat, reason="message_erased", now=now, actor=by
-        )
-        raise_revision(message, chat=chat, already=changed)
-        summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
-        counted = {name: reach(message, summaries, now) for name, reach in COPIES.items()}
-        blank(summaries, now=now)
-        counted["title"] = forget_title(chat, text=text)
-        digest = messages.erase(message, now=now)
-        certify(
-            "message.erased",
-            chat_id=chat.pk,
-            actor=by,
-            now=now,
-            data={
-                "message": str(message.pk),
-                "seq": message.seq,
-                "sha256": digest,
-                "summaries": [str(row.pk) for row in summaries],
-                "withdrawn": withdrawn,
-                "copies": counted,
-                "prefix_break": "erase",
-            },
-        )
-    return message
+        quotes = quoting(message)
+        chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
+        left = [quote for quote in quotes if quote.message not in chosen]
+        rows = chosen if message.erased_at else [message, *chosen]
+        for row in rows:
+            check_over(row)
+        for row in rows:
+            more: dict[str, object] = {"quotes": str(message.pk)}
+            if row is message:
+                more = {"quoted_by": [str(quote.message.pk) for quote in left]}
+            take_words(row, chat=chat, by=f"user:{user.pk}", now=now, more=more)
+    return Erased(message, left)
+
+
+def quoting(message: Message) -> list[Quote]:
+    """The messages that have words of this one; of an erased one those that its certificate names.
+
+    Only those whose own words are still there.
+    """
+    if message.erased_at is None:
+        return quotes_of(message)
+    certificates = AuditEvent.objects.filter(
+        scope=f"chat:{message.branch.chat_id}",
+        type="message.erased",
+        data__message=str(message.pk),
+    )
+    named = [pk for event in certificates for pk in event.data.get("quoted_by", ())]
+    rows = Message.objects.filter(pk__in=named, erased_at=None).select_related("branch")
+    return [Quote(row, words="") for row in rows.order_by("accepted")]
+
+
+def take_words(
+    message: Message, *, chat: Chat, by: str, now: datetime, more: Mapping[str, object]
+) -> None:
+    """Erase one message of a locked chat, with every copy, and certify it."""
+    text = message.text
+    withdrawn, changed = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
+    raise_revision(message, chat=chat, already=changed)
+    summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
+    counted = {name: reach(message, summaries, now) for name, reach in COPIES.items()}
+    blank(summaries, now=now)
+    counted["title"] = forget_title(chat, text=text)
+    digest = messages.erase(message, now=now)
+    certify(
+        "message.erased",
+        chat_id=chat.pk,
+        actor=by,
+        now=now,
+        data={
+            "message": str(message.pk),
+            "seq": message.seq,
+            "sha256": digest,
+            "summaries": [str(row.pk) for row in summaries],
+            "withdrawn": withdrawn,
+            "copies": counted,
+            "prefix_break": "erase",
+            **more,
+        },
+    )
 
 
 def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
@@ -99,6 +148,12 @@ def check_over(message: Message) -> None:
         Q(pk=message.turn_id) | Q(trigger=message)
     )
     if busy.exists():
+        raise StillAnswering
+
+
+def check_chat_over(chat: Chat) -> None:
+    """Raise `StillAnswering` while a turn of the chat is not over."""
+    if Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED).exists():
         raise StillAnswering
 
 
@@ -231,8 +286,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> None:
     """
     with transaction.atomic():
         chat = locked_chat(chat.pk)
-        if Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED).exists():
-            raise StillAnswering
+        check_chat_over(chat)
         chat_id, by = chat.pk, f"user:{user.pk}"
         counted = {
             "messages": Message.objects.filter(branch__chat=chat).count(),

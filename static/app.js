@@ -159,7 +159,8 @@ document.addEventListener("htmx:afterSettle", () => {
   if (now.turn !== before.turn || words[now.status] !== words[before.status]) {
     say(words[now.status]);
   } else if (now.state !== before.state) {
-    say("What the model gets of older messages has changed.");
+    const answer = find("#answer .notice__title")?.textContent;
+    say(answer ?? "What the model gets of older messages has changed.");
   }
   before = now;
   measure();

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from chats.admin.confirm import confirmation, each
 from chats.admin.words import as_table
 from chats.compaction import approve, pauses
+from chats.compaction.outcomes import TRIGGERS
 from chats.compaction.rights import EDITS_POLICIES
 from chats.models import Chat, Compaction
 from contextpolicy.admin.bases import ReadOnlyAdmin
@@ -30,15 +31,6 @@ RUNGS = {
     "model_again": "By the model, told what was wrong",
     "smaller_source": "By the model, of fewer messages",
     "extractive": "Sentences picked, without a model",
-}
-TRIGGERS = {
-    "prepare": "The prompt passed a mark",
-    "turns": "The chat had more rounds than its policy leaves unfolded",
-    "overflow": "The prompt was too large",
-    "window": "The prompt did not fit",
-    "manual": "Somebody asked",
-    "rerun": "Somebody asked for it again",
-    "revision": "Somebody corrected it",
 }
 
 

@@ -12,9 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats import access, erasure, signin
+from chats.api import examples
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import Nothing
-from chats.api.outputs import MessageOut, one
+from chats.api.inputs import Erasing, Nothing
+from chats.api.outputs import ErasedOut, MessageOut, one
 from chats.api.schema import answers
 from chats.models import ApiKey
 
@@ -25,27 +26,34 @@ class Erasure(Endpoint):
     scopes: ClassVar = {"POST": "chats:erase"}
 
     def check(self, request: Request) -> None:
-        """Raise `ReauthenticationRequired` in a session that is not fresh, or for a body."""
+        """Raise `ReauthenticationRequired` in a session that is not fresh."""
         if not isinstance(request.auth, ApiKey):
             signin.require_recent(session=request.session, now=timezone.now())
-        Nothing.read(request.data)
 
 
 class EraseMessage(Erasure):
     """The end of a message's words."""
 
     @extend_schema(
-        operation_id="chats_messages_erase", request=None, responses=answers({200: MessageOut})
+        operation_id="chats_messages_erase",
+        request=Erasing,
+        examples=examples.ERASE,
+        responses=answers({200: ErasedOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase what the message said, also from summaries, receipts and stored pages.
 
-        Its id, place and hash stay, with a certificate among the audit events.
+        Its id, place and hash stay, with a certificate among the audit events. Other messages that
+        quote it are named in both; erase them by the same call with `quotes`, at once or later.
         """
         message = access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
         self.check(request)
-        erased = erasure.erase_message(user=person(request), message=message, now=timezone.now())
-        return Response(one(MessageOut, erased))
+        with_quotes = Erasing.read(request.data)["quotes"] == "erase"
+        erased = erasure.erase_message(
+            user=person(request), message=message, now=timezone.now(), with_quotes=with_quotes
+        )
+        quoted_by = [str(quote.message.pk) for quote in erased.quoted_by]
+        return Response({**one(MessageOut, erased.message), "quoted_by": quoted_by})
 
 
 class EraseChat(Erasure):
@@ -56,5 +64,6 @@ class EraseChat(Erasure):
         """Erase the chat and every copy of its words; a certificate stays among the events."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         self.check(request)
+        Nothing.read(request.data)
         erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
         return Response(status=204)

@@ -23,3 +23,4 @@ RERUN = [sent("By another model", model="summariser"), sent("With a focus", focu
 REVISE = [sent("Corrected", text=SUMMARY)]
 REJECT = [sent("With a reason", reason="The price is wrong.")]
 EDIT = [sent("In other words", text="And what does it cost in Bergen?")]
+ERASE = [sent("The message alone"), sent("With what quotes it", quotes="erase")]

@@ -125,6 +125,16 @@ class Rejection(Strict):
     reason = Text(default="", help_text="At most 400 characters; stays with the summary.")
 
 
+class Erasing(Strict):
+    """What becomes of other messages that quote an erased one."""
+
+    quotes = serializers.ChoiceField(
+        choices=["keep", "erase"],
+        default="keep",
+        help_text="`erase`: messages that quote it word for word are erased with it.",
+    )
+
+
 class CompareQuery(Strict):
     """Which two summaries of a chat."""
 

@@ -59,6 +59,16 @@ class MessageOut(serializers.Serializer[Message]):
         return message.erased_at is not None
 
 
+class ErasedOut(MessageOut):
+    """A message without its words."""
+
+    quoted_by = serializers.ListField(
+        child=serializers.UUIDField(),
+        help_text="The messages of the chat that still have at least 40 characters of it word for"
+        " word, or all of it if it was shorter. What was said in other words is not found.",
+    )
+
+
 class ReceiptOut(serializers.Serializer[Receipt]):
     """What one model call was sent, in numbers."""
 

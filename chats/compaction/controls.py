@@ -95,7 +95,7 @@ def rerun(
     `NotAllowedByPolicy`, and what `compact_now` raises.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
-    choice = rights.check_edit(user=user, chat=branch.chat)
+    choice = rights.check(user=user, chat=branch.chat, deed="edit")
     check_wish(choice, focus=focus, model=model)
     if summary_of(branch.active_compaction) != compaction:
         raise NotInForce

@@ -20,7 +20,7 @@ from chats.compaction.force import (
     summary_of,
     withdraw,
 )
-from chats.models import Chat, Message
+from chats.models import Branch, Chat, Message
 from chats.refusals import Refusal
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 
@@ -67,17 +67,26 @@ class PinRoom:
     used: int
     limit: int
 
+    def check(self, message: Message) -> None:
+        """Raise `PinsFull` unless there is room for one more message."""
+        needed = message.token_count or 0
+        if self.used + needed > self.limit:
+            raise PinsFull(used=self.used, limit=self.limit, needed=needed)
+
 
 def pin_room(*, chat: Chat) -> PinRoom:
     """The room of pins in a chat's active branch: the policy's, or half of the prompt.
 
     Raises what `context.choose` raises.
     """
-    choice = context.choose(chat=chat)
+    return room_of_pins(active_branch(chat), choice=context.choose(chat=chat))
+
+
+def room_of_pins(branch: Branch, *, choice: context.Choice) -> PinRoom:
+    """The room of pins on a branch under a policy."""
     limit = choice.values.pins_tokens
     if limit is None:
         limit = prompt_limit(choice.values, model_window=choice.model.window) // 2
-    branch = active_branch(chat)
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
     used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
     return PinRoom(used or 0, in_our_count(limit, calibration=choice.model.calibration))
@@ -92,9 +101,7 @@ def pin(*, message: Message, actor: str, now: datetime) -> Message:
     chat, message = locked(message)
     if message.pinned_at is not None:
         return message
-    room, needed = pin_room(chat=chat), message.token_count or 0
-    if room.used + needed > room.limit:
-        raise PinsFull(used=room.used, limit=room.limit, needed=needed)
+    pin_room(chat=chat).check(message)
     data = changed(message, chat=chat, cause="pin")
     event = "message.pinned"
     return messages.mark(message, actor=actor, event=event, now=now, pinned_at=now, data=data)

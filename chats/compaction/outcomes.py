@@ -32,6 +32,16 @@ SENTENCES = {
     "policy_impossible": "The policies that applied here could not work.",
     "no_call": "No model was called.",
 }
+# Why an attempt was begun, by its trigger.
+TRIGGERS = {
+    "prepare": "The prompt passed a mark",
+    "turns": "The chat had more rounds than its policy leaves unfolded",
+    "overflow": "The prompt was too large",
+    "window": "The prompt did not fit",
+    "manual": "Somebody asked",
+    "rerun": "Somebody asked for it again",
+    "revision": "Somebody corrected it",
+}
 
 
 @dataclass(frozen=True, slots=True)

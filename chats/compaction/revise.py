@@ -54,7 +54,7 @@ def revise(
     Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`, `InvalidCharacter`.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
-    choice = rights.check_edit(user=user, chat=branch.chat)
+    choice = rights.check(user=user, chat=branch.chat, deed="edit")
     text = text.replace("\r\n", "\n").strip()
     tokens = check_summary(text, limit=choice.values.summary_max_tokens)
     row = Compaction.objects.select_related("branch").get(pk=compaction.pk)

@@ -1,5 +1,8 @@
 """Who may do what to the summaries of a chat, as the chat's policy says."""
 
+from collections.abc import Mapping
+from typing import Literal
+
 from django.contrib.auth.models import AbstractBaseUser, User
 
 from chats import context
@@ -9,6 +12,12 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import Right
 
 EDITS_POLICIES = "contextpolicy.change_contextpolicy"
+Deed = Literal["undo", "edit", "approve"]
+WORDS: Mapping[Deed, str] = {
+    "undo": "undo",
+    "edit": "change a summary",
+    "approve": "approve a summary",
+}
 
 
 class NotAllowedByPolicy(Refusal):
@@ -19,40 +28,36 @@ class NotAllowedByPolicy(Refusal):
     sentence = "The policy {policy} does not let you {deed} here. Ask whoever looks after it."
 
 
-def check(*, user: AbstractBaseUser, chat: Chat, right: Right, deed: str, policy: str) -> None:
-    """Raise `NotAllowedByPolicy` unless `right` includes this person."""
-    by_owner = right == "owner" and chat.owner_id == user.pk
-    by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)
-    if not by_owner and not by_admin:
-        raise NotAllowedByPolicy(policy=policy, deed=deed)
-
-
-def check_undo(*, user: AbstractBaseUser, chat: Chat) -> PolicyValues:
-    """The chat's policy, if this person may undo a compaction. Raises `NotAllowedByPolicy`."""
-    choice = context.choose(chat=chat)
-    right = choice.values.undo_right
-    check(user=user, chat=chat, right=right, deed="undo", policy=choice.effective.label)
-    return choice.values
-
-
-def check_edit(*, user: AbstractBaseUser, chat: Chat) -> context.Choice:
-    """The chat's policy and model, if this person may correct a summary.
+def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> context.Choice:
+    """The chat's policy and model, if this person may do that to its summaries.
 
     Raises `NotAllowedByPolicy` and what `context.choose` raises.
     """
     choice = context.choose(chat=chat)
-    right = choice.values.edit_right
-    deed = "change a summary"
-    check(user=user, chat=chat, right=right, deed=deed, policy=choice.effective.label)
+    if found := refusal(user=user, chat=chat, choice=choice, deed=deed):
+        raise found
     return choice
 
 
-def check_approval(*, user: AbstractBaseUser, chat: Chat) -> None:
-    """Raise `NotAllowedByPolicy` unless this person may approve a summary here.
+def refusal(
+    *, user: AbstractBaseUser, chat: Chat, choice: context.Choice, deed: Deed
+) -> NotAllowedByPolicy | None:
+    """What a try would be refused with; None: this person may."""
+    right = right_to(deed, values=choice.values)
+    by_owner = right == "owner" and chat.owner_id == user.pk
+    by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)
+    if by_owner or by_admin:
+        return None
+    return NotAllowedByPolicy(policy=choice.effective.label, deed=WORDS[deed])
 
-    Where the policy asks for no approval any more, the owner decides what still waits.
+
+def right_to(deed: Deed, *, values: PolicyValues) -> Right:
+    """Whom the policy leaves it to.
+
+    Where it asks for no approval any more, the owner decides what still waits.
     """
-    choice = context.choose(chat=chat)
-    right: Right = choice.values.approval if choice.values.approval != "nobody" else "owner"
-    deed = "approve a summary"
-    check(user=user, chat=chat, right=right, deed=deed, policy=choice.effective.label)
+    if deed == "undo":
+        return values.undo_right
+    if deed == "edit":
+        return values.edit_right
+    return values.approval if values.approval != "nobody" else "owner"

@@ -46,7 +46,7 @@ def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
-    rights.check_undo(user=user, chat=branch.chat)
+    rights.check(user=user, chat=branch.chat, deed="undo")
     if summary_of(branch.active_compaction) != row:
         if row.status == Compaction.Status.UNDONE:
             return row
@@ -123,13 +123,11 @@ def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     rows = Compaction.objects.select_related("branch", "displaced__base")
     row = rows.get(pk=compaction.pk)
-    rights.check_undo(user=user, chat=branch.chat)
+    rights.check(user=user, chat=branch.chat, deed="undo")
     if summary_of(branch.active_compaction) == row:
         return row
     active = branch.active_compaction
-    is_next = summary_of(active) == summary_of(restorable(row, branch=branch))
-    was_used = row.status in {Compaction.Status.UNDONE, Compaction.Status.PUBLISHED}
-    if not is_next or not was_used or not force.is_true(row, branch):
+    if not can_be_redone(row, branch=branch):
         raise NothingToRedo
     by = f"user:{user.pk}"
     overtake_making(branch, reason="redone", now=now, actor=by)
@@ -142,6 +140,13 @@ def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
         pauses.end_pause(branch, reason="redone", actor=by, now=now)
     tell("compaction.redone", row=row, branch=branch, actor=by, now=now)
     return row
+
+
+def can_be_redone(row: Compaction, *, branch: Branch) -> bool:
+    """Whether an undone summary still fits on what is in force on the branch."""
+    is_next = summary_of(branch.active_compaction) == summary_of(restorable(row, branch=branch))
+    was_used = row.status in {Compaction.Status.UNDONE, Compaction.Status.PUBLISHED}
+    return is_next and was_used and force.is_true(row, branch)
 
 
 def tell(event: str, *, row: Compaction, branch: Branch, actor: str, now: datetime) -> None:

@@ -16,7 +16,7 @@ from chats.turns.start import IdempotencyKeyReused, start
 from chats.web.composer import PolicyInTheWay, composer_for, meter_view
 from chats.web.doors import PersonRequest, actor, count_message, signed_in
 from chats.web.looks import next_look
-from chats.web.rows import branch_of, now_on
+from chats.web.rows import branch_of, compactions_of, now_on
 from chats.web.shell import shell_for
 from chats.web.tails import look_of, seen, seq_from, tail_update
 from chats.web.thread import thread_of
@@ -50,7 +50,7 @@ def chat_page(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     before = seq_from(request, "before")
     if request.htmx and before:
-        thread = thread_of(chat=chat, before=before)
+        thread = thread_of(chat=chat, user=request.user, before=before)
         return render(request, "chats/_earlier.html", {"chat": chat, "thread": thread})
     library.mark_read(chat=chat)
     return chat_response(request, chat, before=before)
@@ -70,8 +70,8 @@ def chat_response(
     `notice`: the refusal of anything but a message.
     """
     refused = refusal or notice
-    thread = thread_of(chat=chat, before=before)
-    meter = meter_view(chat=chat)
+    thread = thread_of(chat=chat, user=request.user, before=before)
+    meter = meter_view(chat=chat, room=thread.locks.pins)
     composer = composer_for(
         user=request.user,
         chat=chat,
@@ -92,6 +92,7 @@ def chat_response(
             "meter": meter,
             "composer": composer,
             "branches": branches_of(chat),
+            "compaction_count": compactions_of(chat).count(),
             "notice": notice,
         },
         status=refused.status if refused else 200,

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST
 from chats import access
 from chats.compaction import approve, controls, pauses, undo
 from chats.web.doors import PersonRequest, actor, signed_in
-from chats.web.in_place import changed, compaction_changed, in_place, wish_of
+from chats.web.in_place import compacting_changed, compaction_changed, in_place, wish_of
 
 
 @require_POST
@@ -19,7 +19,7 @@ def compact(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Ask for a compaction now, whatever the marks say."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     controls.compact_now(user=request.user, chat=chat, now=timezone.now(), **wish_of(request))
-    return changed(request, chat_id, place="context-meter")
+    return compacting_changed(request, chat_id)
 
 
 @require_POST
@@ -29,7 +29,7 @@ def compaction_resume(request: PersonRequest, chat_id: uuid.UUID) -> HttpRespons
     """Let automatic compaction go on after an undo."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     pauses.resume(chat=chat, actor=actor(request), now=timezone.now())
-    return changed(request, chat_id, place="context-meter")
+    return compacting_changed(request, chat_id)
 
 
 @require_POST
@@ -39,7 +39,7 @@ def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
     """Forget the failures that made compaction rest, and try again."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     pauses.reset_breaker(chat=chat, actor=actor(request), now=timezone.now())
-    return changed(request, chat_id, place="context-meter")
+    return compacting_changed(request, chat_id)
 
 
 @require_POST

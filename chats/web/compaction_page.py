@@ -11,11 +11,13 @@ from chats import access
 from chats.compaction import revise
 from chats.models import Chat, Compaction
 from chats.refusals import Refusal
+from chats.web.answer_view import answer_beside
 from chats.web.compaction_report import Weight, added, report_of, weight_of
 from chats.web.compaction_view import others_of, view_of
 from chats.web.composer import PolicyInTheWay, models_of
 from chats.web.doors import PersonRequest, signed_in
 from chats.web.originals import page_of
+from chats.web.rows import branch_of
 from chats.web.tails import seq_from
 from contextpolicy.engine.budget import BudgetRefusal
 
@@ -42,22 +44,24 @@ def compaction_response(
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     report = report_of(row)
-    if text is None and "edit" in request.GET:
+    view = view_of(row, chat=chat, user=request.user, report=report)
+    if text is None and "edit" in request.GET and view.can_edit:
         text = added(row, report=report, number=seq_from(request, "add"))
     others = others_of(row, chat=chat)
     refused = refusal or notice
     context = {
         "chat": chat,
         "compaction": row,
-        "view": view_of(row, chat=chat, user=request.user, report=report),
+        "view": view,
         "others": others,
         "comparison": comparison_of(request, chat=chat, row=row, others=others),
         "models": models_of(user=request.user, chat=chat),
         "text": text,
         "weight": weighed(row, chat=chat, text=text) if text is not None else None,
         "refusal": refusal,
+        "answer": answer_beside(branch_of(chat), number=(seq_from(request, "look") or 0) + 1),
         "notice": notice,
-        **page_of(row, page=1, go=""),
+        **page_of(row, page=1, go="", locks=view.seam.locks),
     }
     return render(
         request, "chats/compaction.html", context, status=refused.status if refused else 200

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from chats.compaction.plan import EXTRACTIVE
-from chats.models import Chat, Compaction
+from chats.compaction.undo import can_be_redone
+from chats.models import Branch, Chat, Compaction
 from chats.rendering.store import html_for_many
 from chats.web.compaction_report import Report
 from chats.web.composer import BarPart
-from chats.web.rows import branch_of, cover_of, folded_tokens
+from chats.web.rows import Cover, folded_tokens, ground_of
 from chats.web.seams import Seam, reason_words, sections_of, summary_texts
 from chats.web.words import grouped
 from contextpolicy.engine.budget import BudgetRefusal, prepare_mark, prompt_limit
@@ -67,17 +68,19 @@ class View:
     report: Report
     events: Sequence[tuple[AuditEvent, str]]
 
+    @property
+    def can_edit(self) -> bool:
+        """Whether this person may put other words in its place."""
+        is_summary = self.seam.compaction.kind == Compaction.Kind.SUMMARY
+        return self.is_in_force and is_summary and not self.seam.locks.edit
+
 
 def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
     """The page's content. Reads a bounded number of rows."""
-    branch = branch_of(chat)
-    is_in_force = cover_of(branch).summary == row or branch.active_compaction == row
-    is_waiting = row.status == Compaction.Status.PREPARED and row.needs_approval
-    kind, state = STATES[Compaction.Status(row.status)]
-    if is_in_force:
-        kind, state = "ok", "In use"
-    elif is_waiting:
-        kind, state = "warn", "Waits for approval"
+    ground = ground_of(chat=chat, user=user)
+    branch = ground.branch
+    is_in_force = row in in_force_on(branch)
+    kind, state = state_words(row, cover=ground.cover)
     html = html_for_many(summary_texts(row))
     folded = folded_tokens(row.branch, row=row)
     seam = Seam(
@@ -86,6 +89,10 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
         folded_tokens=folded,
         sections=sections_of(row, chat_id=chat.pk, html=html),
         is_paused=branch.compaction_paused,
+        is_unused=row in ground.cover.unused,
+        can_redo=row.status == Compaction.Status.UNDONE and can_be_redone(row, branch=branch),
+        locks=ground.locks,
+        policy_label=ground.policy_label,
     )
     limit = limit_of(row, chat=chat)
     scale = max(limit or 0, row.tokens_before, row.tokens_after)
@@ -96,7 +103,7 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
         reason=reason_words(row.reason) if row.reason and row.kind != "window" else "",
         author=person(row.asked_by, user=user),
         is_in_force=is_in_force,
-        is_waiting=is_waiting,
+        is_waiting=row.status == Compaction.Status.PREPARED and row.needs_approval,
         is_paused=branch.compaction_paused,
         bars=bars_of(row, scale=scale) if row.tokens_before else (),
         scale=grouped(limit) if limit else "",
@@ -104,6 +111,23 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
         report=report,
         events=events_of(row, chat=chat, user=user),
     )
+
+
+def in_force_on(branch: Branch) -> list[Compaction]:
+    """The summary in force on a branch, and the window on top of it."""
+    active = branch.active_compaction
+    return [row for row in (active, active.base if active else None) if row]
+
+
+def state_words(row: Compaction, *, cover: Cover) -> tuple[str, str]:
+    """The colour and the words of a compaction's state, as seen from a branch."""
+    if row in cover.unused:
+        return "warn", "In force, but not used by this policy"
+    if row in (cover.active, cover.summary):
+        return "ok", "In use"
+    if row.status == Compaction.Status.PREPARED and row.needs_approval:
+        return "warn", "Waits for approval"
+    return STATES[Compaction.Status(row.status)]
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int | None:

@@ -11,9 +11,10 @@ from django.utils import timezone
 
 from chats import context, library
 from chats.compaction import marks, outcomes, pauses
+from chats.compaction.marks import PinRoom
 from chats.library import ModelChoice
 from chats.meter import meter as meter_of
-from chats.models import Chat, Compaction, Message, Turn
+from chats.models import Chat, Compaction, Turn
 from chats.refusals import Refusal
 from chats.web.rows import branch_of
 from chats.web.state import StateView, state_view
@@ -138,8 +139,11 @@ def models_of(*, user: User, chat: Chat | None) -> Sequence[ModelChoice]:
         return ()
 
 
-def meter_view(*, chat: Chat) -> MeterView:
-    """The meter of a chat; a page stays readable whatever the policy says."""
+def meter_view(*, chat: Chat, room: PinRoom | None = None) -> MeterView:
+    """The meter of a chat; a page stays readable whatever the policy says.
+
+    `room`: that of pins, where it is known already.
+    """
     try:
         meter = meter_of(chat=chat)
     except (Refusal, BudgetRefusal) as refusal:
@@ -163,7 +167,7 @@ def meter_view(*, chat: Chat) -> MeterView:
         state=state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
         writes_summaries=meter.writes_summaries,
-        pins=pin_words(chat),
+        pins=pin_words(chat, room=room),
         **resting,
     )
 
@@ -187,11 +191,11 @@ def resting_on(chat: Chat) -> dict[str, Any]:
     }
 
 
-def pin_words(chat: Chat) -> str:
+def pin_words(chat: Chat, *, room: PinRoom | None) -> str:
     """The room of pins and what they take of it; empty without a pin."""
-    if not Message.objects.filter(branch__chat=chat, pinned_at__isnull=False).exists():
+    room = room or marks.pin_room(chat=chat)
+    if not room.used:
         return ""
-    room = marks.pin_room(chat=chat)
     return f"Pins take {grouped(room.used)} of the {grouped(room.limit)} tokens they may take."
 
 

@@ -67,6 +67,8 @@ class MessageEntry:
     is_last: bool = False
     can_continue: bool = False
     versions: Versions | None = None
+    # Why it cannot be pinned.
+    pin_lock: str = ""
 
     @property
     def rail(self) -> str:

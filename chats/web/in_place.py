@@ -12,6 +12,7 @@ from chats import access
 from chats.compaction.plan import EXTRACTIVE
 from chats.refusals import NotFound, Refusal
 from chats.web.chat_pages import chat_response
+from chats.web.compaction_list import list_response
 from chats.web.compaction_page import compaction_response
 from chats.web.composer import PolicyInTheWay
 from chats.web.doors import PersonRequest, View
@@ -35,12 +36,32 @@ def in_place(view: View) -> View:
             refusal = error if isinstance(error, Refusal) else PolicyInTheWay(reason=str(error))
             if request.htmx:
                 raise refusal from None
-            if request.POST.get("from") == "page" and "compaction_id" in ids:
-                return compaction_response(request, chat_id, ids["compaction_id"], notice=refusal)
+            if request.POST.get("from") == "page":
+                return page_response(request, chat_id, ids.get("compaction_id"), notice=refusal)
             chat = access.chat_for(user=request.user, chat_id=chat_id)
             return chat_response(request, chat, notice=refusal)
 
     return wrapped
+
+
+def page_response(
+    request: PersonRequest,
+    chat_id: uuid.UUID,
+    compaction_id: uuid.UUID | None,
+    *,
+    notice: Refusal,
+) -> HttpResponse:
+    """The page of the compaction that was acted on, or that of all, with the refusal on it."""
+    if compaction_id is None:
+        return list_response(request, chat_id, notice=notice)
+    return compaction_response(request, chat_id, compaction_id, notice=notice)
+
+
+def compacting_changed(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """The answer to what was asked of compaction as such: on the page of all, or in the chat."""
+    if request.POST.get("from") == "page":
+        return redirect(reverse("chats:compactions", args=[chat_id]))
+    return changed(request, chat_id, place="context-meter")
 
 
 def changed(request: PersonRequest, chat_id: uuid.UUID, *, place: str) -> HttpResponse:

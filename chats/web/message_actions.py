@@ -1,9 +1,7 @@
-"""What a person does to a message: mark it, say it otherwise, part from it, erase it."""
+"""What a person does to a message: mark it, say it otherwise, part from it."""
 
 import uuid
 
-from django.conf import settings
-from django.contrib.auth.views import redirect_to_login
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -11,7 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import reswap, retarget
 
-from chats import access, branching, erasure, signin
+from chats import access, branching
 from chats.compaction import marks
 from chats.models import Message
 from chats.refusals import Refusal
@@ -42,7 +40,7 @@ def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResp
     if not request.htmx:
         return to_message(row)
     chat = access.chat_for(user=request.user, chat_id=chat_id)
-    entry, state = entry_of(chat=chat, message=row)
+    entry, state = entry_of(chat=chat, user=request.user, message=row)
     if entry is None or seen(request) not in {"", state}:
         return changed(request, chat_id, place=f"message-{row.pk}")
     context = {"chat": chat, "entry": entry, "meter": meter_view(chat=chat)}
@@ -168,29 +166,3 @@ def branch_choose(request: PersonRequest, chat_id: uuid.UUID, branch_id: uuid.UU
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     branching.choose_branch(user=request.user, chat=chat, branch_id=branch_id, now=timezone.now())
     return changed(request, chat_id, place=request.POST.get("place", "tail"))
-
-
-@require_http_methods(["GET", "POST"])
-@signed_in
-def message_erase(
-    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
-) -> HttpResponse:
-    """Say what goes and what stays, then erase the message for good.
-
-    Asks for a fresh sign-in first: whoever finds an open browser can destroy nothing.
-    """
-    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
-    now, refusal = timezone.now(), None
-    if not signin.reauthenticated_recently(session=request.session, now=now):
-        # A POST that comes too late leads to the question again: nothing is repeated unseen.
-        return redirect_to_login(request.path, settings.LOGIN_URL)
-    if request.method == "POST":
-        try:
-            erasure.erase_message(user=request.user, message=row, now=now)
-        except Refusal as error:
-            refusal = error
-        else:
-            return to_message(row)
-    context = {"chat": row.branch.chat, "message": row, "refusal": refusal}
-    status = refusal.status if refusal else 200
-    return render(request, "chats/message_erase.html", context, status=status)

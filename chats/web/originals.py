@@ -11,10 +11,12 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from chats import access
+from chats.compaction.locks import Locks
 from chats.history import on_path
 from chats.models import Compaction, Message
 from chats.rendering.store import html_for_many
 from chats.web.doors import PersonRequest, signed_in
+from chats.web.rows import ground_of
 from chats.web.seams import ORIGINALS_PAGE as PAGE
 from chats.web.tails import seq_from
 
@@ -26,6 +28,8 @@ class Original:
     message: Message
     html: SafeString
     mark: str
+    # Why it cannot be pinned.
+    pin_lock: str
 
 
 @require_GET
@@ -35,18 +39,20 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     # A page that is put beside another one leads on in its own direction only.
-    found = page_of(row, page=seq_from(request, "page") or 1, go=request.GET.get("go", ""))
+    locks = ground_of(chat=chat, user=request.user).locks
+    page = seq_from(request, "page") or 1
+    found = page_of(row, page=page, go=request.GET.get("go", ""), locks=locks)
     template = "chats/_originals.html" if request.htmx else "chats/originals.html"
     return render(request, template, {"chat": chat, "compaction": row, **found})
 
 
-def page_of(row: Compaction, *, page: int, go: str) -> dict[str, Any]:
+def page_of(row: Compaction, *, page: int, go: str, locks: Locks) -> dict[str, Any]:
     """One page of the messages in a compaction's range, with the ways to its neighbours."""
     first = row.from_seq + (page - 1) * PAGE
     found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
     left = max(row.to_seq - first - PAGE + 1, 0)
     return {
-        "originals": dressed(list(found.order_by("seq")), row=row),
+        "originals": dressed(list(found.order_by("seq")), row=row, locks=locks),
         "page": page,
         "next_page": page + 1 if left and go != "back" else None,
         "left": left,
@@ -55,11 +61,12 @@ def page_of(row: Compaction, *, page: int, go: str) -> dict[str, Any]:
     }
 
 
-def dressed(messages: Sequence[Message], *, row: Compaction) -> list[Original]:
+def dressed(messages: Sequence[Message], *, row: Compaction, locks: Locks) -> list[Original]:
     """The messages with their HTML and marks."""
     html = html_for_many([message.text for message in messages])
     return [
-        Original(message, html[message.text], mark_of(message, row=row)) for message in messages
+        Original(message, html[message.text], mark_of(message, row=row), locks.pin(message))
+        for message in messages
     ]
 
 

@@ -6,12 +6,19 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, Sum
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet, Sum
+from django.utils import timezone
 
+from chats import context
+from chats.compaction.answers import Answer, answer_on
+from chats.compaction.locks import Locks, all_locked, locks_on
 from chats.history import on_path, segments
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED
 from chats.web.versions import Versions, versions_of
+from contextpolicy.engine.budget import BudgetRefusal
 
 PAGE = 60
 # States of a compaction that people are told about although it is not in force.
@@ -32,12 +39,26 @@ LeftOut = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """What of the path the compaction in force stands for."""
+    """What of the path the compaction in force stands for.
+
+    `unused`: the summary and the window in force that the present policy makes no use of.
+    """
 
     active: Compaction | None
     summary: Compaction | None
     to_seq: int
     window_to: int
+    unused: Sequence[Compaction] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A branch under the policy that applies now: what covers it, and what a person may do."""
+
+    branch: Branch
+    cover: Cover
+    locks: Locks
+    policy_label: str
 
 
 @dataclass(slots=True)
@@ -56,6 +77,7 @@ class Rows:
     versions: dict[uuid.UUID, Versions]
     is_paused: bool
     is_asked: bool
+    answer: Answer | None
     state: str
 
     @property
@@ -71,12 +93,46 @@ def branch_of(chat: Chat) -> Branch:
     if chat.active_branch_id is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     rows = Branch.objects.select_related("parent", "active_compaction__base")
-    return rows.get(pk=chat.active_branch_id)
+    branch = rows.get(pk=chat.active_branch_id)
+    branch.chat = chat
+    return branch
+
+
+def compactions_of(chat: Chat) -> QuerySet[Compaction]:
+    """Every compaction of a chat, on whatever branch it was made."""
+    return Compaction.objects.filter(branch__chat=chat)
+
+
+def ground_of(*, chat: Chat, user: User) -> Ground:
+    """The chat's active branch under its policy; one that cannot be used changes no cover."""
+    branch = branch_of(chat)
+    try:
+        choice = context.choose(chat=chat)
+        locks = locks_on(branch, user=user, choice=choice)
+    except (Refusal, BudgetRefusal) as refusal:
+        return Ground(branch, covered_by(branch.active_compaction), all_locked(str(refusal)), "")
+    active = context.governing(branch.active_compaction, values=choice.values)
+    cover = covered_by(active, in_force=branch.active_compaction)
+    return Ground(branch, cover, locks, choice.effective.label)
 
 
 def cover_of(branch: Branch) -> Cover:
-    """The summary and the window in force on a branch."""
+    """The summary and the window on a branch, asking for its policy only where there are any."""
     active = branch.active_compaction
+    if active is None:
+        return covered_by(None)
+    try:
+        values = context.choose(chat=branch.chat).values
+    except (Refusal, BudgetRefusal):
+        return covered_by(active)
+    return covered_by(context.governing(active, values=values), in_force=active)
+
+
+def covered_by(active: Compaction | None, *, in_force: Compaction | None = None) -> Cover:
+    """What a compaction stands for; one `in_force` that is another is made no use of."""
+    if active is None and in_force is not None:
+        rows = {row.pk: row for row in (in_force.base, in_force) if row}
+        return Cover(None, None, to_seq=0, window_to=0, unused=list(rows.values()))
     is_window = active is not None and active.kind == Compaction.Kind.WINDOW
     summary = active.base if active and is_window else active
     return Cover(
@@ -115,7 +171,8 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     # The same message may be answered on another branch too.
     on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
     caused = on_this_path.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
-    told, left_out = told_compactions(branch), left_out_of_prompt(branch)
+    told, left_out = told_compactions(branch), left_out_of_prompt(branch, cover=cover)
+    answer = answer_on(branch, now=timezone.now())
     return Rows(
         chat_id=branch.chat_id,
         messages=messages,
@@ -129,7 +186,8 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
         versions=versions_of(branch, messages),
         is_paused=branch.compaction_paused,
         is_asked=branch.asked_at is not None,
-        state=state_of(branch, told=told, left_out=left_out),
+        answer=answer,
+        state=state_of(branch, cover=cover, told=told, left_out=left_out, answer=answer),
     )
 
 
@@ -156,11 +214,11 @@ def told_compactions(branch: Branch) -> list[Compaction]:
     return list(rows.order_by("-created_at")[:1])
 
 
-def left_out_of_prompt(branch: Branch) -> list[LeftOut]:
-    """The ranges that the newest prompt left out, if the same compaction is in force."""
+def left_out_of_prompt(branch: Branch, *, cover: Cover) -> list[LeftOut]:
+    """The ranges that the newest prompt left out, if it had the compaction that counts now."""
     rows = Receipt.objects.filter(turn__branch=branch, call__gt=Receipt.FOR_STATE)
     row = rows.order_by("-created_at").first()
-    if row is None or row.compaction_id != branch.active_compaction_id:
+    if row is None or row.compaction_id != (cover.active.pk if cover.active else None):
         return []
     return [
         (first, last, reason)
@@ -179,10 +237,18 @@ def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
     return total
 
 
-def state_of(branch: Branch, *, told: Sequence[Compaction], left_out: Sequence[LeftOut]) -> str:
+def state_of(
+    branch: Branch,
+    *,
+    cover: Cover,
+    told: Sequence[Compaction],
+    left_out: Sequence[LeftOut],
+    answer: Answer | None,
+) -> str:
     """A mark of everything that decides seams and rails: a page with another one is out of date."""
     facts = [
-        str(branch.active_compaction_id),
+        [str(branch.active_compaction_id), bool(cover.unused)],
+        [answer.state, answer.reason, answer.is_late] if answer else [],
         [[str(row.pk), row.status] for row in told],
         list(left_out),
         [branch.compaction_paused, str(branch.asked_at), str(branch.breaker_reset_at)],
@@ -201,10 +267,11 @@ class Now:
 
 def now_on(branch: Branch) -> Now:
     """The state of seams and rails at this moment, without any message."""
-    told, left_out = told_compactions(branch), left_out_of_prompt(branch)
+    cover, answer = cover_of(branch), answer_on(branch, now=timezone.now())
+    told, left_out = told_compactions(branch), left_out_of_prompt(branch, cover=cover)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     return Now(
-        state=state_of(branch, told=told, left_out=left_out),
+        state=state_of(branch, cover=cover, told=told, left_out=left_out, answer=answer),
         turn=turns.select_related("effective_policy").order_by("-accepted").first(),
         is_preparing=branch.asked_at is not None or is_preparing(told),
     )

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from chats.compaction.locks import Locks
+from chats.compaction.undo import NothingToRedo
 from chats.models import Compaction
 from chats.web.words import counted, short
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -118,7 +120,8 @@ class Facts:
 class Seam:
     """The place of a compaction in the thread. `folded_tokens`: of the messages, where known.
 
-    `is_paused`: automatic compaction rests on this branch after an undo.
+    `is_paused`: automatic compaction rests on this branch after an undo. `is_unused`: in force, but
+    the present policy makes no use of it. `can_redo`: what it was put on is in force now.
     """
 
     partial: ClassVar[str] = "chats/_seam.html"
@@ -127,6 +130,10 @@ class Seam:
     folded_tokens: int | None = None
     sections: Sequence[Section] = field(default_factory=tuple)
     is_paused: bool = False
+    is_unused: bool = False
+    can_redo: bool = True
+    locks: Locks = field(default_factory=Locks)
+    policy_label: str = ""
 
     @property
     def author(self) -> str:
@@ -172,6 +179,21 @@ class Seam:
         if row.kind == Compaction.Kind.WINDOW:
             return WINDOW_REASONS.get(row.reason, "the prompt has no room for them")
         return reason_words(row.reason)
+
+    @property
+    def locked(self) -> Sequence[str]:
+        """Why what its state calls for cannot be done, each sentence once."""
+        locks, status = self.locks, self.compaction.status
+        sentences: tuple[str, ...] = ()
+        if status == Compaction.Status.UNDONE:
+            sentences = (locks.undo,) if self.can_redo else (NothingToRedo.sentence,)
+        elif status == Compaction.Status.PREPARED:
+            sentences = (locks.approve,) if self.compaction.needs_approval else ()
+        elif status in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
+            sentences = (locks.compact,)
+        elif status == Compaction.Status.PUBLISHED and self.compaction.kind != "window":
+            sentences = (locks.undo, locks.edit, locks.rerun)
+        return [sentence for sentence in dict.fromkeys(sentences) if sentence]
 
     @property
     def facts(self) -> Facts | None:

@@ -16,6 +16,7 @@ from chats.models import Chat
 from chats.web.composer import composer_for, meter_view
 from chats.web.doors import PersonRequest
 from chats.web.looks import Look, next_look
+from chats.web.rows import compactions_of
 from chats.web.thread import Stale, Thread, thread_from, thread_of
 from chats.web.versions import branches_of
 
@@ -30,12 +31,13 @@ def tail_update(
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#tail")
     try:
-        thread = thread_from(chat=chat, start=seq_from(request, "from") or 1)
+        start = seq_from(request, "from") or 1
+        thread = thread_from(chat=chat, user=request.user, start=start)
         is_whole = seen(request) not in {"", thread.state}
     except Stale:
         is_whole = True
     if is_whole:
-        thread = thread_of(chat=chat)
+        thread = thread_of(chat=chat, user=request.user)
     return update(request, chat, thread, is_whole=is_whole, sent=sent, looks=looks)
 
 
@@ -46,7 +48,8 @@ def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResp
     """
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + f"#{place}")
-    response = update(request, chat, thread_of(chat=chat), is_whole=True)
+    thread = thread_of(chat=chat, user=request.user)
+    response = update(request, chat, thread, is_whole=True)
     return placed(response, place)
 
 
@@ -67,7 +70,7 @@ def update(
     """The end of the thread, or all of it, with what depends on it out of band."""
     library.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `chats_of` annotates
-    meter = meter_view(chat=chat)
+    meter = meter_view(chat=chat, room=thread.locks.pins)
     composer = composer_for(
         user=request.user, chat=chat, limit=meter.limit, is_replying=thread.is_replying
     )
@@ -80,6 +83,7 @@ def update(
         "sent": sent,
         "whole": is_whole,
         "branches": branches_of(chat) if is_whole else (),
+        "compaction_count": compactions_of(chat).count() if is_whole else 0,
     }
     response = render(request, "chats/_tail_update.html", context)
     if is_whole:

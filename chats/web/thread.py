@@ -6,19 +6,23 @@ piece.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
+from django.contrib.auth.models import User
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from chats.compaction.locks import Locks
+from chats.compaction.undo import can_be_redone
 from chats.history import on_path
 from chats.models import Chat, Compaction, Message, Turn
 from chats.rendering.fragments import live_html
 from chats.rendering.store import html_for_many
+from chats.web.answer_view import AnswerView, view_of_answer
 from chats.web.entries import DayMark, Entry, Live, MessageEntry, Outcome, Queue
-from chats.web.rows import Cover, Rows, branch_of, cover_of, is_preparing, load
+from chats.web.rows import Cover, Ground, Rows, branch_of, ground_of, is_preparing, load
 from chats.web.seams import Seam, sections_of, summary_texts
 from chats.web.words import day_name
 
@@ -41,6 +45,9 @@ class Thread:
     # What seams and rails were drawn from; see `rows.state_of`.
     state: str
     is_preparing: bool
+    # What became of the compaction that a person asked for.
+    answer: AnswerView | None
+    locks: Locks
 
     @property
     def is_replying(self) -> bool:
@@ -53,12 +60,15 @@ class Thread:
         return not self.entries and not self.tail
 
 
-def thread_of(*, chat: Chat, before: int | None = None) -> Thread:
+def thread_of(*, chat: Chat, user: User, before: int | None = None) -> Thread:
     """The newest page of the chat's thread, or the page that ends before a seq, without tail."""
-    branch = branch_of(chat)
-    cover = cover_of(branch)
+    ground = ground_of(chat=chat, user=user)
+    branch, cover = ground.branch, ground.cover
     rows = load(branch, cover=cover, after=cover.to_seq, before=before)
-    entries = with_days(arrange(rows, cover=cover, top=not rows.has_earlier), previous=None)
+    # The newest page has all of them: an earlier one is put above it.
+    borders = borders_of(rows, cover=cover) if before is None else []
+    arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders)
+    entries = with_days(arranged, previous=None)
     tail_from = before or tail_start(rows, cover=cover, end=branch.last_seq + 1)
     still, tail = split(entries, at=tail_from)
     return Thread(
@@ -69,21 +79,24 @@ def thread_of(*, chat: Chat, before: int | None = None) -> Thread:
         turn=rows.last_turn,
         state=rows.state,
         is_preparing=rows.is_asked or is_preparing(rows.told),
+        answer=view_of_answer(rows.answer),
+        locks=ground.locks,
     )
 
 
-def thread_from(*, chat: Chat, start: int) -> Thread:
+def thread_from(*, chat: Chat, user: User, start: int) -> Thread:
     """What stands from a seq on: the part that has become still, and the tail now.
 
     Raises `Stale` when more than a page has been said since.
     """
-    branch = branch_of(chat)
-    cover = cover_of(branch)
+    ground = ground_of(chat=chat, user=user)
+    branch, cover = ground.branch, ground.cover
     rows = load(branch, cover=cover, after=max(cover.to_seq, start - 1), before=None)
     if rows.has_earlier:
         raise Stale
     seen = on_path(branch, after=0, before=start).order_by("-seq").first()
-    entries = arrange(rows, cover=cover, top=False)
+    borders = [row for row in borders_of(rows, cover=cover) if row.to_seq >= start]
+    entries = arrange(rows, ground=ground, top=False, borders=borders)
     entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
     tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
     still, tail = split(entries, at=tail_from)
@@ -95,19 +108,21 @@ def thread_from(*, chat: Chat, start: int) -> Thread:
         turn=rows.last_turn,
         state=rows.state,
         is_preparing=rows.is_asked or is_preparing(rows.told),
+        answer=view_of_answer(rows.answer),
+        locks=ground.locks,
     )
 
 
-def entry_of(*, chat: Chat, message: Message) -> tuple[MessageEntry | None, str]:
+def entry_of(*, chat: Chat, user: User, message: Message) -> tuple[MessageEntry | None, str]:
     """One message of the thread, and the state of seams and rails; None when it stands elsewhere.
 
     Read with the page that ends with it: what is left out of a prompt depends on its neighbours.
     """
-    branch = branch_of(chat)
-    thread = thread_of(chat=chat, before=(message.seq or branch.last_seq) + 1)
+    last_seq = branch_of(chat).last_seq
+    thread = thread_of(chat=chat, user=user, before=(message.seq or last_seq) + 1)
     for entry in (*thread.entries, *thread.tail):
         if isinstance(entry, MessageEntry) and entry.message.pk == message.pk:
-            is_last = message.seq == branch.last_seq
+            is_last = message.seq == last_seq
             can_continue = is_last and continues(entry, thread.turn)
             return replace(entry, is_last=is_last, can_continue=can_continue), thread.state
     return None, thread.state
@@ -127,25 +142,35 @@ def cause_of(turn: Turn) -> uuid.UUID | None:
     return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)
 
 
-def arrange(rows: Rows, *, cover: Cover, top: bool) -> list[Entry]:
-    """The page's entries in order; with `top` the seam of the summary in force stands first."""
-    borders = borders_of(rows, cover=cover)
+def arrange(rows: Rows, *, ground: Ground, top: bool, borders: Sequence[Compaction]) -> list[Entry]:
+    """The page's entries in order; with `top` the seam of the summary in force stands first.
+
+    `borders`: the compactions whose seams stand on this page at the end of their range, ascending.
+    """
+    cover, borders = ground.cover, list(borders)
     summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
     html = html_for_many([*summaries, *(row.text for row in (*rows.messages, *rows.waiting))])
     outcomes = outcomes_of(rows)
     entries: list[Entry] = []
     if cover.summary is not None and top:
-        entries.append(seam(cover.summary, html, rows=rows, cover=cover))
+        entries.append(seam(cover.summary, html, rows=rows, ground=ground))
     for message in rows.messages:
         while borders and (message.seq or 0) > borders[0].to_seq:
-            entries.append(seam(borders.pop(0), html, rows=rows, cover=cover))
+            entries.append(seam(borders.pop(0), html, rows=rows, ground=ground))
         sent, reason = sent_as(message, rows=rows, cover=cover)
         versions = rows.versions.get(message.pk)
         entries.append(
-            MessageEntry(message, html[message.text], sent=sent, reason=reason, versions=versions)
+            MessageEntry(
+                message,
+                html[message.text],
+                sent=sent,
+                reason=reason,
+                versions=versions,
+                pin_lock=ground.locks.pin(message),
+            )
         )
         entries += outcomes.pop(message.pk, [])
-    entries += [seam(row, html, rows=rows, cover=cover) for row in borders]
+    entries += [seam(row, html, rows=rows, ground=ground) for row in borders]
     for entry in unfinished_entries(rows, html):
         entries.append(entry)
         if isinstance(entry, MessageEntry):
@@ -185,19 +210,24 @@ def queue_of(turn: Turn) -> Queue:
 
 
 def borders_of(rows: Rows, *, cover: Cover) -> list[Compaction]:
-    """The compactions that stand at the end of their range: a window, and what is not in force."""
+    """The compactions that stand at the end of their range: a window, and what is not sent."""
     window = [cover.active] if cover.active and cover.window_to else []
-    return sorted([*window, *rows.told], key=lambda row: row.to_seq)
+    return sorted([*window, *cover.unused, *rows.told], key=lambda row: row.to_seq)
 
 
-def seam(row: Compaction, html: dict[str, SafeString], *, rows: Rows, cover: Cover) -> Seam:
+def seam(row: Compaction, html: dict[str, SafeString], *, rows: Rows, ground: Ground) -> Seam:
     """The seam of a compaction: a summary in force before all, any other at its range's end."""
+    is_undone = row.status == Compaction.Status.UNDONE
     return Seam(
         row,
         html[row.text],
-        folded_tokens=rows.folded_tokens if row == cover.summary else None,
+        folded_tokens=rows.folded_tokens if row == ground.cover.summary else None,
         sections=sections_of(row, chat_id=rows.chat_id, html=html),
         is_paused=rows.is_paused,
+        is_unused=row in ground.cover.unused,
+        can_redo=is_undone and can_be_redone(row, branch=ground.branch),
+        locks=ground.locks,
+        policy_label=ground.policy_label,
     )
 
 

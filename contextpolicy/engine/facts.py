@@ -5,8 +5,9 @@ date are no number, the words of a URL are no identifier.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal, get_args
 
 Kind = Literal["url", "date", "identifier", "number", "name"]
@@ -75,19 +76,80 @@ def retention(sources_text: str, summary_text: str) -> Retention:
     """Compare the facts of the sources with the summary's text.
 
     A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
+    Names are those of `names_in`, which has the whole text to judge by.
     """
     target = _plain(summary_text)
     kept: dict[Kind, tuple[str, ...]] = {}
     lost: dict[Kind, tuple[str, ...]] = {}
-    for kind, facts in facts_in(sources_text).items():
+    found: dict[Kind, tuple[str, ...]] = {
+        **facts_in(sources_text),
+        "name": names_in(sources_text),
+    }
+    for kind, facts in found.items():
         stays = {fact: _stands_in(_plain(fact), target) for fact in facts}
         kept[kind] = tuple(fact for fact, there in stays.items() if there)
         lost[kind] = tuple(fact for fact, there in stays.items() if not there)
     return Retention(kept, lost)
 
 
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of a text, each once, in order of appearance.
+
+    A capital at the beginning of a sentence says nothing: the first word there belongs to a name
+    only if it has its capital elsewhere too. A word that also stands in lower case is no name by
+    itself.
+    """
+    runs = [
+        (_words_of(match["name"]), _begins_sentence(text, match.start()))
+        for match in _PATTERN.finditer(text)
+        if match["name"]
+    ]
+    inside = {word for words, at_start in runs for word in words[at_start:]}
+    common = {word.casefold() for word in _LOWER.findall(_PATTERN.sub(_names_alone, text))}
+    names: dict[str, None] = {}
+    for words, at_start in runs:
+        is_known = words[0] in inside and not _is_common(words[0], common)
+        name = tuple(dropwhile(_is_no_name, words[at_start and not is_known :]))
+        if not all(_is_common(word, common) for word in name):
+            names[" ".join(name)] = None
+    return tuple(names)
+
+
+_SUFFIX = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
+_LOWER = re.compile(r"\b[a-zà-öø-ÿ][\w'’-]+")
+# What may stand between the end of a sentence and the first word of the next one.
+_OPENERS = " \t*_#>•–—-([{\"'“”‘’«»"
+_ENDS = ".!?…:;。！？\n"
+# A full stop that ends no sentence: of a title or an initial.
+_ABBREVIATION = re.compile(r"\b(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St)\.$")
+
+
+def _words_of(name: str) -> tuple[str, ...]:
+    """The words of a run of capitals, without possessives and contractions."""
+    return tuple(_SUFFIX.sub("", word) for word in name.split(" "))
+
+
+def _names_alone(match: re.Match[str]) -> str:
+    return match["name"] or " "
+
+
+def _begins_sentence(text: str, start: int) -> bool:
+    before = text[max(start - 40, 0) : start].rstrip(_OPENERS)
+    if not before or before[-1] not in _ENDS:
+        return not before
+    return not _ABBREVIATION.search(before[-5:])
+
+
+def _is_common(word: str, common: Collection[str]) -> bool:
+    return word.casefold() in common or _is_no_name(word)
+
+
+def _is_no_name(word: str) -> bool:
+    return word.casefold().replace("’", "'") in _NO_NAMES
+
+
 def _is_name(words: str) -> bool:
-    return " " in words or words.casefold().replace("’", "'") not in _NO_NAMES
+    return " " in words or not _is_no_name(words)
 
 
 def _plain(text: str) -> str:

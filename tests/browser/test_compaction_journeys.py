@@ -90,6 +90,28 @@ def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None
     expect(page.locator(".chip", has_text="In use")).to_be_visible()
 
 
+def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: Person) -> None:
+    page = folding.page
+    folding.mark_page()
+    compact(folding)
+    expect(page.locator("#answer")).to_contain_text("Compacted: 6 messages folded")
+    expect(page.locator("#status")).to_contain_text("Compacted: 6 messages folded")
+
+    page.get_by_label("Find in originals").first.click()
+    page.locator("#find-question").fill("serial")
+    page.keyboard.press("Enter")
+    expect(page.locator("#found mark").first).to_have_text("Serial")
+    assert not folding.was_reloaded()
+    page.locator(".found__item").first.click()
+    expect(page.locator(".under__msg:target")).to_contain_text("AT9-2231-0457")
+    page.go_back()
+
+    page.get_by_role("link", name="1 compaction").click()
+    expect(page.locator("#compactions")).to_contain_text("In use")
+    page.get_by_role("button", name="Compact now").click()
+    expect(page.locator("#answer")).to_contain_text("Nothing was folded", timeout=20_000)
+
+
 def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -> None:
     page, keys = folding.page, folding.page.keyboard
     folding.mark_page()

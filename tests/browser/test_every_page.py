@@ -24,6 +24,7 @@ PAGES = (
     "/admin/chats/compaction/",
     "/api/v1/docs",
 )
+OF_A_CHAT = ("delete", "erase", "compactions/", "find?q=what")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # The admin's own tables may be wider than a phone; they scroll in their own frame.
 OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))
@@ -41,7 +42,7 @@ def test_no_page_violates_the_content_security_policy(admin: Person) -> None:
     chat = a_chat(admin)
     admin.page.get_by_role("link", name="What the model saw").click()
     expect(admin.page.get_by_role("heading", name="What the model saw")).to_be_visible()
-    for path in (*PAGES, chat, f"{chat}delete"):
+    for path in (*PAGES, chat, *(f"{chat}{page}" for page in OF_A_CHAT)):
         admin.open(path)
         expect(admin.page.locator("body")).to_be_visible()
         assert admin.page.title()
@@ -61,7 +62,7 @@ def test_no_page_scrolls_sideways_on_a_phone(
     person.page.locator("#context-meter > summary").click()
     assert not person.scrolls_sideways()
     chat = person.page.url.removeprefix(product.url)
-    for path in (*OURS, f"{chat}delete"):
+    for path in (*OURS, *(f"{chat}{page}" for page in OF_A_CHAT)):
         person.open(path)
         assert not person.scrolls_sideways(), path
     person.open(chat)

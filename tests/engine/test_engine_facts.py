@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.engine.facts import facts_in, retention
+from contextpolicy.engine.facts import facts_in, names_in, retention
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_a_fact_of_one_kind_is_none_of_another() -> None:
 
 def test_inv_37_a_report_says_which_facts_were_kept_and_which_were_lost() -> None:
     found = retention(
-        "Ann pays 1,250 on 2026-03-01, see https://example.org. Bob pays 12.",
+        "Now Ann pays 1,250 on 2026-03-01, see https://example.org. Then Bob pays 12.",
         "ann pays 1250 on 2026-03-01.",
     )
     assert found.kept["number"] == ("1,250",)
@@ -48,6 +48,39 @@ def test_inv_37_a_report_says_which_facts_were_kept_and_which_were_lost() -> Non
 def test_a_fact_stands_in_a_summary_as_a_whole_or_not_at_all() -> None:
     found = retention("12 and Ann", "2012, 12.5 and Hannah")
     assert (found.lost["number"], found.lost["name"]) == (("12",), ("Ann",))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("Nothing was left out. Connect a server.", ()),
+        ("- **Messages:** all\n- **Summary:** none", ()),
+        ('He said "Come" and (Wait) there', ("Come", "Wait")),
+        ("He said: “Come”", ()),
+        ("Call Eva Lind. Remember Bob!", ("Eva Lind", "Bob")),
+        ("Anna lives in Oslo. Now ask Anna.", ("Anna", "Oslo")),
+        ("Anna lives in Oslo", ("Oslo",)),
+        ("Berg called. We told Anna Berg so.", ("Berg", "Anna Berg")),
+        ("The Board met, as the board does; ask the Board.", ()),
+        ("we met the Support Team, a team for support", ()),
+        ("we went to New York, a new town", ("New York",)),
+        ("we saw Anna's car and Bert’s", ("Anna", "Bert")),
+        ("hello, I'm Anna", ("Anna",)),
+        ("well, I'd go, You’ve said to the Activists'", ("Activists",)),
+        ("we saw Dr. Lind and J. Moe", ("Dr", "Lind", "Moe")),
+        ("# Oslo\n1. Bergen\n> Voss", ()),
+        ("see https://oslo.example in Oslo", ("Oslo",)),
+        ("", ()),
+    ],
+)
+def test_a_capital_that_begins_a_sentence_makes_no_name(text: str, names: tuple[str, ...]) -> None:
+    assert names_in(text) == names
+
+
+def test_words_that_begin_sentences_are_not_lost() -> None:
+    found = retention("Nothing helps. Restart the pump, said Eva.", "They restarted it.")
+    assert found.lost["name"] == ("Eva",)
+    assert found.kept["name"] == ()
 
 
 def test_chinese_facts_stand_between_other_characters() -> None:

@@ -21,7 +21,8 @@ from django.db import close_old_connections  # noqa: E402  # needs the settings
 from django.utils import timezone  # noqa: E402  # needs the settings
 
 from chats import access, keys, library, providers_setup, queue  # noqa: E402  # needs the settings
-from chats.models import ProviderAccount, Turn  # noqa: E402  # needs the settings
+from chats.compaction import outcomes, pauses  # noqa: E402  # needs the settings
+from chats.models import Chat, ProviderAccount, Turn  # noqa: E402  # needs the settings
 from chats.refusals import Refusal  # noqa: E402  # needs the settings
 from chats.turns import lease, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
@@ -128,6 +129,26 @@ def fold_early(*, chat: str) -> None:
     publish.assign(policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now)
 
 
+def rest(*, chat: str) -> dict[str, Any]:
+    """Whether the summarising model of a chat rests, after how many failures, how long still."""
+    now = timezone.now()
+    found = outcomes.rests(chat=Chat.objects.get(pk=uuid.UUID(chat)), now=now)
+    breaker = found.model_breaker
+    seconds = (breaker.retry_at - now).total_seconds() if breaker.retry_at else 0
+    return {
+        "is_open": breaker.is_open,
+        "failures": breaker.failures,
+        "seconds": seconds,
+        "stops_everything": found.breaker.is_open,
+    }
+
+
+def reset_breaker(*, chat: str) -> None:
+    """Alice lets summaries be tried again."""
+    row = Chat.objects.get(pk=uuid.UUID(chat))
+    pauses.reset_breaker(chat=row, actor="user:1", now=timezone.now())
+
+
 def verify() -> list[str]:
     """The first break of every chain of the ledger."""
     return [f"{found.scope} row {found.seq}: {found.reason}" for found in ledger.verify()]
@@ -145,6 +166,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         sweep,
         save_account,
         fold_early,
+        rest,
+        reset_breaker,
         verify,
     )
 }

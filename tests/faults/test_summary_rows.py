@@ -157,6 +157,52 @@ def test_f22_a_summariser_may_fail_in_any_way_and_the_chats_answer(
     tree.desk.ask("save_account", slug="fake")
 
 
+def by_model(tree: Tree, chat: str) -> list[Row]:
+    """The attempts that a model was asked for."""
+    return [row for row in summaries(tree, chat) if row["rung"] != "extractive"]
+
+
+def fold_one_more(tree: Tree, chat: str, number: int) -> None:
+    """A round, which is answered and leads to a summary that takes effect."""
+    say(tree, chat, f"canary-breaker- {number}")
+    told = f"summary {number}"
+    until(lambda: len(published(tree, chat)) == number, seconds=30, what=told)
+
+
+def published(tree: Tree, chat: str) -> list[Row]:
+    """The summaries that took effect once."""
+    return [row for row in summaries(tree, chat) if row["published_at"]]
+
+
+def test_f22_three_failures_in_a_row_open_the_breaker_for_a_quarter_of_an_hour(
+    tree: Tree,
+) -> None:
+    refused = {"fault": "refusal", "match": "canary-breaker-", "model": "fake", "times": 1000}
+    tree.fake.configure(faults=[refused])
+    chat = folding_chat(tree)
+    for number in range(2):
+        say(tree, chat, f"canary-breaker- first {number}")
+    for number in (1, 2, 3):
+        assert not tree.desk.ask("rest", chat=chat)["is_open"]
+        fold_one_more(tree, chat, number)
+    assert [row["status"] for row in by_model(tree, chat)] == ["rejected"] * 3
+
+    rest = tree.desk.ask("rest", chat=chat)
+    assert (rest["is_open"], rest["failures"]) == (True, 3)
+    assert 14 * 60 < rest["seconds"] <= 15 * 60
+    # Summaries without a model go on, and so does the chat.
+    assert not rest["stops_everything"]
+    for number in (4, 5):
+        fold_one_more(tree, chat, number)
+    assert len(by_model(tree, chat)) == 3
+
+    tree.desk.ask("reset_breaker", chat=chat)
+    assert not tree.desk.ask("rest", chat=chat)["is_open"]
+    fold_one_more(tree, chat, 6)
+    assert len(by_model(tree, chat)) == 4
+    tree.fake.configure(faults=[])
+
+
 def being_written(tree: Tree, chat: str) -> int:
     """How many summaries of a chat are being written."""
     where = "status = %s AND branch_id IN (SELECT id FROM chats_branch WHERE chat_id = %s)"

@@ -37,6 +37,7 @@ OFFERS = {
     "PatchedChatChange": ["model", "title"],
     "NewMessage": ["text"],
     "PatchedStateChange": ["remove", "values", "version"],
+    "Erasing": ["quotes"],
     "OtherWords": ["text"],
     "NewCompaction": ["focus", "model"],
     "Revision": ["text"],

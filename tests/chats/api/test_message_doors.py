@@ -146,6 +146,22 @@ def test_erasing_takes_the_words_and_leaves_a_certificate(of_alice: Program, roo
         assert said(of_alice.post(f"{place(roomy, 1)}/{deed}")) == (409, "message_erased")
 
 
+def test_what_quotes_it_is_told_and_erased_when_asked(
+    of_alice: Program, roomy: Chat, say: Say
+) -> None:
+    secret = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
+    say(roomy, secret, f"Noted: {secret}")
+    question = Message.objects.filter(branch__chat=roomy, role="user").latest("accepted")
+    reply = Message.objects.filter(branch__chat=roomy).latest("accepted")
+    at = f"chats/{roomy.pk}/messages/{question.pk}/erase"
+
+    assert of_alice.post(at).json()["quoted_by"] == [str(reply.pk)]
+    assert said(of_alice.post(at, {"quotes": "all"}))[0] == 400
+    assert of_alice.post(at, {"quotes": "erase"}).json()["quoted_by"] == []
+    reply.refresh_from_db()
+    assert reply.erased_at is not None
+
+
 def test_a_chat_is_erased(of_alice: Program, roomy: Chat) -> None:
     assert of_alice.post(f"chats/{roomy.pk}/erase").status_code == 204
     assert of_alice.get(f"chats/{roomy.pk}").status_code == 404

@@ -278,7 +278,7 @@ def test_a_page_shows_the_replies_of_its_own_path(
     old = branch_of(chat)
     regenerate(user=alice, message=message(chat, 2), now=now)
     chat.refresh_from_db()
-    assert thread_of(chat=chat).is_replying
+    assert thread_of(chat=chat, user=alice).is_replying
     choose_branch(user=alice, chat=chat, branch_id=old.pk, now=now)
     chat.refresh_from_db()
-    assert not thread_of(chat=chat).is_replying
+    assert not thread_of(chat=chat, user=alice).is_replying

@@ -77,7 +77,7 @@ def test_inv_48_erasure_reaches_every_copy(
         "Rendering.html",
     }
     message = third(secret_chat)
-    erased = erasure.erase_message(user=alice, message=message, now=later(now))
+    erased = erasure.erase_message(user=alice, message=message, now=later(now)).message
     assert places_with(SECRET) == []
     assert (erased.pk, erased.seq, erased.parts) == (message.pk, 3, [])
     assert in_force(secret_chat) is None

@@ -155,7 +155,7 @@ def test_every_state_has_its_words(
     page: Client, chat: Chat, folded: Compaction, summary: Fold
 ) -> None:
     for fields, words in (
-        ({"status": "undone"}, "Redo"),
+        ({"status": "undone"}, "no longer fits what is in force"),
         ({"status": "rejected", "reason": "not_smaller"}, "no shorter than what it stands for"),
         ({"status": "failed", "reason": "odd", "text": ""}, "No text was kept"),
         ({"status": "overtaken", "reason": "context_changed"}, "Overtaken"),

@@ -12,7 +12,10 @@ from chats.models import Chat, Compaction, Turn
 from chats.web.seams import REASONS
 from contextpolicy.engine import acceptance
 from contextpolicy.engine.policy import PolicyValues
+from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import page_text, url
+from tests.chats.web.test_compaction_actions import Policy, policy
+from tests.chats.web.test_look import state
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
@@ -22,6 +25,8 @@ TEXT = """## Facts
 ## Decisions
 ## Open questions
 - Who pays? [#9]"""
+
+__all__ = ["policy"]
 
 
 @pytest.fixture
@@ -122,3 +127,47 @@ def test_the_numbers_are_those_of_the_messages_and_of_the_summary(
 
     assert "12.4k" not in html
     assert "≈ 2" in html or "≈ 1" in html
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"kind": "window", "text": "", "reason": "tokens"}, {"strategy": "sliding_window"}),
+        ({"status": "rejected", "reason": "empty", "published_at": None}, {}),
+        ({}, {"strategy": "simple", "window_size": 50}),
+    ],
+    ids=["window", "told", "unused"],
+)
+def test_the_end_of_a_thread_brings_no_seam_that_stands_before_it(
+    page: Client,
+    chat: Chat,
+    talk: Talk,
+    summary: Fold,
+    policy: Policy,
+    fields: dict[str, Any],
+    values: dict[str, Any],
+) -> None:
+    policy(**values)
+    for text in ("one", "two", "three"):
+        talk(text)
+    row = summary(2, **fields)
+    html = page.get(url(chat)).content.decode()
+    assert html.count(f'id="compaction-{row.pk}"') == 1
+
+    response = page.get(url(chat, "tail"), {"from": "5", "seen": state(html)}, headers=HTMX)
+
+    html = response.content.decode()
+    assert "three" in html
+    assert f'id="compaction-{row.pk}"' not in html
+
+
+def test_a_page_of_earlier_messages_repeats_no_seam(
+    page: Client, chat: Chat, talk: Talk, summary: Fold, policy: Policy
+) -> None:
+    policy(strategy="sliding_window")
+    talk("one")
+    talk("two")
+    row = summary(2, kind="window", text="", reason="tokens")
+    html = page.get(url(chat), {"before": "3"}, headers=HTMX).content.decode()
+    assert "one" in html
+    assert f'id="compaction-{row.pk}"' not in html

@@ -1,0 +1,154 @@
+"""Erasing for good: what goes and what stays, said before and after.
+
+Every page here asks for a fresh sign-in first: whoever finds an open browser can destroy nothing.
+"""
+
+import functools
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from chats import access, erasure, signin
+from chats.models import Chat, Message
+from chats.refusals import Refusal
+from chats.web.doors import PersonRequest, View, signed_in
+from chats.web.message_actions import to_message
+from chats.web.words import clipped
+
+# What the certificate of a chat counts, in words.
+COPIES = {
+    "messages": "messages",
+    "summaries": "summaries",
+    "renderings": "stored pages",
+    "prompt_texts": "texts of prompts",
+    "states": "states",
+}
+SHOWN = 160
+
+
+def freshly_signed_in(view: View) -> View:
+    """Let a person through who signed in a short time ago; ask anyone else to sign in again.
+
+    A POST that comes too late leads to the question again: nothing is repeated unseen.
+    """
+
+    @functools.wraps(view)
+    def wrapped(request: PersonRequest, chat_id: uuid.UUID, **ids: Any) -> HttpResponse:
+        access.chat_for(user=request.user, chat_id=chat_id)
+        if not signin.reauthenticated_recently(session=request.session, now=timezone.now()):
+            return redirect_to_login(request.path, settings.LOGIN_URL)
+        return view(request, chat_id, **ids)
+
+    return wrapped
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+@freshly_signed_in
+def message_erase(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Ask, with the messages that quote it; then erase the message and those that were ticked.
+
+    As long as messages quote it that nobody ticked, the page comes again and names them.
+    """
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    refusal = None
+    if request.method == "POST":
+        also = ticked(request)
+        try:
+            erased = erasure.erase_message(
+                user=request.user, message=row, now=timezone.now(), also=also
+            )
+        except Refusal as error:
+            refusal = error
+        else:
+            return redirect(request.path) if erased.quoted_by else to_message(row)
+    return message_page(request, row, refusal=refusal)
+
+
+def ticked(request: PersonRequest) -> set[uuid.UUID]:
+    """The quoting messages that are to go too; what is no id is nobody's."""
+    found = set()
+    for value in request.POST.getlist("also"):
+        try:
+            found.add(uuid.UUID(value))
+        except ValueError:
+            continue
+    return found
+
+
+def message_page(request: PersonRequest, row: Message, *, refusal: Refusal | None) -> HttpResponse:
+    """What goes, what stays, and who quotes it."""
+    quotes = [
+        (quote.message, clipped(quote.words or quote.message.text, SHOWN))
+        for quote in erasure.quoting(row)
+    ]
+    context = {
+        "chat": row.branch.chat,
+        "message": row,
+        "quotes": quotes,
+        "lock": lock_of(lambda: erasure.check_over(row)),
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/message_erase.html", context, status=status)
+
+
+def lock_of(check: Callable[[], None]) -> str:
+    """Why it cannot be done now; empty: it can."""
+    try:
+        check()
+    except Refusal as refusal:
+        return refusal.sentence
+    return ""
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+@freshly_signed_in
+def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Ask, then erase the chat and every copy of its words."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    refusal = None
+    if request.method == "POST":
+        try:
+            erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
+        except Refusal as error:
+            refusal = error
+        else:
+            return redirect(reverse("chats:chat-erased", args=[chat_id]))
+    context = {
+        "chat": chat,
+        "size": size_of(chat),
+        "lock": lock_of(lambda: erasure.check_chat_over(chat)),
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/chat_erase.html", context, status=status)
+
+
+def size_of(chat: Chat) -> dict[str, int]:
+    """How much is said in the chat, on all its branches."""
+    return {
+        "messages": Message.objects.filter(branch__chat=chat).count(),
+        "branches": chat.branches.count(),
+    }
+
+
+@require_GET
+@signed_in
+def chat_erased(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """The certificate of an erased chat, for the person who erased it."""
+    event = access.certificate_for(user=request.user, chat_id=chat_id)
+    copies = [(words, event.data["copies"].get(name, 0)) for name, words in COPIES.items()]
+    context = {"event": event, "copies": copies}
+    return render(request, "chats/chat_erased.html", context)

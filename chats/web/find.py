@@ -1,0 +1,122 @@
+"""Find in originals: a search over the messages that a summary or window stands for."""
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from chats import access
+from chats.compaction.force import summary_of
+from chats.memory import archive, words
+from chats.models import Branch, Chat, Message
+from chats.refusals import Refusal
+from chats.web.doors import PersonRequest, signed_in
+from chats.web.rows import branch_of
+from chats.web.seams import source
+
+# The best matches of one search, and the longest question, in characters.
+MOST = 20
+LONGEST = 500
+# Characters of a match that are shown, and how many of them stand before its first word.
+SHOWN = 260
+BEFORE = 70
+TOKEN = re.compile(r"[^\W_]+")
+
+
+class QuestionTooLong(Refusal):
+    """A question has a limit and is never cut."""
+
+    code = "question_too_long"
+    status = 422
+    sentence = "A search takes {limit} characters; this one has {length}. Use fewer words."
+    param = "q"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A message that was found: the words around what matched, and where its original stands.
+
+    `pieces` are (text, whether it matched). `address` is empty where nothing stands for it.
+    """
+
+    message: Message
+    pieces: Sequence[tuple[str, bool]]
+    address: str
+    key: str
+
+
+@require_GET
+@signed_in
+def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """The originals that answer a question best, as a part or as a page of its own."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    branch = branch_of(chat)
+    question = request.GET.get("q", "").strip()
+    refusal = QuestionTooLong(limit=LONGEST, length=len(question))
+    is_refused = len(question) > LONGEST
+    context = {
+        "chat": chat,
+        "question": question,
+        "archived": archive.archived(branch),
+        "matches": [] if is_refused else matches_of(chat, branch=branch, question=question),
+        "refusal": refusal if is_refused else None,
+    }
+    template = "chats/_found.html" if request.htmx else "chats/find.html"
+    status = refusal.status if is_refused and not request.htmx else 200
+    return render(request, template, context, status=status)
+
+
+def matches_of(chat: Chat, *, branch: Branch, question: str) -> list[Match]:
+    """The matches, best first; the same that a model finds with `chat_history_search`."""
+    if not question:
+        return []
+    wanted = set(words.asked(question))
+    found = archive.search(branch, question=question, most=MOST)
+    return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found]
+
+
+def match_of(row: Message, *, chat: Chat, branch: Branch, wanted: Set[str]) -> Match:
+    """One match, with the address of its original."""
+    seq = row.seq or 0
+    summary, active = summary_of(branch.active_compaction), branch.active_compaction
+    over = summary if summary is not None and seq <= summary.to_seq else active
+    pieces = around("\n".join(archive.texts_of(row.parts)), wanted=wanted)
+    if over is None:
+        return Match(row, pieces, address="", key="")
+    place = source(over, chat_id=chat.pk, seq=seq)
+    return Match(row, pieces, address=place.address, key=place.key)
+
+
+def around(text: str, *, wanted: Set[str]) -> list[tuple[str, bool]]:
+    """The words around the first match in one line, in pieces that match and pieces that do not.
+
+    A message can be found by its neighbours or its day; then its beginning is shown.
+    """
+    line = " ".join(text[: archive.MOST_CHARACTERS].split())
+    hits = [found.span() for found in TOKEN.finditer(line) if wanted & set(words.words(found[0]))]
+    start = max(hits[0][0] - BEFORE, 0) if hits else 0
+    if start:
+        # Never in the middle of a word, as far as the script has spaces.
+        start = line.find(" ", start, hits[0][0]) + 1 or start
+    end = start + SHOWN
+    pieces = list(marked(line, hits, start=start, end=end))
+    before, after = ("… " if start else ""), (" …" if end < len(line) else "")
+    return [piece for piece in [(before, False), *pieces, (after, False)] if piece[0]]
+
+
+def marked(
+    line: str, hits: Sequence[tuple[int, int]], *, start: int, end: int
+) -> Iterator[tuple[str, bool]]:
+    """The part of a line between two places, cut where a match begins and ends."""
+    at = start
+    for first, last in hits:
+        if first >= end:
+            break
+        yield line[at:first], False
+        yield line[first : min(last, end)], True
+        at = min(last, end)
+    yield line[at:end], False

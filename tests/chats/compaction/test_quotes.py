@@ -1,0 +1,143 @@
+"""An erasure tells which other messages quote what it erased, and erases them too when asked."""
+
+import uuid
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chats import erasure
+from chats.branching import branch_from
+from chats.models import Chat, Message
+from chats.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, plain
+from chats.turns.start import start
+from contextpolicy import ledger
+from contextpolicy.models import AuditEvent
+from tests.chats.compaction.conftest import Say, branch_of, later
+
+SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
+
+
+def shared(text: str, other: str) -> str:
+    """The words that one text has of the other."""
+    return Index(plain(text)).shared(plain(other))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SECRET,
+        f"You said: “{SECRET}” Is that right?",
+        f"> {SECRET[:30]}\n> {SECRET[30:]}\n\nYes.",
+        SECRET.replace(" ", "\n  "),
+        "xx " + SECRET[7 : 7 + SHORTEST],
+    ],
+)
+def test_a_long_quote_is_found_whatever_its_white_space(other: str) -> None:
+    assert len(shared(SECRET, other)) >= SHORTEST
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "",
+        "The code of the door is 7781.",
+        SECRET.upper(),
+        SECRET[: SHORTEST - 1],
+        SECRET[:30] + " and " + SECRET[30:60],
+        "-" * 500,
+    ],
+)
+def test_shorter_words_and_other_words_are_no_quote(other: str) -> None:
+    assert shared(SECRET, other) == ""
+
+
+def test_a_short_message_is_quoted_as_a_whole_or_not_at_all() -> None:
+    short = "The code is 7781."
+    assert SHORTEST_WHOLE <= len(short) < SHORTEST
+    assert shared(short, f"Noted: {short} Thanks.") == plain(short)
+    assert shared(short, "The code is 778") == ""
+    assert shared("Yes.", "Yes. And yes.") == ""
+
+
+@given(
+    text=st.text(alphabet="ab ", max_size=300),
+    other=st.text(alphabet="ab ", max_size=120),
+    at=st.integers(0, 300),
+    length=st.integers(SHORTEST, 90),
+)
+def test_every_quote_of_that_length_is_found(text: str, other: str, at: int, length: int) -> None:
+    line = plain(text)
+    piece = line[at : at + length]
+    found = Index(line).shared(other + piece + other)
+    assert found == "" or found in line
+    if len(piece) >= SHORTEST and len({piece[i : i + BLOCK] for i in range(BLOCK)}) == BLOCK:
+        assert found
+
+
+def quoting_chat(chat: Chat, say: Say) -> list[Message]:
+    """The secret, a reply that quotes it, and a turn that does not."""
+    say(chat, SECRET, f"Noted:\n> {SECRET}")
+    say(chat, "Thanks, what is next?", "Nothing is.")
+    return list(Message.objects.filter(branch__chat=chat).select_related("branch").order_by("seq"))
+
+
+def test_the_certificate_names_what_quotes_it(
+    alice: User, chat: Chat, say: Say, now: datetime
+) -> None:
+    secret, reply, *_ = quoting_chat(chat, say)
+
+    erased = erasure.erase_message(user=alice, message=secret, now=later(now))
+
+    assert [quote.message for quote in erased.quoted_by] == [reply]
+    event = AuditEvent.objects.get(type="message.erased")
+    assert event.data["quoted_by"] == [str(reply.pk)]
+    assert "7781" not in str(event.data)
+    again = erasure.erase_message(user=alice, message=secret, now=later(now, 2))
+    assert [quote.message for quote in again.quoted_by] == [reply]
+    assert AuditEvent.objects.filter(type="message.erased").count() == 1
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_quotes_it_is_erased_in_the_same_step_or_later(
+    alice: User, chat: Chat, say: Say, now: datetime, at_once: bool
+) -> None:
+    secret, reply, *others = quoting_chat(chat, say)
+    if not at_once:
+        erasure.erase_message(user=alice, message=secret, now=later(now))
+
+    also = {reply.pk, others[0].pk, uuid.uuid4()}
+    erased = erasure.erase_message(user=alice, message=secret, now=later(now, 2), also=also)
+
+    assert erased.quoted_by == []
+    assert set(Message.objects.filter(erased_at__isnull=False)) == {secret, reply}
+    event = AuditEvent.objects.get(type="message.erased", data__message=str(reply.pk))
+    assert event.data["quotes"] == str(secret.pk)
+    assert list(ledger.verify()) == []
+
+
+def test_quotes_on_other_branches_are_found(
+    alice: User, chat: Chat, say: Say, now: datetime
+) -> None:
+    secret, *_ = quoting_chat(chat, say)
+    branch_from(user=alice, message=secret, now=now)
+    chat.refresh_from_db()
+    say(chat, f"I repeat: {SECRET}", "Good.")
+
+    erased = erasure.erase_message(user=alice, message=secret, now=later(now), with_quotes=True)
+
+    assert erased.quoted_by == []
+    assert Message.objects.filter(erased_at__isnull=False).count() == 3
+    assert branch_of(chat).last_seq == 3
+
+
+def test_nothing_is_erased_while_one_that_quotes_is_being_answered(
+    alice: User, chat: Chat, say: Say, now: datetime
+) -> None:
+    secret, *_ = quoting_chat(chat, say)
+    start(user=alice, chat=chat, text=f"Again: {SECRET}", now=now)
+    with pytest.raises(erasure.StillAnswering):
+        erasure.erase_message(user=alice, message=secret, now=now, with_quotes=True)
+    assert not Message.objects.filter(erased_at__isnull=False).exists()

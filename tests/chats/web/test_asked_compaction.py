@@ -1,0 +1,197 @@
+"""What became of a compaction that a person asked for is said on the page, whenever it ends."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from chats.compaction import maintain
+from chats.compaction.answers import NEXT_STEPS
+from chats.compaction.outcomes import SENTENCES
+from chats.models import Branch, Chat, Compaction, Turn
+from chats.web.seams import reason_words
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import PolicyVersion
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+from tests.chats.web.test_compaction_actions import Policy, act, folded, policy
+from tests.chats.web.test_look import state
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 12
+
+__all__ = ["folded", "policy"]
+
+
+def answer(html: str) -> str:
+    """The notice."""
+    return html.split('id="answer"')[1].split("</section>")[0] if 'id="answer"' in html else ""
+
+
+def shown(page: Client, chat: Chat) -> str:
+    """The notice on the page of the chat."""
+    return answer(page.get(url(chat)).content.decode())
+
+
+def work(chat: Chat) -> None:
+    """What the worker does about it."""
+    maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=timezone.now())
+
+
+@pytest.fixture
+def foldable(chat: Chat, talk: Talk, policy: Policy) -> Chat:
+    """Three turns, of which two can be folded."""
+    policy(keep_last_messages=2)
+    for number in range(3):
+        talk(f"Question {number}. {WORDS}", f"Answer {number}. {WORDS}")
+    return chat
+
+
+def test_a_summary_says_how_much_it_folded(page: Client, foldable: Chat) -> None:
+    assert shown(page, foldable) == ""
+    html = page.post(url(foldable, "compact"), headers=HTMX).content.decode()
+    assert "A compaction is asked for" in answer(html)
+    seen = state(html)
+
+    work(foldable)
+
+    html = page.get(url(foldable, "look"), {"n": "1", "seen": seen}, headers=HTMX).content.decode()
+    row = Compaction.objects.get(status="published")
+    told = answer(html)
+    assert "Compacted: 4 messages folded, prompt ≈ " in told
+    assert f"{row.tokens_after} tokens" in told
+    assert url(foldable, f"compactions/{row.pk}/") in told
+
+
+def test_without_a_worker_it_says_so(page: Client, foldable: Chat) -> None:
+    html = page.post(url(foldable, "compact"), headers=HTMX).content.decode()
+    assert "no worker" not in answer(html)
+    Branch.objects.update(asked_at=timezone.now() - timedelta(seconds=40))
+    data = {"n": "2", "seen": state(html)}
+    html = page.get(url(foldable, "look"), data, headers=HTMX).content.decode()
+    assert "no worker has taken it up yet" in answer(html)
+
+
+def test_it_goes_with_the_next_message(page: Client, foldable: Chat, talk: Talk) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    assert "Compacted" in shown(page, foldable)
+    talk("And now?")
+    assert shown(page, foldable) == ""
+
+
+def test_it_goes_when_the_person_does_something_else(page: Client, foldable: Chat) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    row = Compaction.objects.get(status="published")
+    assert answer(act(page, foldable, row, "undo").content.decode()) == ""
+
+
+def test_with_nothing_to_fold_it_says_why_and_what_to_do(
+    page: Client, chat: Chat, talk: Talk, policy: Policy
+) -> None:
+    policy()
+    talk("hello")
+    html = page.post(url(chat, "compact"), headers=HTMX).content.decode()
+    seen = state(html)
+
+    work(chat)
+
+    html = page.get(url(chat, "look"), {"n": "1", "seen": seen}, headers=HTMX).content.decode()
+    told = answer(html)
+    assert "Nothing was folded" in told
+    reason = Turn.objects.get().compaction_outcome
+    assert SENTENCES[reason] in told
+    assert NEXT_STEPS[reason] in told
+
+
+def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
+    page: Client, foldable: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chats.compaction.perform.extractive_summary", lambda *a, **k: "")
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    row = Compaction.objects.order_by("created_at").last()
+    assert row is not None
+
+    told = shown(page, foldable)
+
+    assert f"Compaction not applied: {reason_words(row.reason)}" in told
+    assert "Nothing changed: the messages are sent as before." in told
+    # No model is set up here, so that the last resort was tried.
+    assert "only its newest messages are sent" in told
+    assert told.count(f'action="{url(foldable, "compact")}"') == 1
+    Compaction.objects.filter(pk=row.pk).update(rung="model")
+    told = shown(page, foldable)
+    assert told.count(f'action="{url(foldable, "compact")}"') == 2
+    assert '<input type="hidden" name="summariser" value="extractive">' in told
+    page.post(url(foldable, "compact"), {"summariser": "extractive"})
+    assert Branch.objects.get(chat=foldable).asked["model"] == ""
+
+
+def test_a_draft_waits_for_approval(page: Client, foldable: Chat) -> None:
+    version = PolicyVersion.objects.get()
+    PolicyVersion.objects.update(values={**version.values, "approval": "owner"})
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    assert "The summary waits for approval" in shown(page, foldable)
+
+
+def test_what_was_stopped_says_so(page: Client, foldable: Chat) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    Compaction.objects.update(status="failed", reason="cancelled")
+    Branch.objects.update(active_compaction=None)
+    assert "Compaction not applied: somebody stopped it" in shown(page, foldable)
+
+
+def test_a_summary_written_again_says_so_where_it_was_asked_for(
+    page: Client, foldable: Chat
+) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    row = Compaction.objects.get(status="published")
+    where = url(foldable, f"compactions/{row.pk}/")
+    page.post(f"{where}rerun", {"from": "page", "summariser": "extractive"})
+    html = page.get(where).content.decode()
+    assert "A compaction is asked for" in answer(html)
+    assert f'hx-get="{where}?look=1"' in answer(html)
+
+    work(foldable)
+
+    html = page.get(where, {"look": "1"}, headers=HTMX).content.decode()
+    assert "Compacted: 4 messages summed up anew" in answer(html)
+    assert "hx-get" not in answer(html)
+    assert "summed up anew" in answer(page.get(url(foldable, "compactions/")).content.decode())
+    new = Compaction.objects.get(status="published")
+    own = page.get(url(foldable, f"compactions/{new.pk}/")).content.decode()
+    assert answer(own) == ""
+
+
+def test_asking_again_on_the_list_stays_there(page: Client, foldable: Chat) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    Compaction.objects.update(status="failed", reason="cancelled")
+    Branch.objects.update(active_compaction=None)
+    where = url(foldable, "compactions/")
+    assert '<input type="hidden" name="from" value="page">' in answer(
+        page.get(where).content.decode()
+    )
+    response = page.post(url(foldable, "compact"), {"from": "page"})
+    assert response.headers["Location"] == where
+
+
+def test_a_page_that_waits_in_vain_stops_looking(page: Client, foldable: Chat) -> None:
+    page.post(url(foldable, "compact"))
+    where = url(foldable, "compactions/")
+    assert "hx-get" in answer(page.get(where).content.decode())
+    html = page.get(where, {"look": "99"}).content.decode()
+    assert "hx-get" not in answer(html)
+
+
+def test_what_happens_by_itself_is_no_answer(page: Client, foldable: Chat) -> None:
+    work(foldable)
+    assert shown(page, foldable) == ""

@@ -1,0 +1,140 @@
+"""Find in originals: what a summary or window stands for is found, and leads to its original."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+
+from chats.memory import archive
+from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.web.find import LONGEST, MOST, around
+from chats.web.seams import ORIGINALS_PAGE
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+
+
+@pytest.fixture
+def covered(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
+    """Three turns, two of them under a summary."""
+    talk("The <b>compressor</b> board failed in Oslo", "Order board 77-2041 for it.")
+    talk("What about the compressor fan?", "It still works.")
+    talk("And the compressor belt?", "Nobody knows.")
+    return summary(4)
+
+
+def found(page: Client, chat: Chat, question: str) -> str:
+    """The part with the matches."""
+    return page.get(url(chat, "find"), {"q": question}, headers=HTMX).content.decode()
+
+
+def test_it_finds_originals_alone_and_leads_to_each(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    html = found(page, chat, "compressors board")
+
+    assert html.strip().startswith('<div class="found" id="found"')
+    first = Message.objects.get(seq=1)
+    address = url(chat, f"compactions/{covered.pk}/originals")
+    assert f'href="{address}?page=1#original-{covered.pk}-1"' in html
+    assert f'datetime="{first.created_at.isoformat()}"' in html
+    assert "&lt;b&gt;<mark>compressor</mark>&lt;/b&gt; <mark>board</mark> failed" in html
+    assert "belt" not in html
+    assert f'id="original-{covered.pk}-1"' in page.get(f"{address}?page=1").content.decode()
+
+
+def test_the_order_is_that_of_the_tool(page: Client, chat: Chat, covered: Compaction) -> None:
+    branch = Branch.objects.select_related("active_compaction").get(chat=chat)
+    rows = archive.search(branch, question="compressor fan", most=MOST)
+    html = found(page, chat, "compressor fan")
+    places = [html.index(f"#original-{covered.pk}-{row.seq}") for row in rows]
+    assert len(places) > 1
+    assert places == sorted(places)
+
+
+def test_a_match_behind_a_window_leads_to_the_window(
+    page: Client, chat: Chat, covered: Compaction, summary: Fold
+) -> None:
+    window = summary(6, kind="window", text="", reason="tokens", base=covered, from_seq=5)
+    html = found(page, chat, "belt")
+    assert f"compactions/{window.pk}/originals?page=1#original-{window.pk}-5" in html
+    page_ = page.get(url(chat, f"compactions/{window.pk}/originals")).content.decode()
+    assert "A window left them out of prompts" in page_
+
+
+def test_a_match_of_a_later_page_leads_there(
+    page: Client, chat: Chat, talk: Talk, summary: Fold
+) -> None:
+    for number in range(ORIGINALS_PAGE // 2 + 1):
+        talk(f"Question {number}", f"Answer {number}")
+    talk("Where is the zebra?")
+    row = summary(ORIGINALS_PAGE + 4)
+    assert f"page=2#original-{row.pk}-{ORIGINALS_PAGE + 3}" in found(page, chat, "zebra")
+
+
+def test_without_scripts_it_is_a_page_of_its_own(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    html = page.get(url(chat)).content.decode()
+    assert f'<form class="find" role="search" action="{url(chat, "find")}" method="get"' in html
+
+    html = page.get(url(chat, "find"), {"q": "fan"}).content.decode()
+
+    assert "Find in originals</h1>" in html
+    assert 'value="fan"' in html
+    assert "<mark>fan</mark>" in html
+
+
+def test_nothing_found_says_so_in_words(page: Client, chat: Chat, covered: Compaction) -> None:
+    html = found(page, chat, '<script>"')
+    assert "None of messages 1 to 4 matches" in html
+    assert "<script>" not in html
+    assert "Searches messages 1 to 4" in found(page, chat, "  ")
+
+
+def test_without_originals_it_says_where_everything_is(
+    page: Client, chat: Chat, talk: Talk
+) -> None:
+    talk("hello")
+    assert 'id="find"' not in page.get(url(chat)).content.decode()
+    assert "all of them stand in the chat" in found(page, chat, "hello")
+
+
+def test_excluded_and_erased_messages_are_not_found(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    Message.objects.filter(seq=1).update(excluded=True)
+    assert "Oslo" not in found(page, chat, "Oslo compressor")
+
+
+def test_a_question_that_is_too_long_is_refused(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    response = page.get(url(chat, "find"), {"q": "x" * (LONGEST + 1)})
+    assert response.status_code == 422
+    assert "A search takes 500 characters; this one has 501" in response.content.decode()
+    assert "Use fewer words" in found(page, chat, "x" * (LONGEST + 1))
+
+
+def test_charlie_finds_nothing(charlies_page: Client, chat: Chat, covered: Compaction) -> None:
+    response = charlies_page.get(url(chat, "find"), {"q": "compressor"})
+    assert response.status_code == 404
+    assert "Oslo" not in response.content.decode()
+
+
+def test_the_words_around_a_match_begin_and_end_between_words() -> None:
+    text = "so it goes " * 40 + "the needle is here " + "and on " * 60
+
+    pieces = around(text, wanted={"needl"})
+
+    assert [piece for piece, hit in pieces if hit] == ["needle"]
+    assert pieces[0] == ("… ", False)
+    assert pieces[1][0].split()[0] in {"so", "it", "goes"}
+    assert pieces[-1] == (" …", False)
+
+
+def test_a_message_that_only_its_neighbours_explain_is_shown_from_its_beginning() -> None:
+    assert around("It still works.", wanted={"fan"}) == [("It still works.", False)]
+    assert around("", wanted={"fan"}) == []

@@ -1,0 +1,232 @@
+"""Controls that the policy or a person's rights forbid are locked, with the reason beside them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from chats.models import Chat, Compaction, Message, Turn
+from contextpolicy.models import PolicyVersion
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import page_text, url
+from tests.chats.web.test_compaction_actions import Policy, draft, folded, policy
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+
+__all__ = ["draft", "folded", "policy"]
+
+UNDO = "does not let you undo here"
+EDIT = "does not let you change a summary here"
+APPROVE = "does not let you approve a summary here"
+
+
+def both(page: Client, chat: Chat, row: Compaction) -> list[str]:
+    """The chat with its seam, and the page of the compaction."""
+    places = (url(chat), url(chat, f"compactions/{row.pk}/"))
+    return [page.get(place).content.decode() for place in places]
+
+
+def offers(html: str, chat: Chat, row: Compaction, action: str) -> bool:
+    """Whether the page has a form for it."""
+    return f'action="{url(chat, f"compactions/{row.pk}/{action}")}"' in html
+
+
+@pytest.mark.parametrize("right", ["nobody", "admins"])
+def test_undo_is_locked_where_the_policy_forbids_it(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy, right: str
+) -> None:
+    policy()
+    for html in both(page, chat, folded):
+        assert offers(html, chat, folded, "undo")
+        assert UNDO not in html
+
+    policy_values(undo_right=right)
+
+    for html in both(page, chat, folded):
+        assert not offers(html, chat, folded, "undo")
+        assert offers(html, chat, folded, "rerun")
+        assert html.count(UNDO) == 1
+    where = url(chat, f"compactions/{folded.pk}/undo")
+    assert page.post(where, headers=HTMX).status_code == 403
+
+
+def policy_values(**values: Any) -> None:
+    """Let the policy of the test say something else from now on."""
+    version = PolicyVersion.objects.get()
+    PolicyVersion.objects.filter(pk=version.pk).update(values={**version.values, **values})
+
+
+def test_redo_is_locked_like_undo(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy()
+    page.post(url(chat, f"compactions/{folded.pk}/undo"))
+    assert all(offers(html, chat, folded, "redo") for html in both(page, chat, folded))
+
+    policy_values(undo_right="nobody")
+
+    for html in both(page, chat, folded):
+        assert not offers(html, chat, folded, "redo")
+        assert UNDO in html
+
+
+def test_a_redo_that_no_longer_fits_is_not_offered(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy()
+    page.post(url(chat, f"compactions/{folded.pk}/undo"))
+    row = Message.objects.get(seq=1)
+    page.post(url(chat, f"messages/{row.pk}/exclude"))
+    Compaction.objects.filter(pk=folded.pk).update(status="undone")
+
+    for html in both(page, chat, folded):
+        assert not offers(html, chat, folded, "redo")
+        assert "no longer fits what is in force" in html
+
+
+def test_editing_and_writing_again_are_locked_together(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy()
+    address = url(chat, f"compactions/{folded.pk}/")
+    lost = {"kept": {}, "lost": {"name": ["question"]}}
+    Compaction.objects.filter(pk=folded.pk).update(retention=lost)
+    for html in both(page, chat, folded):
+        assert offers(html, chat, folded, "rerun")
+        assert f"{address}?edit=1" in html
+
+    policy_values(edit_right="admins")
+
+    for html in both(page, chat, folded):
+        assert not offers(html, chat, folded, "rerun")
+        assert "?edit=1" not in html
+        assert html.count(EDIT) == 1
+        assert offers(html, chat, folded, "undo")
+    assert "<textarea" not in page.get(address, {"edit": "1"}).content.decode()
+    assert page.post(f"{address}rerun", headers=HTMX).status_code == 403
+    assert page.post(f"{address}revise", {"text": "- x"}).status_code == 403
+
+
+def test_who_edits_policies_has_what_is_left_to_admins(
+    page: Client, alice: User, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy(undo_right="admins", edit_right="admins")
+    alice.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
+
+    for html in both(page, chat, folded):
+        assert offers(html, chat, folded, "undo")
+        assert offers(html, chat, folded, "rerun")
+        assert 'class="locked"' not in html
+
+
+def test_approval_is_locked_for_whom_it_is_not_left_to(
+    page: Client, chat: Chat, draft: Compaction, policy: Policy
+) -> None:
+    policy(approval="owner")
+    for html in both(page, chat, draft):
+        assert offers(html, chat, draft, "approve")
+        assert offers(html, chat, draft, "reject")
+
+    policy_values(approval="admins")
+
+    for html in both(page, chat, draft):
+        assert not offers(html, chat, draft, "approve")
+        assert not offers(html, chat, draft, "reject")
+        assert APPROVE in html
+    where = url(chat, f"compactions/{draft.pk}/approve")
+    assert page.post(where, headers=HTMX).status_code == 403
+
+
+def test_nothing_is_tried_again_under_a_policy_without_summaries(
+    page: Client, chat: Chat, talk: Talk, summary: Fold, policy: Policy
+) -> None:
+    policy()
+    talk("hello")
+    summary(2, status="rejected", reason="not_smaller", published_at=None)
+    assert "Try again now</button></form>" in page.get(url(chat)).content.decode()
+
+    policy_values(strategy="sliding_window")
+
+    html = page.get(url(chat)).content.decode()
+    assert "Try again now</button></form>" not in html
+    assert "writes no summaries, so there is nothing to compact here" in html
+
+
+def test_a_policy_that_cannot_work_locks_everything_and_says_why(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy(allowed_models=[])
+    for html in both(page, chat, folded):
+        assert not offers(html, chat, folded, "undo")
+        assert html.count("Choose another one.</span></p>") == 1
+
+
+def test_a_pin_without_room_is_locked_and_an_unpin_is_not(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy()
+    row = Message.objects.get(seq=3)
+    pin = f'action="{url(chat, f"messages/{row.pk}/pin")}"'
+    assert pin in page.get(url(chat)).content.decode()
+
+    policy_values(pins_tokens=1)
+
+    html = page.get(url(chat)).content.decode()
+    assert pin not in html
+    assert "Unpin another one, or pin a shorter message" in html
+    originals = page.get(url(chat, f"compactions/{folded.pk}/originals")).content.decode()
+    assert "/pin" not in originals
+    assert "Unpin another one, or pin a shorter message" in originals
+    Message.objects.filter(pk=row.pk).update(pinned_at=row.created_at)
+    assert f"messages/{row.pk}/unpin" in page.get(url(chat)).content.decode()
+
+
+def test_a_reply_without_a_turn_is_not_asked_for_again(
+    page: Client, chat: Chat, talk: Talk
+) -> None:
+    talk("hello")
+    row = Message.objects.get(seq=2)
+    where = url(chat, f"messages/{row.pk}/regenerate")
+    assert where in page.get(url(chat)).content.decode()
+
+    Turn.objects.update(reply=None)
+    Message.objects.filter(pk=row.pk).update(turn=None)
+
+    assert where not in page.get(url(chat)).content.decode()
+    assert page.post(where, headers=HTMX).status_code == 409
+
+
+def test_a_summary_that_the_policy_makes_no_use_of_is_shown_as_that(
+    page: Client, chat: Chat, folded: Compaction, policy: Policy
+) -> None:
+    policy(strategy="simple", window_size=10)
+
+    html = page_text(page.get(url(chat)).content.decode())
+
+    assert "A summary for messages 1 to 2, not used now" in html
+    assert "The policy <bdi>Support v1</bdi> sends the newest messages themselves" in html
+    assert "the first question" in html
+    assert "Summary sent in place of" not in html
+    assert html.index("the first question") < html.index("not used now")
+    assert html.index("not used now") < html.index("the second question")
+    _, told = both(page, chat, folded)
+    assert "In force, but not used by this policy" in told
+    assert "chip--ok" not in told
+
+
+def test_a_window_on_top_of_it_is_shown_as_that_too(
+    page: Client, chat: Chat, folded: Compaction, summary: Fold, policy: Policy
+) -> None:
+    window = summary(4, kind="window", text="", reason="tokens", base=folded, from_seq=3)
+    policy(strategy="simple", window_size=10)
+
+    html = page_text(page.get(url(chat)).content.decode())
+
+    assert "A window for messages 3 to 4, not used now" in html
+    assert "A summary for messages 1 to 2, not used now" in html
+    assert f'id="compaction-{window.pk}"' in html
+    assert "the second question" in html
+    assert "no longer sent" not in html
