@@ -21,6 +21,7 @@ from project.replay import is_sound
 from tests.chats.compaction.test_random_walks import check, check_receipts
 
 COUNTER = ApproximateCounter()
+ENDS = ("turn.completed", "turn.failed", "turn.stopped", "turn.absorbed")
 # What became of a summary, in the ledger's words, each at most once; the last three end an attempt.
 FATES = ("prepared", "published", "overtaken", "rejected", "failed")
 # The fates that a row in this state must have met, and those that it must not.
@@ -121,6 +122,9 @@ def assert_answered_once(chat: Chat) -> None:
             raise Violation(f"a turn has {replies[turn.pk]} replies to {asked[turn.pk]} messages")
         if turn.status == Turn.Status.COMPLETED and not turn.reply_id:
             raise Violation("a turn is complete without a reply")
+    ended = AuditEvent.objects.filter(chat_id=chat.pk, type__in=ENDS)
+    if any(n > 1 for n in Counter(ended.values_list("turn_id", flat=True)).values()):
+        raise Violation("a turn ended twice")
     receipts = Receipt.objects.filter(turn__branch__chat=chat, error_code="context_overflow")
     calls = Counter(receipts.values_list("turn", "attempt", "step"))
     if any(n > 2 for n in calls.values()):

@@ -24,6 +24,7 @@ from chats.providers.base import Finished, ProviderError, ProviderRequest, TextD
 from chats.turns import recover
 from chats.turns.run import run
 from chats.turns.start import start
+from chats.turns.stop import stop
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from tests.chats.compaction.conftest import SENTENCE, VALUES
@@ -46,7 +47,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 OVERFLOW = ProviderError("context_overflow", status=400, limit=1900, actual=2600)
 # How a turn may fail here: its worker was declared dead again and again, or nothing could shrink.
 MAY_FAIL = {"worker_lost", "context_overflow"}
-OFTEN = {"say", "compact", "prepare", "publish", "undo, redo", "take over"}
+OFTEN = {"say", "compact", "prepare", "publish", "undo, redo", "take over", "stop"}
 Deed = Callable[[], Any]
 Deeds = dict[str, Deed]
 
@@ -169,7 +170,7 @@ def answer_all(chat: Chat) -> None:
         if not turn.is_over:
             raise Violation(f"a turn stays {turn.status}")
     turns = Turn.objects.filter(branch__chat=chat)
-    for turn in turns.exclude(status__in=["completed", "absorbed"]):
+    for turn in turns.exclude(status__in=["completed", "absorbed", "stopped"]):
         if turn.status != "failed" or turn.error_code not in MAY_FAIL:
             raise Violation(f"a turn is {turn.status} ({turn.error_code})")
 
@@ -264,6 +265,9 @@ def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
         found["edit"] = lambda: branching.edit(text=f"Instead. {SENTENCE}", **by)
         found["branch"] = lambda: branching.branch_from(**by)
         found["erase"] = lambda: erasure.erase_message(**by)
+    turns = Turn.objects.filter(branch__chat=chat, status__in=["queued", "running"])
+    if turn := turns.order_by("-accepted").first():
+        found["stop"] = lambda: stop(user=chat.owner, turn=turn, now=now)
     making = summaries(chat).filter(status="preparing").first()
     if making is not None:
         found["cancel"] = lambda: controls.cancel(user=chat.owner, compaction=making, now=now)

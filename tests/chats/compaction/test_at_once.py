@@ -17,7 +17,9 @@ from chats.compaction.publish import publish_prepared
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount
 from chats.providers.base import Finished, TextDelta
 from chats.refusals import Refusal
+from chats.turns import steps
 from chats.turns.start import start
+from chats.turns.stop import stop
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import (
@@ -191,6 +193,26 @@ def test_inv_42_an_attempt_that_ended_while_it_was_overtaken_ended_once(
     assert (claimed.row.status, claimed.row.reason) == ("failed", "late")
     ends = AuditEvent.objects.filter(type__in=["compaction.failed", "compaction.overtaken"])
     assert ends.count() == 1
+
+
+@ONE_CONNECTION
+def test_a_turn_that_is_stopped_while_it_is_absorbed_ends_once(
+    busy_chat: Chat, now: datetime
+) -> None:
+    alice = busy_chat.owner
+    said: dict[str, Any] = {"user": alice, "chat": busy_chat, "now": now}
+    given: dict[str, Any] = {"counter": COUNTER, "now": now}
+    begun = steps.begin(turn_id=start(text="First", **said).turn.pk, worker="a", **given)
+    second = start(text="Second", **said).turn
+    assert begun is not None
+    beside(
+        lambda: steps.open_step(lease=begun[0], **given),
+        inside=lambda: stop(user=alice, turn=second, now=now),
+    )
+    second.refresh_from_db()
+    assert second.status == "stopped"
+    ends = AuditEvent.objects.filter(type__in=["turn.stopped", "turn.absorbed"])
+    assert list(ends.values_list("turn_id", flat=True)) == [second.pk]
 
 
 @ONE_CONNECTION
