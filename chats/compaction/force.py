@@ -108,6 +108,10 @@ def settle(*rows: Compaction | None) -> None:
     """Let rows that changed places say whether they are in force on any branch."""
     named = {pk for row in rows if row for pk in (row.pk, row.base_id)}
     touched = [pk for pk in named if pk]
+    # Branches share rows: whoever settles one of these beside us, on another branch, comes first or
+    # waits until the places can be seen.
+    shared = Compaction.objects.select_for_update(no_key=True).filter(pk__in=touched)
+    list(shared.order_by("pk").values_list("pk"))
     places = Branch.objects.filter(
         Q(active_compaction__in=touched) | Q(active_compaction__base__in=touched)
     )

@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.db import connection, connections, transaction
 
 from chats import branching, history, library
-from chats.compaction import controls, force, maintain, marks, plan, publish, undo
+from chats.compaction import controls, force, maintain, marks, perform, plan, publish, undo
 from chats.compaction.publish import publish_prepared
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount
 from chats.providers.base import Finished, TextDelta
@@ -213,6 +213,31 @@ def test_a_turn_that_is_stopped_while_it_is_absorbed_ends_once(
     assert second.status == "stopped"
     ends = AuditEvent.objects.filter(type__in=["turn.stopped", "turn.absorbed"])
     assert list(ends.values_list("turn_id", flat=True)) == [second.pk]
+
+
+@ONE_CONNECTION
+def test_inv_47_a_summary_that_a_new_branch_takes_while_it_is_replaced_is_in_force_there(
+    busy_chat: Chat, work: Work, now: datetime
+) -> None:
+    given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
+    parent = Branch.objects.get(chat=busy_chat)
+    maintain.maintain(**given)
+    assert publish_prepared(branch_id=parent.pk, now=now)
+    for number in range(3):
+        turn = start(user=busy_chat.owner, chat=busy_chat, text=f"{number}. {SENTENCE}", now=now)
+        work(turn.turn, [TextDelta(SENTENCE * 6), Finished("stop")])
+    claimed = plan.claim(**given, attempt=plan.Try(asked=plan.Asked(by="user:1")))
+    assert claimed is not None
+    performed = perform.perform(claimed, counter=COUNTER, renew=bool)
+    assert publish.store(claimed=claimed, performed=performed, now=now)
+    last = Message.objects.select_related("branch").filter(branch=parent).latest("seq")
+    assert beside(
+        lambda: publish_prepared(branch_id=parent.pk, now=now),
+        inside=lambda: branching.branch_from(user=busy_chat.owner, message=last, now=now),
+    )
+    in_force = Branch.objects.values_list("active_compaction", "active_compaction__status")
+    assert len(set(in_force)) == 2
+    assert {status for _, status in in_force} == {"published"}
 
 
 @ONE_CONNECTION
