@@ -10,7 +10,7 @@ ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/ch
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos together bench clean
+	chaos together races bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -88,6 +88,11 @@ chaos: $(VENV)/.for-testing
 together: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes --workers $(or $(WORKERS),8) \
 		--chats $(or $(CHATS),50) --steps $(or $(STEPS),25) --seed $(or $(SEED),1)
+
+# Stops that race with the end of their reply, on both databases: make races [RACES=100]
+races: $(VENV)/.for-testing
+	@PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
+		tests/faults/test_web_rows.py -k races_with_the_end
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing
