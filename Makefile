@@ -6,8 +6,11 @@ TESTERS := auto
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
 
+# SQLite, unless DATABASE=postgres asks for a server of the command's own.
+ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
+
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos bench clean
+	chaos together races bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -75,9 +78,21 @@ replay-all: $(VENV)/.for-testing
 		{ $(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) $$files || ended=1; } && \
 		{ $(BIN)/python manage.py replay --matrix $$files || ended=1; } && exit $$ended
 
-# Processes killed at random places of compaction: make chaos [KILLS=200] [CHATS=20] [SEED=1]
+# Processes killed at random places: make chaos [KILLS=200] [CHATS=20] [SEED=1] [DATABASE=postgres]
 chaos: $(VENV)/.for-testing
-	@$(BIN)/python -m tests.faults.crashes --kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
+	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes \
+		--kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
+
+# Processes beside each other in the same chats, every law after each step:
+# make together [WORKERS=8] [CHATS=50] [STEPS=25] [SEED=1] [DATABASE=postgres]
+together: $(VENV)/.for-testing
+	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes --workers $(or $(WORKERS),8) \
+		--chats $(or $(CHATS),50) --steps $(or $(STEPS),25) --seed $(or $(SEED),1)
+
+# Stops that race with the end of their reply, on both databases: make races [RACES=100]
+races: $(VENV)/.for-testing
+	@PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
+		tests/faults/test_web_rows.py -k races_with_the_end
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing

@@ -130,7 +130,8 @@ def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: dat
     if all(message.pk == turn.trigger_id for message in taken):
         return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
-    ended = list(others.order_by("accepted"))
+    # Locked before it is looked at: somebody may stop one of them now.
+    ended = list(others.select_for_update(no_key=True).order_by("accepted"))
     for other in ended:
         other.status = Turn.Status.ABSORBED
         other.absorbed_by = turn

@@ -134,17 +134,18 @@ def prepare(*, base: str, limit: int, now: datetime) -> Chat:
 
 
 def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
-    """The policy for everyone: a stored one, or one of these values; "" and None leave it as it is.
+    """The policy for everyone: a stored one, with these values over its own; neither: as it is.
 
     For everyone, because with a second policy beside it the stricter limits would hold. Raises
     `ContextPolicy.DoesNotExist`, and `PolicyRefused` for values that cannot work.
     """
-    if values is not None:
-        policy = create_policy(slug=MODEL, name="Replay", values=values, actor=SYSTEM, now=now)
-    elif slug:
-        policy = ContextPolicy.objects.get(slug=slug)
-    else:
+    if not slug and values is None:
         return
+    policy = ContextPolicy.objects.select_related("current").get(slug=slug) if slug else None
+    if policy is None or values is not None:
+        stored = policy.current.values if policy and policy.current else {}
+        both = {**stored, **(values or {})}
+        policy = create_policy(slug=MODEL, name="Replay", values=both, actor=SYSTEM, now=now)
     assign(policy=policy, level="instance", actor=SYSTEM, now=now)
 
 

@@ -151,7 +151,9 @@ def cancel(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> 
     Raises `NotBeingWritten` and `NotFound`.
     """
     locked_chat(compaction.branch.chat_id)
-    row = Compaction.objects.select_related("branch").filter(pk=compaction.pk).first()
+    rows = Compaction.objects.select_related("branch")
+    rows = rows.select_for_update(of=("self",), no_key=True)
+    row = rows.filter(pk=compaction.pk).first()
     if row is None:
         raise NotFound
     if row.status != Compaction.Status.PREPARING:

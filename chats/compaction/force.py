@@ -21,6 +21,8 @@ from contextpolicy import ledger
 IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
 # States of a row that stood in force once, or still does.
 USABLE = [Compaction.Status.PUBLISHED, Compaction.Status.REPLACED]
+# States of a row that may still come in force, or come back.
+ALIVE = [*USABLE, *IN_THE_MAKING, Compaction.Status.UNDONE]
 WORKER = "worker"
 
 
@@ -106,6 +108,10 @@ def settle(*rows: Compaction | None) -> None:
     """Let rows that changed places say whether they are in force on any branch."""
     named = {pk for row in rows if row for pk in (row.pk, row.base_id)}
     touched = [pk for pk in named if pk]
+    # Branches share rows: whoever settles one of these beside us, on another branch, comes first or
+    # waits until the places can be seen.
+    shared = Compaction.objects.select_for_update(no_key=True).filter(pk__in=touched)
+    list(shared.order_by("pk").values_list("pk"))
     places = Branch.objects.filter(
         Q(active_compaction__in=touched) | Q(active_compaction__base__in=touched)
     )
@@ -125,7 +131,10 @@ def close(
     actor: str = WORKER,
     **values: Any,
 ) -> None:
-    """End an attempt with its reason; originals and the summary in force are untouched."""
+    """End an attempt with its reason; originals and the summary in force are untouched.
+
+    A worker ends its own attempt without the branch, so whoever else does locks the row first.
+    """
     Compaction.objects.filter(pk=row.pk).update(
         status=status,
         reason=reason[:500],
@@ -144,8 +153,16 @@ def close(
 
 
 def overtake(rows: Iterable[Compaction], *, reason: str, now: datetime, actor: str) -> list[str]:
-    """Take summaries out of use for good; a worker that still writes one finds its claim gone."""
-    taken = list(rows)
+    """Take summaries out of use for good; a worker that still writes one finds its claim gone.
+
+    Returns their ids. One that its worker ended meanwhile stays as it ended.
+    """
+    found = list(rows)
+    living = Compaction.objects.select_for_update(no_key=True).filter(
+        pk__in=[row.pk for row in found], status__in=ALIVE
+    )
+    alive = set(living.order_by("pk").values_list("pk", flat=True))
+    taken = [row for row in found if row.pk in alive]
     for row in taken:
         close(row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor)
     return [str(row.pk) for row in taken]
@@ -178,8 +195,7 @@ def withdraw(
     asked for. Returns the ids of the summaries and the branches on which the context changed.
     """
     branches, seq = branches_of(chat), message.seq or 0
-    alive = [*USABLE, *IN_THE_MAKING, Compaction.Status.UNDONE]
-    gone = [row for row in made_of(message, branches=branches) if row.status in alive]
+    gone = [row for row in made_of(message, branches=branches) if row.status in ALIVE]
     changed = []
     for branch in branches:
         in_force = summary_of(branch.active_compaction)

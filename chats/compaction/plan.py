@@ -93,12 +93,7 @@ def claim(
     first one, which also takes up what a person asked for.
     """
     with transaction.atomic():
-        branch = (
-            Branch.objects.select_for_update(of=("self",), no_key=True)
-            .select_related("chat__owner", "chat__model", "active_compaction__base")
-            .filter(chat_id=chat_id, chat__active_branch=F("pk"))
-            .first()
-        )
+        branch = locked_branch(chat_id)
         if branch is None:
             return None
         release_dead(branch=branch, now=now)
@@ -108,6 +103,19 @@ def claim(
             return found
         refused(branch, reason=found, attempt=attempt, now=now)
         return None
+
+
+def locked_branch(chat_id: uuid.UUID) -> Branch | None:
+    """The chat's active branch, locked, with what is in force on it.
+
+    Locked first and read then: PostgreSQL reads what is joined to a row that it waits for as it was
+    before the wait.
+    """
+    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
+    ids = list(active.values_list("pk", flat=True))
+    list(Branch.objects.select_for_update(no_key=True).filter(pk__in=ids).values_list("pk"))
+    rows = active.select_related("chat__owner", "chat__model", "active_compaction__base")
+    return rows.filter(pk__in=ids).first()
 
 
 def asked_on(branch: Branch) -> Asked | None:
@@ -181,9 +189,8 @@ def told(branch: Branch, *, outcome: str) -> None:
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
     """Close the claim of a worker that ended: its row says so, and the place is free."""
-    dead = branch.compactions.filter(
-        status=Compaction.Status.PREPARING, lease_until__lt=Now()
-    ).first()
+    claims = branch.compactions.select_for_update(no_key=True)
+    dead = claims.filter(status=Compaction.Status.PREPARING, lease_until__lt=Now()).first()
     if dead is None:
         return
     close(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)

@@ -125,19 +125,23 @@ def start(
 
 
 def lock_chat(chat: Chat) -> Chat:
-    """The chat's row, locked: acceptance in one chat is one after the other."""
+    """The chat's row, locked: acceptance in one chat is one after the other.
+
+    Locked first and read then: PostgreSQL would read what is joined to a row that it waits for as
+    it was before the wait, and not find the branch that was opened meanwhile.
+    """
+    _LOCKED.tuples(chat=chat.pk)
     locked = _CHAT.first(chat=chat.pk)
     if locked is None:
         raise Chat.DoesNotExist
     return locked
 
 
+_LOCKED = prepared.Select(
+    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat")).values_list("pk")
+)
 _CHAT = prepared.Select(
-    lambda at: (
-        Chat.objects.select_for_update(of=("self",), no_key=True)
-        .select_related("active_branch", "model")
-        .filter(pk=at("chat"))
-    )
+    lambda at: Chat.objects.select_related("active_branch", "model").filter(pk=at("chat"))
 )
 
 

@@ -124,15 +124,17 @@ class Program:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
 
-def run(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> str:
-    """The output of a program that must succeed within a minute."""
+def run(
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, seconds: float = 60
+) -> str:
+    """The output of a program that must succeed within a minute, or so many seconds."""
     done = subprocess.run(  # our own commands, no shell
         command,
         cwd=ROOT,
         env=None if env is None else dict(env),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=seconds,
         check=False,
     )
     if done.returncode:

@@ -1,5 +1,6 @@
 """Rows F5, F7 to F11 and F28: the web process, people who press twice, tabs that come and go."""
 
+import os
 import random
 import signal
 import socket
@@ -20,6 +21,8 @@ from tests.faults.promises import events_of, reply_of, text_of, tokens_of
 
 Result = TypeVar("Result")
 REPEATS = 5
+# Stops that race with the end of their reply; before a release a hundred (`make races`).
+RACES = int(os.environ.get("PALIMPSEST_STOP_RACES", "25"))
 ENDS = {"turn.completed", "turn.stopped", "turn.failed"}
 
 
@@ -238,7 +241,7 @@ def test_f11_a_stop_that_races_with_the_end_leaves_one_end(tree: Tree, alice: Cl
         assert row["status"] in {"completed", "stopped"}
         assert len([event for event in events_of(tree, turn) if event in ENDS]) == 1
 
-    for _ in range(REPEATS):
+    for _ in range(RACES // 5):
         at_once(race, 5)
 
 

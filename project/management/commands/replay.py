@@ -57,7 +57,7 @@ class Command(BaseCommand):
         parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
         parser.add_argument("--policy", default="", help="Slug of a policy; empty: the default.")
         parser.add_argument(
-            "--values", type=json.loads, metavar="JSON", help="Values in place of a stored policy."
+            "--values", type=json.loads, metavar="JSON", help="Values over those of the policy."
         )
         parser.add_argument("--limit", type=int, default=16_000, help="The fake model's window.")
         parser.add_argument(
@@ -82,8 +82,8 @@ class Command(BaseCommand):
         seed_policies(now=timezone.now())
         values, script = options["values"], options["summariser"]
         if script:
-            values = {"strategy": "dynamic_summary", **(values or {})}
-            values["summarization_model"] = SUMMARISER
+            strategy = {} if options["policy"] else {"strategy": "dynamic_summary"}
+            values = {**strategy, **(values or {}), "summarization_model": SUMMARISER}
             set_up_summariser(script)
         try:
             govern(slug=options["policy"], values=values, now=timezone.now())

@@ -9,19 +9,28 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
-from chats import history, library
-from chats.compaction import controls, force, maintain, marks, undo
+from chats import branching, history, library
+from chats.compaction import controls, force, maintain, marks, perform, plan, publish, undo
 from chats.compaction.publish import publish_prepared
-from chats.models import Branch, Chat, Compaction, ProviderAccount
+from chats.models import Branch, Chat, Compaction, Message, ProviderAccount
 from chats.providers.base import Finished, TextDelta
 from chats.refusals import Refusal
+from chats.turns import steps
 from chats.turns.start import start
+from chats.turns.stop import stop
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
+from contextpolicy.models import (
+    AuditEvent,
+    ContextPolicy,
+    ModelSpec,
+    PolicyAssignment,
+    PolicyVersion,
+)
 from tests.chats.compaction.conftest import SENTENCE, VALUES, Work
+from tests.faults.programs import until
 
 COUNTER = ApproximateCounter()
 ROUNDS = 25
@@ -108,7 +117,130 @@ def again_and_again(
         connections.close_all()
 
 
-@pytest.mark.skipif(connection.vendor == "sqlite", reason="its test database has one connection")
+ONE_CONNECTION = pytest.mark.skipif(
+    connection.vendor == "sqlite", reason="its test database has one connection"
+)
+
+
+def beside(waiting: Callable[[], Any], *, inside: Callable[[], Any]) -> Any:
+    """What `waiting` returns when it waits for the transaction in which `inside` is done."""
+    found: list[Any] = []
+
+    def wait() -> None:
+        try:
+            found.append(waiting())
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=wait)
+    with transaction.atomic():
+        inside()
+        thread.start()
+        until(is_waited_for, what="somebody who waits for a lock")
+    thread.join(20)
+    return found[0]
+
+
+def is_waited_for() -> bool:
+    """Whether a connection waits for a lock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+@ONE_CONNECTION
+def test_a_message_that_waits_for_a_new_branch_goes_there(busy_chat: Chat, now: datetime) -> None:
+    alice = busy_chat.owner
+    last = Message.objects.select_related("branch").filter(branch__chat=busy_chat).latest("seq")
+    made: list[Branch] = []
+    accepted = beside(
+        lambda: start(user=alice, chat=busy_chat, text="Here?", now=now),
+        inside=lambda: made.append(branching.branch_from(user=alice, message=last, now=now)),
+    )
+    assert accepted.turn.branch_id == made[0].pk
+
+
+@ONE_CONNECTION
+def test_inv_40_a_plan_that_waits_for_a_publication_stands_on_it(
+    busy_chat: Chat, now: datetime
+) -> None:
+    branch = Branch.objects.get(chat=busy_chat)
+    given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
+    maintain.maintain(**given)
+    assert Compaction.objects.get().status == "prepared"
+    asked = plan.Try(asked=plan.Asked(by="user:1"))
+    claimed = beside(
+        lambda: plan.claim(**given, attempt=asked),
+        inside=lambda: publish_prepared(branch_id=branch.pk, now=now),
+    )
+    assert (
+        claimed is None or claimed.row.displaced_id == Compaction.objects.earliest("created_at").pk
+    )
+
+
+@ONE_CONNECTION
+def test_inv_42_an_attempt_that_ended_while_it_was_overtaken_ended_once(
+    busy_chat: Chat, now: datetime
+) -> None:
+    claimed = plan.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    message = Message.objects.select_related("branch").get(branch__chat=busy_chat, seq=1)
+    beside(
+        lambda: marks.exclude(message=message, actor="user:1", now=now),
+        inside=lambda: publish.fail(claimed=claimed, reason="late", now=now),
+    )
+    claimed.row.refresh_from_db()
+    assert (claimed.row.status, claimed.row.reason) == ("failed", "late")
+    ends = AuditEvent.objects.filter(type__in=["compaction.failed", "compaction.overtaken"])
+    assert ends.count() == 1
+
+
+@ONE_CONNECTION
+def test_a_turn_that_is_stopped_while_it_is_absorbed_ends_once(
+    busy_chat: Chat, now: datetime
+) -> None:
+    alice = busy_chat.owner
+    said: dict[str, Any] = {"user": alice, "chat": busy_chat, "now": now}
+    given: dict[str, Any] = {"counter": COUNTER, "now": now}
+    begun = steps.begin(turn_id=start(text="First", **said).turn.pk, worker="a", **given)
+    second = start(text="Second", **said).turn
+    assert begun is not None
+    beside(
+        lambda: steps.open_step(lease=begun[0], **given),
+        inside=lambda: stop(user=alice, turn=second, now=now),
+    )
+    second.refresh_from_db()
+    assert second.status == "stopped"
+    ends = AuditEvent.objects.filter(type__in=["turn.stopped", "turn.absorbed"])
+    assert list(ends.values_list("turn_id", flat=True)) == [second.pk]
+
+
+@ONE_CONNECTION
+def test_inv_47_a_summary_that_a_new_branch_takes_while_it_is_replaced_is_in_force_there(
+    busy_chat: Chat, work: Work, now: datetime
+) -> None:
+    given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
+    parent = Branch.objects.get(chat=busy_chat)
+    maintain.maintain(**given)
+    assert publish_prepared(branch_id=parent.pk, now=now)
+    for number in range(3):
+        turn = start(user=busy_chat.owner, chat=busy_chat, text=f"{number}. {SENTENCE}", now=now)
+        work(turn.turn, [TextDelta(SENTENCE * 6), Finished("stop")])
+    claimed = plan.claim(**given, attempt=plan.Try(asked=plan.Asked(by="user:1")))
+    assert claimed is not None
+    performed = perform.perform(claimed, counter=COUNTER, renew=bool)
+    assert publish.store(claimed=claimed, performed=performed, now=now)
+    last = Message.objects.select_related("branch").filter(branch=parent).latest("seq")
+    assert beside(
+        lambda: publish_prepared(branch_id=parent.pk, now=now),
+        inside=lambda: branching.branch_from(user=busy_chat.owner, message=last, now=now),
+    )
+    in_force = Branch.objects.values_list("active_compaction", "active_compaction__status")
+    assert len(set(in_force)) == 2
+    assert {status for _, status in in_force} == {"published"}
+
+
+@ONE_CONNECTION
 def test_inv_38_marks_and_undos_against_running_preparations(
     busy_chat: Chat, now: datetime
 ) -> None:

@@ -1,0 +1,53 @@
+"""`crashes` notices a broken product: each naive way of doing a thing breaks a promise by name."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.faults.naive import WAYS
+from tests.faults.programs import ROOT, python
+
+KILLS = ("--kills", "200", "--chats", "2")
+TOGETHER = ("--workers", "6", "--chats", "2", "--steps", "40")
+# What it is noticed by, and as what.
+NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
+    "publish-in-pieces": (KILLS, "no sound context"),
+    "publish-without-comparison": (TOGETHER, "no sound context"),
+    "keep-the-event-apart": (KILLS, "half-published"),
+    "never-release-a-claim": (KILLS, "the claim of a dead process is not released"),
+    "forget-the-claim-token": (TOGETHER, "half-published"),
+    "hold-a-transaction": (KILLS, "a transaction is open while a summary is written"),
+    "send-before-the-commit": (KILLS, "was sent inside a transaction"),
+    "blank-what-was-folded": (KILLS, "the originals changed"),
+    "believe-every-summary": (KILLS, "does not pass the verdict"),
+    "leave-summaries-of-hidden-messages": (TOGETHER, "no sound context"),
+    "undo-to-the-originals": (
+        ("--workers", "1", "--chats", "2", "--steps", "1"),
+        "an undo does not bring the exact prompt back",
+    ),
+    "undo-without-a-revision": (TOGETHER, "the summary changed without its revision"),
+    "answer-before-the-end": (KILLS, "2 replies to 1 message"),
+    "forget-the-lease-token": (TOGETHER, "2 replies to 1 message"),
+    "never-take-a-turn-back": (KILLS, "a turn is running"),
+}
+
+
+def test_every_naive_way_is_tried() -> None:
+    assert set(NOTICED) == set(WAYS)
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_a_broken_product_is_noticed(way: str) -> None:
+    options, violation = NOTICED[way]
+    done = subprocess.run(  # our own command, no shell
+        python("-m", "tests.faults.crashes", *options, "--naive", way),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert done.returncode != 0
+    assert violation in done.stderr

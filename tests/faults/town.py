@@ -1,0 +1,285 @@
+"""Chats of four kinds, and what a person and a worker do in them, for `crashes`."""
+
+import asyncio
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from chats import branching, erasure, history, library, queue
+from chats.compaction import controls, force, maintain, marks, pauses, undo
+from chats.compaction.publish import publish_prepared
+from chats.models import Branch, Chat, Compaction, ProviderAccount, Turn
+from chats.providers import registry
+from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
+from chats.turns import recover
+from chats.turns.run import run
+from chats.turns.start import start
+from chats.turns.stop import stop
+from contextpolicy import publish
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
+from tests.chats.compaction.conftest import SENTENCE, VALUES
+from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.fakes.summaries import summary_of
+from tests.faults.laws import COUNTER, Violation, assert_nothing_in_the_making, branch_of
+from tests.faults.naive import put
+
+ROUNDS = 8
+# A chat that folds without a model, one with room for what is undone, one with a model that often
+# fails, one that has no summaries, and one whose model refuses prompts as too long.
+PLAIN, ROOMY, BY_MODEL, WITHOUT, NARROW = "plain", "roomy", "by-model", "without", "narrow"
+KINDS = (PLAIN, ROOMY, BY_MODEL, WITHOUT, NARROW)
+POLICIES: dict[str, dict[str, Any]] = {
+    PLAIN: VALUES,
+    ROOMY: {**VALUES, "token_budget": 16_000},
+    BY_MODEL: {**VALUES, "summarization_model": BY_MODEL},
+    WITHOUT: {"strategy": "sliding_window", "token_budget": 2400, "reserve_tokens": 400},
+}
+OVERFLOW = ProviderError("context_overflow", status=400, limit=1900, actual=2600)
+# How a turn may fail here: its worker was declared dead again and again, or nothing could shrink.
+MAY_FAIL = {"worker_lost", "context_overflow"}
+OFTEN = {"say", "compact", "prepare", "publish", "undo, redo", "take over", "stop"}
+Deed = Callable[[], Any]
+Deeds = dict[str, Deed]
+
+
+class Summariser:
+    """Writes good and bad summaries, or none, as its dice say."""
+
+    BAD = ("summary_echo", "summary_short", "summary_link", "summary_french")
+
+    def __init__(self, dice: random.Random) -> None:
+        self.dice = dice
+
+    async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
+        """One summary; half of them are good."""
+        end = self.dice.choice(["stop"] * 6 + ["length", "none", "error"])
+        kind = self.dice.choice(["summary"] * 8 + [*self.BAD])
+        body = {"messages": [{"content": message.content} for message in request.messages]}
+        yield TextDelta(summary_of(kind, body))
+        if end == "error":
+            raise ProviderError("provider_timeout")
+        if end != "none":
+            yield Finished("length" if end == "length" else "stop")
+
+    async def aclose(self) -> None:
+        """Nothing to give back."""
+
+
+def prepare(dice: random.Random) -> User:
+    """Tables, Alice, models and policies; a queue and a summariser that look where they stand."""
+    call_command("migrate", verbosity=0)
+    put(queue, "publish", after_commit)
+    use(dice)
+    now = timezone.now()
+    ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
+    ModelSpec.objects.all().update(is_default=False)
+    for slug in (PLAIN, BY_MODEL, NARROW):
+        ModelSpec.objects.create(
+            slug=slug,
+            provider="demo",
+            name=slug,
+            context_window=128_000,
+            is_default=slug == PLAIN,
+        )
+    PolicyAssignment.objects.filter(level="instance").delete()
+    for slug, values in POLICIES.items():
+        policy = publish.create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
+        # Of two policies the stricter limits hold.
+        if slug == ROOMY:
+            publish.assign(policy=policy, level="instance", actor="system", now=now)
+    return User.objects.create_user(f"alice-{uuid.uuid4().hex[:8]}")
+
+
+def use(dice: random.Random) -> None:
+    """What a summary says and how long it takes is a matter of these dice from now on."""
+    put(maintain, "hit", taking_time(dice))
+    put(registry, "provider_for", lambda *_, **__: Summariser(dice))
+
+
+def wait_long() -> None:
+    """Looking at every law under a lock takes long on a busy machine; a deadlock still ends."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '60s'")
+
+
+def after_commit(task: str, _arguments: dict[str, str]) -> None:
+    """In place of the broker: nobody listens, but nothing may be sent before its commit."""
+    if connection.in_atomic_block:
+        raise Violation(f"{task} was sent inside a transaction")
+
+
+def taking_time(dice: random.Random) -> Callable[[str], None]:
+    """A summary takes a moment, in which others act; no transaction is open meanwhile (law 44)."""
+
+    def hit(_name: str) -> None:
+        if connection.in_atomic_block:
+            raise Violation("a transaction is open while a summary is written")
+        time.sleep(dice.random() * 0.03)
+
+    return hit
+
+
+def new_chat(owner: User, *, kind: str = PLAIN) -> Chat:
+    """A chat with a summary due."""
+    now = timezone.now()
+    model = ModelSpec.objects.get(slug=NARROW) if kind == NARROW else None
+    chat = library.create_chat(owner=owner, now=now, model=model, title=kind)
+    if kind != ROOMY:
+        policy = ContextPolicy.objects.get(slug=PLAIN if kind == NARROW else kind)
+        publish.assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+    for number in range(ROUNDS):
+        say(chat, f"Question {number}. {SENTENCE}")
+    return chat
+
+
+def say(chat: Chat, text: str, *, overflows: bool = False) -> None:
+    """A whole turn."""
+    turn = start(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
+    answer(turn, overflows=overflows)
+
+
+def answer(turn: Turn, *, overflows: bool = False) -> None:
+    """What a worker does with a turn, which another one may hold."""
+    said = [TextDelta(SENTENCE * 3), a_moment, TextDelta(SENTENCE * 3), Finished("stop")]
+    worker = InlineWorker(ScriptedProvider([[OVERFLOW], said] if overflows else [said]))
+    async_to_sync(run)(turn_id=turn.pk, worker=worker, runs=worker.runs)
+
+
+async def a_moment(_worker: InlineWorker) -> None:
+    """In which somebody else may take this worker for dead."""
+    await asyncio.sleep(0.03)
+
+
+def answer_all(chat: Chat) -> None:
+    """Let a worker answer everything that was said, one after the other."""
+    queued = Turn.objects.filter(branch__chat=chat, status="queued").order_by("accepted")
+    while turn := queued.first():
+        answer(turn)
+        turn.refresh_from_db()
+        if not turn.is_over:
+            raise Violation(f"a turn stays {turn.status}")
+    turns = Turn.objects.filter(branch__chat=chat)
+    for turn in turns.exclude(status__in=["completed", "absorbed", "stopped"]):
+        if turn.status != "failed" or turn.error_code not in MAY_FAIL:
+            raise Violation(f"a turn is {turn.status} ({turn.error_code})")
+
+
+def compact(chat: Chat) -> None:
+    """Somebody asks for a compaction and a worker does it."""
+    controls.compact_now(user=chat.owner, chat=chat, now=timezone.now())
+    tidy(chat)
+
+
+def tidy(chat: Chat) -> None:
+    """What a worker does after a turn."""
+    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=timezone.now())
+
+
+def declare_dead(chat: Chat) -> None:
+    """Whoever works in the chat is taken for dead, and swept: its claim and its lease run out."""
+    past = timezone.now() - timedelta(hours=1)
+    branches = list(chat.branches.values_list("pk", flat=True))
+    # Not by a join: the state would be that of the statement's begin, not of the row it changes.
+    Compaction.objects.filter(branch__in=branches, status="preparing").update(lease_until=past)
+    Turn.objects.filter(branch__in=branches, status="running").update(lease_until=past)
+    recover.sweep(now=timezone.now())
+
+
+def heal(chat: Chat) -> None:
+    """Time goes by: the dead are swept, failures no longer count, everything is answered."""
+    declare_dead(chat)
+    assert_nothing_in_the_making(chat)
+    pauses.reset_breaker(chat=chat, actor="system", now=timezone.now())
+    answer_all(chat)
+
+
+def deeds(chat: Chat, dice: random.Random) -> Deeds:
+    """What is killed in chaos."""
+    owner, now = chat.owner, timezone.now()
+    branch = branch_of(chat)
+    number = dice.randrange(10**9)
+    found: Deeds = {
+        "say": lambda: say(chat, f"Said {number}. {SENTENCE}", overflows=overflows(chat, dice)),
+        "compact": lambda: compact(chat),
+        "prepare": lambda: tidy(chat),
+        "publish": lambda: publish_prepared(branch_id=branch.pk, now=now),
+    }
+    seq = dice.randrange(1, branch.last_seq + 1)
+    path = history.on_path(branch, after=seq - 1, before=seq + 1).select_related("branch")
+    for message in path:
+        mark: dict[str, Any] = {"message": message, "actor": f"user:{owner.pk}", "now": now}
+        pins = marks.unpin if message.pinned_at else marks.pin
+        hides = marks.include if message.excluded else marks.exclude
+        found["pin"] = partial(pins, **mark)
+        found["exclude"] = partial(hides, **mark)
+    row = summaries(chat).filter(status__in=["published", "undone"]).first()
+    if row is not None:
+        turn_back = undo.undo if row.status == "published" else undo.redo
+        found["undo, redo"] = lambda: turn_back(user=owner, compaction=row, now=now)
+    return found
+
+
+def pick(found: Deeds, dice: random.Random) -> tuple[str, Deed]:
+    """One of the deeds; what compaction is about happens most."""
+    names = sorted(found)
+    name = dice.choices(names, [3 if name in OFTEN else 1 for name in names])[0]
+    return name, found[name]
+
+
+def overflows(chat: Chat, dice: random.Random) -> bool:
+    """Whether the model refuses the next prompt as too long."""
+    return chat.title == NARROW and dice.random() < 0.3
+
+
+def summaries(chat: Chat) -> Any:
+    """The summaries of a chat, the newest first."""
+    rows = Compaction.objects.select_related("branch").filter(branch__chat=chat, kind="summary")
+    return rows.order_by("-created_at", "-attempt")
+
+
+def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
+    """What is done beside others: also edits, branches, erasures, and sweeps of the living."""
+    found = deeds(chat, dice)
+    branch, now = branch_of(chat), timezone.now()
+    # Not the first rounds: every branch keeps something that can be folded.
+    path = history.on_path(branch, after=0, before=branch.last_seq + 1).select_related("branch")
+    said = list(path.filter(role="user").order_by("seq"))
+    other = dice.choice(list(Branch.objects.filter(chat=chat).order_by("created_at")))
+    found["choose"] = lambda: branching.choose_branch(
+        user=chat.owner, chat=chat, branch_id=other.pk, now=now
+    )
+    found["take over"] = lambda: take_over(chat)
+    if len(said) > 1:
+        by: dict[str, Any] = {"user": chat.owner, "message": dice.choice(said[1:]), "now": now}
+        found["edit"] = lambda: branching.edit(text=f"Instead. {SENTENCE}", **by)
+        found["branch"] = lambda: branching.branch_from(**by)
+        found["erase"] = lambda: erasure.erase_message(**by)
+    turns = Turn.objects.filter(branch__chat=chat, status__in=["queued", "running"])
+    if turn := turns.order_by("-accepted").first():
+        found["stop"] = lambda: stop(user=chat.owner, turn=turn, now=now)
+    making = summaries(chat).filter(status="preparing").first()
+    if making is not None:
+        found["cancel"] = lambda: controls.cancel(user=chat.owner, compaction=making, now=now)
+    row = force.summary_of(branch.active_compaction)
+    if row is not None:
+        found["rerun"] = lambda: controls.rerun(user=chat.owner, compaction=row, now=now)
+    return found
+
+
+def take_over(chat: Chat) -> None:
+    """Whoever works in the chat is taken for dead, and another worker does what they did."""
+    declare_dead(chat)
+    for turn in Turn.objects.filter(branch__chat=chat, status="queued").order_by("accepted"):
+        answer(turn)
+    tidy(chat)
