@@ -30,6 +30,8 @@ BLOCK_MS = 5000
 QUEUE_LENGTH = 4000
 # How long the writer rests at least, in seconds.
 URGENT_SECONDS = 0.005
+# How long the reader rests for each stream it watches, in seconds.
+REST_PER_STREAM = 0.0001
 
 # An id and the fields of one stream entry.
 Entry = tuple[str, dict[str, str]]
@@ -263,6 +265,8 @@ class Hub:
                     self.positions[key] = entries[-1][0]
                 for _, fields in entries:
                     self.deliver(key, fields)
+            # A reading names every stream, so with many of them it had better find more at once.
+            await asyncio.sleep(REST_PER_STREAM * len(self.positions))
 
     def deliver(self, key: str, fields: dict[str, str]) -> None:
         """One entry to its viewers."""
