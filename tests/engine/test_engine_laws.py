@@ -66,7 +66,7 @@ def policies(draw: st.DrawFn) -> PolicyValues:
         window_size=draw(st.none() | st.integers(1, 12)),
         max_chars_per_message=draw(st.none() | st.integers(1, 200)),
         cut_style=draw(st.sampled_from(["head", "head_tail"])),
-        token_budget=draw(st.integers(60, 3_000)),
+        token_budget=draw(st.integers(60, 400) | st.integers(60, 3_000)),
         reserve_tokens=20,
         keep_last_messages=draw(st.integers(0, 6)),
         tool_output_limit=draw(st.integers(1, 300)),
