@@ -1,25 +1,178 @@
-"""Print what became of the mutants of the last `mutmut run`, module by module; needs a run before.
+"""Break five modules of the engine in a thousand small ways and count what its tests notice.
 
-A mutant is killed when a test notices it; one that runs out of time counts as noticed.
+`mutmut` writes the mutants (see `[tool.mutmut]`). They are run here, each in a fork of one process
+that has collected the tests once, the quickest tests and those that noticed the last mutant of the
+same function first: mutmut collects a thousand tests anew for each mutant and takes hours. What is
+known of an unchanged function is kept in `mutants/`; remove that folder to begin anew.
+
+A mutant is killed when a test notices it; one that runs out of time counts as noticed. Started by
+pytest under the name `mutation`, this file is the plugin that runs them.
 """
 
 import json
+import os
+import resource
+import subprocess
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
-SURVIVED = 0
+import pytest
+from mutmut import __main__ as mutmut
+from mutmut.mutation import trampoline
+from mutmut.state import state
+
 LEAST = 90
+PROCESSES = 2
+# CPU seconds; all tests together take one minute.
+PATIENCE = 240
+SURVIVED, KILLED, NOT_REACHED = 0, 1, 33
+CODES = "exit_code_by_key"
+TIMES = "times.json"
 
-failed = False
-for path in sorted(Path("mutants").rglob("*.meta")):
-    ended = json.loads(path.read_text(encoding="utf-8"))["exit_code_by_key"]
-    if not ended:
-        continue
-    unknown = sum(code is None for code in ended.values())
-    alive = sorted(name for name, code in ended.items() if code == SURVIVED)
-    share = 100 * (len(ended) - unknown - len(alive)) / len(ended)
-    failed |= share < LEAST
-    sys.stdout.write(f"{path.name.removesuffix('.py.meta'):12} {len(ended):4} mutants")
-    sys.stdout.write(f" {len(alive):3} alive {unknown:3} not run {share:6.1f} % killed\n")
-    sys.stdout.write("".join(f"    {name}\n" for name in alive))
-sys.exit(failed)
+
+def main() -> None:
+    """Write the mutants, run those without a result, print what became of all."""
+    write_mutants()
+    places = [str(Path(__file__).parent), *sys.path]
+    command = ["-m", "pytest", "-q", "-s", "-p", "mutation", "-p", "no:randomly", "tests/engine"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "MUTANT_UNDER_TEST": ""}
+    subprocess.run([sys.executable, *command], cwd="mutants", env=environment, check=False)  # noqa: S603  # our own tests
+    sys.exit(report())
+
+
+def write_mutants() -> None:
+    """The first steps of `mutmut run`, without its last."""
+    mutmut.set_mutant_under_test("mutant_generation")
+    Path("mutants").mkdir(exist_ok=True)
+    mutmut.copy_src_dir()
+    mutmut.copy_also_copy_files()
+    mutmut.setup_source_paths()
+    mutmut.store_lines_covered_by_tests()
+    mutmut.create_mutants(1)
+
+
+def report() -> bool:
+    """Print the modules' shares and the names of those alive; whether one is below the least."""
+    failed = False
+    for path in sorted(Path("mutants").rglob("*.py.meta")):
+        codes = json.loads(path.read_text(encoding="utf-8"))[CODES]
+        if not codes:
+            continue
+        unknown = sum(code is None for code in codes.values())
+        alive = sorted(name for name, code in codes.items() if code in (SURVIVED, NOT_REACHED))
+        share = 100 * (len(codes) - unknown - len(alive)) / len(codes)
+        failed |= share < LEAST
+        sys.stdout.write(f"{path.name.removesuffix('.py.meta'):12} {len(codes):4} mutants")
+        sys.stdout.write(f" {len(alive):3} alive {unknown:3} not run {share:6.1f} % killed\n")
+        sys.stdout.write("".join(f"    {name}\n" for name in alive))
+    return failed
+
+
+class Runner:
+    """Runs mutants against the tests that a session has collected, from within `mutants/`."""
+
+    def __init__(self, session: pytest.Session) -> None:
+        self.session = session
+        self.items = {item.nodeid: item for item in session.items}
+        self.metas = {p: json.loads(p.read_text(encoding="utf-8")) for p in Path().rglob("*.meta")}
+        self.killers: dict[str, list[str]] = defaultdict(list)
+        self.running: dict[int, tuple[Path, str, int]] = {}
+        self.seconds, self.reached = self.times()
+
+    def run(self) -> None:
+        """Run each mutant that has no result yet."""
+        for path, meta in self.metas.items():
+            for mutant in [name for name, code in meta[CODES].items() if code is None]:
+                if len(self.running) == PROCESSES:
+                    self.wait()
+                self.start(path, mutant)
+        while self.running:
+            self.wait()
+
+    def start(self, path: Path, mutant: str) -> None:
+        """Run the tests of one mutant in a child."""
+        function = mutant.rpartition("__mutmut_")[0]
+        names = sorted(self.reached.get(function, ()), key=self.seconds.__getitem__)
+        names = [*self.killers[function], *(n for n in names if n not in self.killers[function])]
+        if not names:
+            self.metas[path][CODES][mutant] = NOT_REACHED
+            return
+        reader, writer = os.pipe()
+        child = os.fork()
+        if not child:
+            self.judge(mutant, names, writer)
+        os.close(writer)
+        self.running[child] = path, mutant, reader
+
+    def judge(self, mutant: str, names: list[str], writer: int) -> NoReturn:
+        """In the child: play the tests until one fails, and say which."""
+        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        trampoline.set_mutant_under_test(mutant)
+        for name in self.played(names):
+            if self.session.testsfailed:
+                os.write(writer, name.encode())
+                os._exit(KILLED)
+        os._exit(SURVIVED)
+
+    def wait(self) -> None:
+        """Take the result of the next child that ends."""
+        child, status = os.wait()
+        path, mutant, reader = self.running.pop(child)
+        self.metas[path][CODES][mutant] = os.waitstatus_to_exitcode(status)
+        path.write_text(json.dumps(self.metas[path], indent=4), encoding="utf-8")
+        with os.fdopen(reader) as pipe:
+            if name := pipe.read():
+                known = self.killers[mutant.rpartition("__mutmut_")[0]]
+                known[:] = [name, *(other for other in known if other != name)]
+
+    def times(self) -> tuple[dict[str, float], dict[str, list[str]]]:
+        """How long each test takes, and the tests that reach each function."""
+        path = Path(TIMES)
+        if not path.exists() or json.loads(path.read_text())[0].keys() != self.items.keys():
+            child = os.fork()
+            if not child:
+                os._exit(self.look(path))
+            if os.waitpid(child, 0)[1]:
+                sys.exit("The tests fail without any mutant.")
+        seconds, reached = json.loads(path.read_text())
+        return seconds, reached
+
+    def look(self, path: Path) -> bool:
+        """In a child: play all tests and write down what `times` answers; whether one failed."""
+        trampoline.set_mutant_under_test("stats")
+        seconds: dict[str, float] = {}
+        reached: dict[str, list[str]] = defaultdict(list)
+        begun = time.monotonic()
+        for name in self.played([*self.items]):
+            seconds[name], begun = time.monotonic() - begun, time.monotonic()
+            functions = state()._stats  # noqa: SLF001 - there is no other door
+            for function in functions:
+                reached[function].append(name)
+            functions.clear()
+        path.write_text(json.dumps([seconds, reached]))
+        return bool(self.session.testsfailed)
+
+    def played(self, names: list[str]) -> Iterator[str]:
+        """Run tests one after the other; the name of each once it is over."""
+        for name, following in zip(names, [*names[1:], None], strict=True):
+            item, after = self.items[name], self.items[following] if following else None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+            yield name
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """Instead of running the tests once, run them for each mutant."""
+    Runner(session).run()
+    return True
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,6 @@ the tail and the question last. The steps of the running turn follow the questio
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from contextpolicy.engine.entries import Entry, entry
 from contextpolicy.engine.messages import Message, Summary, ToolSpec, WireMessage, WireRole
@@ -222,7 +221,7 @@ def _joins(first: WireMessage, second: WireMessage) -> bool:
 
 def _joined(first: Block, second: Block, counter: TokenCounter) -> Block:
     a, b = first.wires[-1], second.wires[0]
-    wire = replace(b, content=SECTION_JOINT.join(filter(None, (a.content, b.content))))
+    wire = b._replace(content=SECTION_JOINT.join(filter(None, (a.content, b.content))))
     saved = wire_tokens(a, counter) + wire_tokens(b, counter) - wire_tokens(wire, counter)
     head, *others = second.segments
     segments = (*first.segments, head._replace(tokens=head.tokens - saved), *others)

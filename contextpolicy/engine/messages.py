@@ -7,7 +7,7 @@ for its provider (roles `system` and `tool` exist on the wire only).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["user", "assistant"]
 WireRole = Literal["system", "user", "assistant", "tool"]
@@ -85,8 +85,7 @@ class Message:
     created_at: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WireMessage:
+class WireMessage(NamedTuple):
     """One message as an adapter receives it, before it takes a provider's form."""
 
     role: WireRole

@@ -5,7 +5,6 @@ Rules hold by a tool's name, `*` for all others. The store keeps every result wh
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from contextpolicy.engine.messages import Message, ToolResultPart, WireMessage
 from contextpolicy.engine.policy import PolicyValues
@@ -80,12 +79,12 @@ def _ruled(
 ) -> WireMessage:
     if wire.tool_call_id in stubbed:
         short = stub(name, len(wire.content))
-        return wire if len(wire.content) <= len(short) else replace(wire, content=short)
+        return wire if len(wire.content) <= len(short) else wire._replace(content=short)
     limit = result_limit(values, name)
     limit = limit if most is None else min(limit, most)
     if len(wire.content) <= limit:
         return wire
-    return replace(wire, content=cut_tool_result(wire.content, limit=limit).text)
+    return wire._replace(content=cut_tool_result(wire.content, limit=limit).text)
 
 
 def _rule(values: PolicyValues, name: str) -> Mapping[str, int]:

@@ -7,7 +7,7 @@ is cut alike at every turn and the prompt's prefix stays the same. The store kee
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.policy_fields import CutStyle
@@ -59,7 +59,7 @@ def cut_texts(
     return tuple(
         wire
         if max_chars is None or wire.role == "tool" or len(wire.content) <= max_chars
-        else replace(wire, content=cut(wire.content, limit=max_chars, style=style).text)
+        else wire._replace(content=cut(wire.content, limit=max_chars, style=style).text)
         for wire in wires
     )
 

@@ -236,6 +236,15 @@ def test_a_gap_behind_a_loose_exception_is_found() -> None:
     )
 
 
+def test_inv_64_a_fold_of_what_was_unpinned_later_moves_no_frontier_back() -> None:
+    before = replace(SUMMARY, exceptions=(2,))
+    values = replace(VALUES, keep_last_messages=2)
+    messages = [message(2, "word " * 60), *talk(2, start=before.to_seq + 1)]
+    found = made(messages, previous=before, values=values, trigger="manual")
+    assert (found.source_ids, found.exceptions) == (("m2",), ())
+    assert (found.from_seq, found.to_seq) == (before.from_seq, before.to_seq)
+
+
 def test_a_ceiling_in_tokens_is_near_at_its_own_number() -> None:
     values = replace(VALUES, window_tokens=400, keep_last_messages=0)
     nearest = next(

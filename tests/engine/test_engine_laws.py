@@ -18,6 +18,7 @@ from contextpolicy.engine.assembly import (
     compose,
 )
 from contextpolicy.engine.budget import BudgetRefusal, PolicyImpossible
+from contextpolicy.engine.groups import has_content
 from contextpolicy.engine.messages import Message, Summary, TextPart, ToolSpec
 from contextpolicy.engine.partition import REASONS
 from contextpolicy.engine.policy import PolicyValues
@@ -65,7 +66,7 @@ def policies(draw: st.DrawFn) -> PolicyValues:
         window_size=draw(st.none() | st.integers(1, 12)),
         max_chars_per_message=draw(st.none() | st.integers(1, 200)),
         cut_style=draw(st.sampled_from(["head", "head_tail"])),
-        token_budget=draw(st.integers(60, 3_000)),
+        token_budget=draw(st.integers(60, 400) | st.integers(60, 3_000)),
         reserve_tokens=20,
         keep_last_messages=draw(st.integers(0, 6)),
         tool_output_limit=draw(st.integers(1, 300)),
@@ -76,6 +77,14 @@ def policies(draw: st.DrawFn) -> PolicyValues:
 def inputs(draw: st.DrawFn) -> ComposeInput:
     history = draw(chats())
     unread = draw(st.integers(0, len(history))) if draw(st.booleans()) else 0
+    hidden, summary = history[:unread], None
+    loose: tuple[Message, ...] = ()
+    if draw(st.booleans()) and hidden:
+        passed = [m for m in hidden if m.pinned or m.excluded or m.incomplete or not has_content(m)]
+        loose = tuple(m for m in passed if not m.pinned)
+        told = draw(texts())
+        exceptions = tuple(m.seq for m in passed)
+        summary = Summary("s", told, 1, unread, exceptions, COUNTER.count(told))
     seq = len(history) + 1
     question = message(seq, draw(texts()), role="user")
     steps = []
@@ -86,9 +95,10 @@ def inputs(draw: st.DrawFn) -> ComposeInput:
         else:
             steps.append(message(seq, draw(texts()), role="user"))
     return given(
-        history[unread:],
-        unloaded=(1, unread) if unread else None,
-        pins=tuple(item for item in history[:unread] if item.pinned),
+        (*loose, *history[unread:]),
+        summary=summary,
+        unloaded=(1, unread) if hidden and not summary else None,
+        pins=tuple(item for item in hidden if item.pinned),
         values=draw(policies()),
         question=(question,),
         steps=tuple(steps),

@@ -38,7 +38,7 @@ def test_a_recording_breaks_no_law_in_any_combination(combination: matrix.Combin
 
 def without_question(made: AssembledContext) -> AssembledContext:
     last = made.messages[-1]
-    return replace(made, messages=(*made.messages[:-1], replace(last, content="never mind")))
+    return replace(made, messages=(*made.messages[:-1], last._replace(content="never mind")))
 
 
 def without_result(made: AssembledContext) -> AssembledContext:
@@ -48,11 +48,11 @@ def without_result(made: AssembledContext) -> AssembledContext:
 
 def with_more(made: AssembledContext) -> AssembledContext:
     head = made.messages[0]
-    return replace(made, messages=(replace(head, content="word " * 9_000), *made.messages[1:]))
+    return replace(made, messages=(head._replace(content="word " * 9_000), *made.messages[1:]))
 
 
 def with_a_date(made: AssembledContext) -> AssembledContext:
-    head = replace(made.messages[0], content=f"It is message {len(made.segments)}.")
+    head = made.messages[0]._replace(content=f"It is message {len(made.segments)}.")
     return replace(made, messages=(head, *made.messages[1:]))
 
 

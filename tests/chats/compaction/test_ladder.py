@@ -290,9 +290,10 @@ def test_failures_under_another_policy_do_not_count(
 
 
 def test_inv_24_after_a_success_the_next_one_waits_for_growth(
-    long_chat: Chat, fold: Fold, now: datetime, set_policy: SetPolicy
+    long_chat: Chat, fold: Fold, say: Say, set_policy: SetPolicy
 ) -> None:
     row = fold(long_chat)
+    say(long_chat, "And then?", "It was sent on the same day. " * 12)
     branch = branch_of(long_chat)
     found = plan.plan_for(
         branch,
