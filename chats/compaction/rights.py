@@ -14,7 +14,7 @@ from contextpolicy.engine.policy_fields import Right
 EDITS_POLICIES = "contextpolicy.change_contextpolicy"
 Deed = Literal["undo", "edit", "approve"]
 WORDS: Mapping[Deed, str] = {
-    "undo": "undo",
+    "undo": "undo or redo a compaction",
     "edit": "change a summary",
     "approve": "approve a summary",
 }

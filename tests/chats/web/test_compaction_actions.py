@@ -106,7 +106,7 @@ def test_a_refusal_is_said_on_the_page_that_asked(
 
     html = response.content.decode()
     assert response.status_code == 403
-    assert "does not let you undo here" in html
+    assert "does not let you undo or redo a compaction here" in html
     assert ("In the ledger" if origin else 'id="composer"') in html
     response = page.post(where, headers=HTMX)
     assert response.status_code == 403

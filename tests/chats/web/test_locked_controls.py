@@ -18,7 +18,7 @@ Fold = Callable[..., Compaction]
 
 __all__ = ["draft", "folded", "policy"]
 
-UNDO = "does not let you undo here"
+UNDO = "does not let you undo or redo a compaction here"
 EDIT = "does not let you change a summary here"
 APPROVE = "does not let you approve a summary here"
 
