@@ -43,6 +43,11 @@ def provider_for(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provid
     return kept[key]
 
 
+def load_adapter() -> None:
+    """Import what calls to real servers need: a second in which a loop would stand still."""
+    importlib.import_module(_OPENAI)
+
+
 async def aclose_all() -> None:
     """Close every provider of the running loop."""
     for provider in _providers.pop(asyncio.get_running_loop(), {}).values():

@@ -14,18 +14,20 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 import uvloop
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, close_old_connections
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
 from django.utils import timezone
 from redis.exceptions import RedisError
 
 from chats import live, queue
 from chats.counting import O200kCounter
 from chats.live import Frame
+from chats.models import ProviderAccount
 from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
@@ -52,6 +54,7 @@ class Runtime:
         # Loads the vocabulary once, before any lease runs: the first turns would do it at the same
         # time, each in its thread, and hold the loop up longer than a short lease lasts.
         self.counter.count("")
+        load_what_calls_need()
         self.clock: Callable[[], datetime] = timezone.now
         self.slots = threading.BoundedSemaphore(settings.REPLIES_PER_WORKER)
         self.threads = ThreadPoolExecutor(DB_THREADS, thread_name_prefix="db")
@@ -186,6 +189,13 @@ class Runtime:
         await self.writer.close()
         await registry.aclose_all()
         await self.bus.aclose()
+
+
+def load_what_calls_need() -> None:
+    """Import the adapter where a real server is set up, for the same reason as the vocabulary."""
+    with suppress(DatabaseError):
+        if ProviderAccount.objects.exclude(kind=ProviderAccount.Kind.DEMO).exists():
+            registry.load_adapter()
 
 
 def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:

@@ -127,7 +127,7 @@ def test_inv_15_composing_and_planning_change_nothing_they_are_given(facts: Comp
         composed(facts)
     # What stands for messages that are not here can be composed with, but not planned on.
     if facts.unloaded is None and facts.summary is None:
-        planned(facts.history)
+        planned(list(facts.history))
     assert facts == before
 
 
