@@ -144,7 +144,8 @@ class Writer:
             turns = set(self.pending)
             await self.flush(turns)
             rested_at = clock() + self.coalesce * min(1 + len(turns) / CROWD, 3)
-            while await self.is_hurried(before=rested_at):
+            # Urgent words may come without end: what waits for the rest is sent at its end even so.
+            while clock() < rested_at and await self.is_hurried(before=rested_at):
                 await self.flush(self.urgent & self.pending.keys())
 
     async def is_hurried(self, *, before: float) -> bool:

@@ -94,3 +94,20 @@ def test_what_is_left_is_sent_at_the_close() -> None:
         return bus.sent
 
     assert asyncio.run(say())[-1] == [sent(A, " two")]
+
+
+def test_first_words_without_end_do_not_hold_the_others_back() -> None:
+    async def say() -> list[list[tuple[str, str]]]:
+        bus = FakeBus()
+        writer = Writer(cast(Redis, bus), coalesce=0.05)
+        writer.put(A, text("One", 0))
+        await bus.after(1)
+        writer.put(A, text(" two", 3))
+        async with asyncio.timeout(5):
+            while not any(sent(A, " two") in some for some in bus.sent):
+                writer.put(uuid.uuid4(), text("First", 0))
+                await asyncio.sleep(0)
+        await writer.close()
+        return bus.sent
+
+    assert [sent(A, "One")] == asyncio.run(say())[0]
