@@ -35,18 +35,18 @@ import django  # needs the environment
 django.setup()
 
 from django.contrib.auth.models import User  # noqa: E402  # needs the settings, as all below
-from django.db import connection, connections, transaction  # noqa: E402
-from django.utils import timezone  # noqa: E402
+from django.db import connection, connections, transaction  # noqa: E402  # as above
+from django.utils import timezone  # noqa: E402  # as above
 
-from chats.compaction import force  # noqa: E402
-from chats.compaction.publish import publish_prepared  # noqa: E402
-from chats.models import Chat, Compaction  # noqa: E402
-from chats.refusals import Refusal  # noqa: E402
-from contextpolicy import ledger  # noqa: E402
-from contextpolicy.models import AuditEvent, ModelSpec  # noqa: E402
-from tests.chats.compaction.conftest import SENTENCE  # noqa: E402
-from tests.faults import naive, town  # noqa: E402
-from tests.faults.laws import (  # noqa: E402
+from chats.compaction import force  # noqa: E402  # as above
+from chats.compaction.publish import publish_prepared  # noqa: E402  # as above
+from chats.models import Chat, Compaction  # noqa: E402  # as above
+from chats.refusals import Refusal  # noqa: E402  # as above
+from contextpolicy import ledger  # noqa: E402  # as above
+from contextpolicy.models import AuditEvent, ModelSpec  # noqa: E402  # as above
+from tests.chats.compaction.conftest import SENTENCE  # noqa: E402  # as above
+from tests.faults import naive, town  # noqa: E402  # as above
+from tests.faults.laws import (  # noqa: E402  # as above
     Seen,
     Violation,
     assert_laws,
@@ -56,7 +56,7 @@ from tests.faults.laws import (  # noqa: E402
     in_force,
     originals,
 )
-from tests.faults.town import Deed, compact, heal, new_chat, say, summaries  # noqa: E402
+from tests.faults.town import Deed, compact, heal, new_chat, say, summaries  # noqa: E402  # as above
 
 # More than any deed has; a border beyond the end of a deed kills nobody.
 BORDERS = 120
