@@ -37,7 +37,7 @@ def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 
 
 def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """The same chat by its id alone, for those who read it again under a lock."""
+    """The same chat with its model alone, for those who read it again under a lock."""
     chat = _NAMED.first(chat=chat_id, owner=user.pk) if user.is_authenticated else None
     if chat is None:
         raise NotFound
@@ -45,7 +45,7 @@ def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 
 
 _NAMED = prepared.Select(
-    lambda at: Chat.objects.filter(pk=at("chat"), owner_id=at("owner")).only("pk")
+    lambda at: Chat.objects.select_related("model").filter(pk=at("chat"), owner_id=at("owner"))
 )
 
 

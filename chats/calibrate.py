@@ -8,11 +8,18 @@ from collections.abc import Mapping
 
 from django.db.models import F
 
+from contextpolicy import prepared
 from contextpolicy.engine.calibration import Usage, calibrate, why_not_counted
 from contextpolicy.models import ModelSpec
 
 # In tokens. Below it the frame that a provider puts around every prompt outweighs our count.
 SMALLEST_PROMPT = 200
+
+_LEARNED = prepared.Update(
+    lambda at: ModelSpec.objects.filter(pk=at("model"), calibration=at("known")),
+    ("calibration",),
+    lambda _at: {"calibration_samples": F("calibration_samples") + 1},
+)
 
 
 def learn(
@@ -27,8 +34,7 @@ def learn(
     if why_not_counted(usage, model=str(model_id)) or estimate < SMALLEST_PROMPT:
         return False
     learned = calibrate(factor, estimate=estimate, actual=usage.input_tokens)
-    known = ModelSpec.objects.filter(pk=model_id, calibration=factor)
-    return bool(known.update(calibration=learned, calibration_samples=F("calibration_samples") + 1))
+    return bool(_LEARNED.run({"calibration": learned}, model=model_id, known=factor))
 
 
 def usage_of(model: str, *, estimate: int, reported: Mapping[str, int], completed: bool) -> Usage:

@@ -191,18 +191,22 @@ def account_for(model: ModelSpec) -> Account:
 
 
 def compose(
-    *, turn: Turn, counter: TokenCounter, window_limit: int | None = None
+    *,
+    turn: Turn,
+    counter: TokenCounter,
+    window_limit: int | None = None,
+    branch: Branch | None = None,
 ) -> Prompt | Move | TailDue:
     """The prompt of the turn's next call, or the order to build its tail or move the window first.
 
-    `window_limit` is the smaller window that an overflow error taught. Raises the refusals of
-    `choose` and the engine's `BudgetRefusal`.
+    `window_limit` is the smaller window that an overflow error taught, `branch` the turn's branch
+    where it was read just now. Raises the refusals of `choose` and the engine's `BudgetRefusal`.
     """
     chat = turn.branch.chat
     choice = choose_again(chat=chat, turn=turn)
     if turn.tail is None and choice.values.strategy == EntityState.name:
         return TailDue(choice=choice)
-    branch = read_branch(turn)
+    branch = governed(branch or read_branch(turn))
     given = gather(
         branch=branch, turn=turn, choice=choice, counter=counter, window_limit=window_limit
     )
@@ -216,14 +220,19 @@ _BRANCH = prepared.Select(lambda at: Branch.objects.filter(pk=at("branch")))
 
 
 def read_branch(turn: Turn) -> Branch:
-    """The turn's branch as it is now; joined with a compaction only where there is one.
-
-    Most chats have none, and the join of seventy columns costs more than all the rest here.
-    """
+    """The turn's branch as it is now."""
     branch = _BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist
     branch.chat = turn.branch.chat
+    return branch
+
+
+def governed(branch: Branch) -> Branch:
+    """The branch with the compaction that is in force, read only where there is one.
+
+    Most chats have none, and the join of seventy columns costs more than all the rest here.
+    """
     if branch.active_compaction_id is not None:
         rows = Compaction.objects.select_related("base")
         branch.active_compaction = rows.get(pk=branch.active_compaction_id)
@@ -355,11 +364,11 @@ def never_folded(
     A message is sent as a pin wherever it stands: folded, behind a window, or not even loaded. Of
     the others those that a window leaves out are passed over.
     """
-    pinned = Message.objects.none()
+    pins: tuple[engine.Message, ...] = ()
     if hidden_to:
         hidden = history.on_path(branch, after=0, before=hidden_to + 1)
         pinned = hidden.filter(pinned_at__isnull=False).order_by("seq")
-    pins = history.load_all(pinned, counter=counter)
+        pins = history.load_all(pinned, counter=counter)
     if summary is None or not summary.exceptions:
         return pins, ()
     rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
@@ -385,7 +394,6 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     The question is the newest user message that the turn had before its first step; earlier ones
     are history. A continuation has no question, only an instruction.
     """
-    rows = Message.objects.filter(branch=branch, seq__isnull=False).order_by("seq")
     # By the turn alone and sorted here: with the branch beside it, SQLite walks the whole branch.
     own = sorted(_OWN.rows(turn=turn.pk), key=lambda row: row.seq or 0)
     first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
@@ -401,6 +409,7 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     question = asked[-1]
     if question.seq == branch.last_seq:
         return [question], []
+    rows = Message.objects.filter(branch=branch, seq__isnull=False).order_by("seq")
     return [question], list(rows.filter(seq__gt=question.seq))
 
 

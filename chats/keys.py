@@ -30,11 +30,20 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 class InvalidKeyName(Refusal):
-    """Empty, too long, or with a character that cannot be stored."""
+    """Empty, or with a character that cannot be stored."""
 
     code = "invalid_name"
     status = 422
     sentence = "A key needs a name of 1 to {limit} printable characters."
+    param = "name"
+
+
+class KeyNameTooLong(Refusal):
+    """Names have a limit and are never cut."""
+
+    code = "too_long"
+    status = 422
+    sentence = "A key's name has at most {limit} characters; this one has {length}."
     param = "name"
 
 
@@ -105,10 +114,12 @@ def create_key(
 ) -> tuple[ApiKey, str]:
     """A new key and its secret, which can never be shown again.
 
-    Raises `InvalidKeyName`, `UnknownScope`, `InvalidLifetime` and `TooManyKeys`.
+    Raises `InvalidKeyName`, `KeyNameTooLong`, `UnknownScope`, `InvalidLifetime` and `TooManyKeys`.
     """
-    if not name.strip() or len(name) > NAME_LENGTH or not name.isprintable():
+    if not name.strip() or not name.isprintable():
         raise InvalidKeyName(limit=NAME_LENGTH)
+    if len(name) > NAME_LENGTH:
+        raise KeyNameTooLong(limit=NAME_LENGTH, length=len(name))
     if not scopes or not set(scopes) <= set(SCOPES):
         raise UnknownScope(known=", ".join(SCOPES))
     if not 1 <= lifetime_days <= LONGEST_DAYS:

@@ -14,7 +14,7 @@ from chats import context, queue
 from chats.models import Branch, Chat, Message, ProviderAccount, Turn
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED, Accepted, Keyed, recall, start
-from contextpolicy import ledger, resolution
+from contextpolicy import ledger, prepared, resolution
 from contextpolicy.models import ModelSpec
 
 TITLE_LENGTH = 200
@@ -23,7 +23,7 @@ TITLE_LENGTH = 200
 class TooManyChats(Refusal):
     """The person has as many chats as they may."""
 
-    code = "too_many_chats"
+    code = "chat_full"
     status = 409
     sentence = "You have {limit:,} chats and cannot open another. Delete some first."
 
@@ -67,7 +67,6 @@ class ModelChoice:
     is_demo: bool
 
 
-@transaction.atomic
 def create_chat(
     *,
     owner: AbstractBaseUser,
@@ -80,7 +79,7 @@ def create_chat(
     check_title(title)
     if Chat.objects.filter(owner=owner.pk).count() >= settings.CHATS_PER_USER:
         raise TooManyChats(limit=settings.CHATS_PER_USER)
-    chat = Chat.objects.create(
+    chat = Chat(
         owner_id=owner.pk,
         title=title,
         model=model,
@@ -88,9 +87,12 @@ def create_chat(
         created_at=now,
         updated_at=now,
     )
-    chat.active_branch = Branch.objects.create(chat=chat, created_at=now)
-    chat.save(update_fields=["active_branch"])
-    ledger.record("chat.created", actor=f"user:{owner.pk}", now=now, chat_id=chat.pk)
+    # Each names the other; databases look at that when the transaction ends.
+    chat.active_branch = branch = Branch(chat=chat, created_at=now)
+    with transaction.atomic():
+        prepared.insert(chat)
+        prepared.insert(branch)
+        ledger.begin_chain("chat.created", actor=f"user:{owner.pk}", now=now, chat_id=chat.pk)
     return chat
 
 

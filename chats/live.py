@@ -41,9 +41,10 @@ Entry = tuple[str, dict[str, str]]
 
 @dataclass(slots=True)
 class Frame:
-    """One thing a turn said. `kind`: text, reasoning, state, step, restarted or end.
+    """One thing a turn said. `kind`: text, reasoning, state, step, anew, restarted or end.
 
-    `offset` is the number of code points of the step's text before `text`.
+    `anew` takes the step's text back. `offset` is the number of code points of the step's text
+    before `text`.
     """
 
     kind: str
@@ -237,6 +238,8 @@ class Hub:
         # From the oldest entry: with "$" a wake-up between two reads would be lost.
         self.positions: dict[str, str] = {CONTROL: "0-0"}
         self.task: asyncio.Task[None] | None = None
+        # Whether a reading goes on, and whether it will end because somebody woke the reader.
+        self.is_reading = self.is_woken = False
 
     @asynccontextmanager
     async def follow(self, turn_id: uuid.UUID) -> AsyncIterator[Subscription]:
@@ -253,32 +256,43 @@ class Hub:
                 self.positions.pop(key, None)
 
     async def begin(self, key: str, subscription: Subscription) -> None:
-        """Read what is there, then register; the reader goes on from the same entry.
+        """Register with the reader, which begins with the oldest entry.
 
-        When the key is watched already, the reader is ahead of this viewer or behind it: the
-        offsets of the frames sort that out.
+        When the key is watched already, the reader is past that: what it has read is read again.
+        The offsets of the frames sort out what comes twice.
         """
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self.read_forever())
-        last = "0-0"
-        with suppress(RedisError, OSError):
-            for entry, fields in cast(list[Entry], await self.client.xrange(key)):
-                subscription.put(Frame.from_fields(fields))
-                last = entry
+        if key in self.positions:
+            with suppress(RedisError, OSError):
+                for _, fields in cast(list[Entry], await self.client.xrange(key)):
+                    subscription.put(Frame.from_fields(fields))
         self.watched.setdefault(key, set()).add(subscription)
-        self.positions.setdefault(key, last)
-        # Wakes the reader, which is blocked on the keys it knew when it began to wait.
-        with suppress(RedisError, OSError):
+        self.positions.setdefault(key, "0-0")
+        await self.wake()
+
+    async def wake(self) -> None:
+        """End the reading that goes on, for it knows only the keys it began with."""
+        if not self.is_reading or self.is_woken:
+            return
+        self.is_woken = True
+        try:
             await self.client.xadd(CONTROL, {"w": "1"}, maxlen=10, approximate=True)
+        except (RedisError, OSError):
+            # Whoever comes next tries again; until then silence sends its viewers to the row.
+            self.is_woken = False
 
     async def read_forever(self) -> None:
         """Hand each new entry to the viewers of its turn; survive a bus that goes away."""
         while True:
+            self.is_reading, self.is_woken = True, False
             try:
                 answer = await read(self.client, self.positions)
             except (RedisError, OSError):
                 await asyncio.sleep(0.5)
                 continue
+            finally:
+                self.is_reading = False
             for key, entries in answer.items():
                 if key in self.positions:
                     self.positions[key] = entries[-1][0]

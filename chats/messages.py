@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from chats.models import Branch, Chat, Message, Turn
 from chats.refusals import Refusal
@@ -47,6 +47,13 @@ class MessageTooLong(Refusal):
         " Shorten it by {over:,}."
     )
     param = "text"
+
+
+class Counted(NamedTuple):
+    """A number of tokens, and the version of the counter that found it."""
+
+    tokens: int
+    version: str
 
 
 def check_text(text: str, *, limit: int) -> None:
@@ -156,7 +163,7 @@ def append_step(
     chat: Chat,
     parts: Sequence[Mapping[str, Any]],
     finish: str,
-    counter: TokenCounter,
+    counted: Counted,
     now: datetime,
 ) -> Message:
     """Store one assistant message at the end of the branch, in the caller's transaction.
@@ -177,7 +184,7 @@ def append_step(
         finish=finish,
         created_at=now,
     )
-    set_token_count(message, counter=counter)
+    message.token_count, message.counter_version = counted
     prepared.insert(message)
     return message
 
@@ -185,9 +192,14 @@ def append_step(
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:
     """Count the message as it would be sent; stored so that a prompt is a sum."""
     if message.token_count is None or message.counter_version != counter.version:
-        parts = parts_from_json(message.parts)
-        message.token_count = message_tokens(parts, cast(Role, message.role), counter)
-        message.counter_version = counter.version
+        counted = tokens_of(message.parts, role=message.role, counter=counter)
+        message.token_count, message.counter_version = counted
+
+
+def tokens_of(parts: Sequence[Mapping[str, Any]], *, role: str, counter: TokenCounter) -> Counted:
+    """The tokens of a message of these parts, and which counter says so."""
+    read = parts_from_json(parts)
+    return Counted(message_tokens(read, cast(Role, role), counter), counter.version)
 
 
 def mark(message: Message, *, actor: str, event: str, now: datetime, **values: Any) -> Message:

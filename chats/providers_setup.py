@@ -154,6 +154,9 @@ def save_account(
         )
         before = {name: getattr(stored, name) for name in ACCOUNT_FIELDS} if stored else {}
         old_key = stored.encrypted_key if stored else ""
+        if stored:
+            # The row may have been read before its key was changed or rotated.
+            account.encrypted_key, account.key_last_four = old_key, stored.key_last_four
         for name, value in values.items():
             setattr(account, name, value)
         account.base_url = checked_url(account.base_url).url if account.kind == "openai" else ""
@@ -166,6 +169,23 @@ def save_account(
         kind = "provider.changed" if stored else "provider.created"
         record(kind, actor=actor, now=now, data=data)
     return account
+
+
+def rotate_keys(*, actor: str, now: datetime) -> int:
+    """Encrypt every stored key anew with the newest encryption key; how many there were.
+
+    All or none: the older encryption keys may only go when nothing needs them any more. Raises
+    SecretUnreadable.
+    """
+    with transaction.atomic():
+        rows = ProviderAccount.objects.select_for_update(no_key=True).exclude(encrypted_key="")
+        accounts = list(rows.order_by("slug"))
+        for account in accounts:
+            account.encrypted_key = secrets.rotate(account.encrypted_key)
+            account.save(update_fields=["encrypted_key"])
+            data = {"provider": account.slug, "key": "rotated", "changes": {}}
+            record("provider.changed", actor=actor, now=now, data=data)
+    return len(accounts)
 
 
 def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:

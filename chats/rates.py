@@ -18,14 +18,6 @@ from chats.refusals import Refusal
 CLIENTS = 10_000
 
 
-class RateLimited(Refusal):
-    """More requests than the rate allows."""
-
-    code = "rate_limit_exceeded"
-    status = 429
-    sentence = "More than {limit} requests in a minute. Try again in {seconds} seconds."
-
-
 @dataclass(frozen=True, slots=True)
 class Rate:
     """What is left: `remaining` requests now, and all of them again in `reset` seconds."""
@@ -33,6 +25,18 @@ class Rate:
     limit: int
     remaining: int
     reset: int
+
+
+class RateLimited(Refusal):
+    """More requests than the rate allows."""
+
+    code = "rate_limit_exceeded"
+    status = 429
+    sentence = "More than {limit} requests in a minute. Try again in {seconds} seconds."
+
+    def __init__(self, rate: Rate, *, seconds: int) -> None:
+        super().__init__(limit=rate.limit, seconds=seconds, retry_after=seconds)
+        self.rate = rate
 
 
 class Buckets:
@@ -55,10 +59,10 @@ class Buckets:
             self.levels[client] = (left, now)
             if len(self.levels) > CLIENTS:
                 self.levels.popitem(last=False)
+        rate = Rate(limit=limit, remaining=int(left), reset=math.ceil((limit - left) / per_second))
         if not allowed:
-            seconds = max(1, math.ceil((1 - left) / per_second))
-            raise RateLimited(limit=limit, seconds=seconds, retry_after=seconds)
-        return Rate(limit=limit, remaining=int(left), reset=math.ceil((limit - left) / per_second))
+            raise RateLimited(rate, seconds=max(1, math.ceil((1 - left) / per_second)))
+        return rate
 
     def clear(self) -> None:
         """Fill every bucket."""

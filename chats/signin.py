@@ -365,11 +365,15 @@ def rows_of(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
             yield row
 
 
+@transaction.atomic
 def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bool:
-    """End the person's session with this id; False when there is none."""
+    """End the person's session with this id, as a logout there would; False when there is none."""
     keys = [row.session_key for row in rows_of(user=user, now=now)]
     ended = [key for key in keys if session_id(key) == session]
-    return Session.objects.filter(session_key__in=ended).delete()[0] > 0
+    if not Session.objects.filter(session_key__in=ended).delete()[0]:
+        return False
+    note_logout(user=user, now=now)
+    return True
 
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 
 @contextmanager
@@ -21,19 +20,16 @@ def unflushed() -> Iterator[None]:
             yield
     elif connection.vendor == "sqlite":
         # SQLite takes this outside a transaction only, and keeps it until it is told otherwise.
-        tell(connection, "PRAGMA synchronous = NORMAL")
+        connection.ensure_connection()
+        # Without Django's cursor, which costs more than the statement.
+        connection.connection.execute("PRAGMA synchronous = NORMAL")
         try:
             with transaction.atomic():
                 yield
         finally:
-            tell(connection, "PRAGMA synchronous = FULL")
+            connection.connection.execute("PRAGMA synchronous = FULL")
     else:
         with transaction.atomic():
-            tell(connection, "SET LOCAL synchronous_commit TO OFF")
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL synchronous_commit TO OFF")
             yield
-
-
-def tell(connection: BaseDatabaseWrapper, setting: str) -> None:
-    """One statement that changes a setting of this connection."""
-    with connection.cursor() as cursor:
-        cursor.execute(setting)

@@ -112,26 +112,40 @@ def record(
     `UnknownEventType`, and Django's TransactionManagementError when no transaction is open: an
     event stands or falls with the change it reports.
     """
-    if event_type not in EVENT_TYPES:
-        raise UnknownEventType(event_type)
-    scope = f"chat:{chat_id}" if chat_id else INSTANCE
-    head = locked_head(scope)
+    head = locked_head(f"chat:{chat_id}" if chat_id else INSTANCE)
     event = AuditEvent(
-        scope=scope,
-        seq=head.count + 1,
         type=event_type,
         at=now.astimezone(UTC),
         actor=actor,
         chat_id=chat_id,
         turn_id=turn_id,
         data=as_stored(data or {}),
-        previous_hash=head.last_hash,
     )
+    append(event, head=head)
+    return event
+
+
+def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUID) -> AuditEvent:
+    """Append the first event of a chat that this transaction makes: nobody else knows the chain."""
+    check_open()
+    head = LedgerHead(scope=f"chat:{chat_id}", count=0, last_hash=GENESIS)
+    event = AuditEvent(
+        type=event_type, at=now.astimezone(UTC), actor=actor, chat_id=chat_id, data={}
+    )
+    prepared.insert(head)
+    append(event, head=head)
+    return event
+
+
+def append(event: AuditEvent, *, head: LedgerHead) -> None:
+    """Write the event as the next one behind `head`, and move the head."""
+    if event.type not in EVENT_TYPES:
+        raise UnknownEventType(event.type)
+    event.scope, event.seq, event.previous_hash = head.scope, head.count + 1, head.last_hash
     event.hash = event_hash(event)
     prepared.insert(event)
     head.count, head.last_hash = event.seq, event.hash
     prepared.save(head, "count", "last_hash")
-    return event
 
 
 _HEAD = prepared.Select(lambda at: LedgerHead.objects.select_for_update().filter(pk=at("scope")))
@@ -142,8 +156,7 @@ def locked_head(scope: str) -> LedgerHead:
 
     Where the database has no row locks (SQLite), its IMMEDIATE transaction is the lock.
     """
-    if not transaction.get_connection().in_atomic_block:
-        raise transaction.TransactionManagementError("An audit event needs an open transaction.")
+    check_open()
     head = _HEAD.first(scope=scope)
     if head is None:
         # Of two transactions that start a chain at once, the second waits here for the first.
@@ -151,6 +164,12 @@ def locked_head(scope: str) -> LedgerHead:
         LedgerHead.objects.bulk_create([new], ignore_conflicts=True)
         head = LedgerHead.objects.select_for_update().get(pk=scope)
     return head
+
+
+def check_open() -> None:
+    """Raise Django's TransactionManagementError when no transaction is open."""
+    if not transaction.get_connection().in_atomic_block:
+        raise transaction.TransactionManagementError("An audit event needs an open transaction.")
 
 
 def as_stored(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,6 +119,15 @@ class Select(Statement, Generic[Row]):
         return mine
 
 
+class Lock(Select[Row]):
+    """Locks rows until the transaction ends, for the order in which transactions go on."""
+
+    def hold(self, **values: Any) -> None:
+        """Wait for the rows. Without row locks (SQLite) the transaction itself is the lock."""
+        if connections[DEFAULT_DB_ALIAS].features.has_select_for_update:
+            self.tuples(**values)
+
+
 class _Ready:
     """What Django's maker of rows needs of a query set, around a compiler that is ready."""
 

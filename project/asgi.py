@@ -10,58 +10,93 @@ last, one request in one thread, so that connections last too.
 """
 
 import asyncio
-import itertools
 import os
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from contextvars import copy_context
+from typing import Any, TypeVar, cast
 
 import django
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import ThreadSensitiveContext
 from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.http.response import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
+from project.celery import app
 from project.middleware import Bounded
 
 THREADS = 16
+# How long a request waits for each answer of the broker.
+BROKER_SECONDS = 2
+Result = TypeVar("Result")
+
+
+class Thread:
+    """One of the threads, and how much it has to do."""
+
+    def __init__(self, number: int) -> None:
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix=f"request-{number}")
+        self.waiting = 0
+
+
+class Place:
+    """Where one request is worked on: its thread, and what is known of it there and in the loop."""
+
+    def __init__(self, thread: Thread) -> None:
+        self.thread = thread
+        self.context = copy_context()
+
+    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call the function in the thread."""
+        loop = asyncio.get_running_loop()
+        self.thread.waiting += 1
+        try:
+            return await loop.run_in_executor(
+                self.thread.executor, self.context.run, function, *arguments
+            )
+        finally:
+            self.thread.waiting -= 1
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Start a task of the loop, whose ways into a thread lead into this one."""
+
+        async def in_thread() -> None:
+            async with ThreadSensitiveContext(executor=self.thread.executor):
+                await work
+
+        return asyncio.create_task(in_thread(), context=self.context)
 
 
 class LastingThreads(ASGIHandler):
-    """Django's handler, with the whole of a request in the next of the threads."""
+    """Django's handler, with the whole of a request in the first of the threads that is free."""
 
     def __init__(self) -> None:
         super().__init__()
         # Replaces the asynchronous chain that Django's handler has just made.
         self.load_middleware(is_async=False)
-        self.threads = itertools.cycle(
-            [ThreadPoolExecutor(1, thread_name_prefix=f"request-{n}") for n in range(THREADS)]
-        )
+        self.threads = [Thread(number) for number in range(THREADS)]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One HTTP request; anything else is refused as Django refuses it."""
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        async with ThreadSensitiveContext(executor=next(self.threads)):
-            await self.handle(scope, receive, send)
-
-    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """Read, answer, send; a stream ends when its client leaves."""
         try:
             body = await self.read_body(receive)
         except RequestAborted:
             return
+        place = Place(min(self.threads, key=lambda thread: thread.waiting))
         try:
-            response = await sync_to_async(self.answer)(scope, body)
+            response = await place.run(self.answer, scope, body)
             if not response.streaming:
                 await self.send_response(response, send)
                 return
             try:
-                await self.stream(response, receive, send)
+                await self.stream(response, place, receive, send)
             finally:
-                await sync_to_async(response.close)()
+                await place.run(response.close)
         finally:
             body.close()
 
@@ -78,9 +113,11 @@ class LastingThreads(ASGIHandler):
             response.close()
         return response
 
-    async def stream(self, response: HttpResponseBase, receive: Any, send: Any) -> None:
+    async def stream(
+        self, response: HttpResponseBase, place: "Place", receive: Any, send: Any
+    ) -> None:
         """Send until the stream or its client ends; the stream learns of that by cancellation."""
-        sending = asyncio.create_task(self.send_response(response, send))
+        sending = place.begin(self.send_response(response, send))
         leaving = asyncio.create_task(receive())
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -95,4 +132,10 @@ class LastingThreads(ASGIHandler):
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 django.setup(set_prefix=False)
+# Somebody waits while a task is handed over; what a broker that hangs does not take, the sweep
+# finds. A worker waits longer: for it, to lose the connection costs more.
+app.conf.broker_transport_options = {
+    **app.conf.broker_transport_options,
+    "socket_timeout": BROKER_SECONDS,
+}
 application = Bounded(LastingThreads())

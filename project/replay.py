@@ -6,6 +6,7 @@ each turn. What came out is counted and every receipt is checked message by mess
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -152,6 +153,8 @@ def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> Non
 def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> Report:
     """Send every turn, one after the other, as a person who waits for each reply."""
     queue.publish = queue.keep_here
+    # Nobody listens to a replay: a bus that is not there is no news between the rows of the table.
+    logging.getLogger("chats.live").setLevel(logging.ERROR)
     recorded = RecordedTools()
     registry.use(recorded)
     runtime = Runtime()

@@ -113,7 +113,10 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # The sweep repairs what a lost publish leaves, so a request waits for the broker only once.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    "visibility_timeout": 3600,
+    # No copy of what was delivered stays in the broker: what dies with a worker is in the rows, and
+    # the sweep finds it there within seconds, not after the hour in which a copy would be tried.
+    "ack_emulation": False,
+    "priority_steps": [0],
     "socket_connect_timeout": 2,
     "socket_timeout": 5,
     "max_retries": 0,

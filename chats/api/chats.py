@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats import access, library
-from chats.api.endpoint import Endpoint, count_message, person
+from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
 from chats.api.inputs import ChatChange, NewChat, Nothing, PageQuery
 from chats.api.outputs import ChatOut, MessageOut, NewChatOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
@@ -51,7 +51,7 @@ class Chats(Endpoint):
     def post(self, request: Request) -> Response:
         """Make a chat (201); with `text` also send its first message (202)."""
         values = NewChat.read(request.data)
-        key = request.headers.get("Idempotency-Key", "")
+        key = idempotency_key(request)
         if "text" not in values:
             chat = create(owner=person(request), key=key, **values)
             return Response({**one(ChatOut, chat), "message": None, "turn": None}, status=201)

@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from chats import keys, rates
 from chats.models import ApiKey
 from chats.refusals import NotFound, Refusal
+from chats.turns.start import InvalidIdempotencyKey
 
 # Instead of a scope: every key may, or none.
 ANY_KEY = "any"
@@ -74,6 +75,12 @@ class Endpoint(APIView):
         client = f"key:{key.pk}" if isinstance(key, ApiKey) else f"user:{request.user.pk}"
         self.rate = rates.REQUESTS.take(client, now=time.monotonic())
 
+    def handle_exception(self, exc: Exception) -> Response:
+        """Answer an error; of a rate that is used up, say which."""
+        if isinstance(exc, rates.RateLimited):
+            self.rate = exc.rate
+        return super().handle_exception(exc)
+
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
@@ -95,6 +102,17 @@ def nothing_here(request: HttpRequest) -> NoReturn:
 def person(request: Request) -> User:
     """Who asks; the permissions have made sure that somebody does."""
     return cast(User, request.user)
+
+
+def idempotency_key(request: Request) -> str:
+    """The key under which a repetition is known; empty without the header.
+
+    Raises `InvalidIdempotencyKey` for a header without a value, which would protect nothing.
+    """
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not key:
+        raise InvalidIdempotencyKey
+    return key or ""
 
 
 def count_message(request: Request) -> None:

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chats import access, branching
 from chats.api import examples
-from chats.api.endpoint import Endpoint, count_message, person
+from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
 from chats.api.inputs import Nothing, OtherWords
 from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
@@ -141,7 +141,7 @@ class Edit(MessageAction):
             message=message,
             text=text,
             now=timezone.now(),
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return Response(
             {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)},
@@ -167,7 +167,7 @@ class Regenerate(MessageAction):
             user=person(request),
             message=message,
             now=timezone.now(),
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return Response(one(TurnOut, turn), status=202)
 

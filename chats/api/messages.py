@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chats import access, history
 from chats import messages as store
-from chats.api.endpoint import Endpoint, count_message, person
+from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
 from chats.api.inputs import MessagesQuery, NewMessage
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
@@ -39,6 +39,9 @@ class Messages(Endpoint):
         branch = chat.active_branch
         if branch is None:
             return Response({"data": [], "next_cursor": None})
+        # In this order a message that is taken up meanwhile is found twice, never not at all.
+        waiting = [] if last is not None else store.waiting(branch_id=branch.pk)
+        branch.refresh_from_db(fields=["last_seq"])
         page = page_of(
             history.on_path(branch, after=(first or 1) - 1, before=(last or branch.last_seq) + 1),
             order=("seq",),
@@ -46,8 +49,9 @@ class Messages(Endpoint):
             **query,
         )
         rows = page.rows
-        if page.next_cursor is None and last is None:
-            rows = [*rows, *store.waiting(branch_id=branch.pk)]
+        if page.next_cursor is None:
+            taken_up = {message.pk for message in rows}
+            rows = [*rows, *(message for message in waiting if message.pk not in taken_up)]
         return Response({"data": items(MessageOut, rows), "next_cursor": page.next_cursor})
 
     @extend_schema(
@@ -66,7 +70,7 @@ class Messages(Endpoint):
             chat=chat,
             text=text,
             now=timezone.now(),
-            idempotency_key=request.headers.get("Idempotency-Key", ""),
+            idempotency_key=idempotency_key(request),
         )
         return Response(
             {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)},

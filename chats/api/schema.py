@@ -34,7 +34,7 @@ EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, 
 - `snapshot`: the text of the running step so far; replaces what was shown.
 - `delta`: more text, `offset` code points into the step.
 - `state`: a sentence about the turn, or an empty text when it goes on.
-- `reshaped`: another step or attempt began; a snapshot follows.
+- `reshaped`: another step or attempt began, or the text begins anew; a snapshot follows.
 - `done`: the turn is over; `status` says how. Read the turn for its reply, error and usage.
 - `server.restarting`, `server.resume`: the stream ends here, connect again.
 

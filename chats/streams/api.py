@@ -25,7 +25,6 @@ from chats.streams.follow import (
     Done,
     Reshaped,
     Row,
-    Silence,
     Snapshot,
     State,
     Update,
@@ -73,8 +72,13 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
     check_turn(user=viewer.user, chat_id=chat_id, turn_id=turn_id)
     connection.STREAMS.check_room(user_id)
     seen = connection.place_from(request.headers.get("Last-Event-ID", ""))
-    read = sync_to_async(read_row_with_reply)
-    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub, read=read, seen=seen)
+    updates = follow(
+        turn_id=turn_id,
+        row=read_row_with_reply(turn_id),
+        hub=connection.STREAMS.hub,
+        read=sync_to_async(read_row_with_reply),
+        seen=seen,
+    )
     program = Program(turn_id=turn_id, seen=seen)
     check = partial(still, request, viewer, chat_id=chat_id, turn_id=turn_id)
     return connection.response(
@@ -141,8 +145,6 @@ class Program:
                 return self.event("reshaped")
             case Done(row):
                 return self.end(row)
-            case Silence():
-                return ""
 
     def end(self, row: Row) -> str:
         """The rest of the stored reply, if the bus lost some of it, and the end."""

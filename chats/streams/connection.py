@@ -16,7 +16,7 @@ from django.http import StreamingHttpResponse
 
 from chats import live
 from chats.refusals import Refusal
-from chats.streams.follow import Silence, Update
+from chats.streams.follow import Update
 
 PING_SECONDS = 15.0
 PING = ": ping\n\n"
@@ -48,12 +48,16 @@ class Streams:
             self.hubs[loop] = live.Hub(live.connect(settings.REDIS_URL))
         return self.hubs[loop]
 
+    def has_room(self, user_id: int) -> bool:
+        """Whether one more stream of this person may begin."""
+        return bool(
+            self.by_user[user_id] < settings.STREAMS_PER_USER
+            and self.by_user.total() < settings.STREAMS_PER_INSTANCE
+        )
+
     def check_room(self, user_id: int) -> None:
         """Raise `TooManyStreams`."""
-        if (
-            self.by_user[user_id] >= settings.STREAMS_PER_USER
-            or self.by_user.total() >= settings.STREAMS_PER_INSTANCE
-        ):
+        if not self.has_room(user_id):
             raise TooManyStreams
 
     @asynccontextmanager
@@ -86,7 +90,7 @@ class EventStream:
     def __init__(
         self,
         *,
-        updates: AsyncIterator[Update],
+        updates: AsyncIterator[list[Update]],
         encode: Callable[[Update], Awaitable[str]],
         may_still: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -100,15 +104,15 @@ class EventStream:
 
     async def next_text(self) -> str:
         """The next text to send, empty for none. Raises `Sentinel` when the stream has to end."""
-        update = await anext(self.updates, None)
+        updates = await anext(self.updates, None)
         now = asyncio.get_running_loop().time()
         await self.check(now)
-        if update is None:
+        if updates is None:
             # The turn is over, or this viewer was too slow and comes back.
             raise Sentinel
-        if not isinstance(update, Silence):
+        if updates:
             self.ping_at = now + PING_SECONDS
-            return await self.encode(update)
+            return "".join([await self.encode(update) for update in updates])
         if now < self.ping_at:
             return ""
         self.ping_at = now + PING_SECONDS
@@ -127,17 +131,21 @@ class EventStream:
 
     async def close(self) -> None:
         """End the source, which gives up its place on the bus."""
-        await cast(AsyncGenerator[Update, None], self.updates).aclose()
+        await cast(AsyncGenerator[list[Update], None], self.updates).aclose()
 
 
 async def events(
     *,
     user_id: int,
-    updates: AsyncIterator[Update],
+    updates: AsyncIterator[list[Update]],
     encode: Callable[[Update], Awaitable[str]],
     may_still: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[bytes]:
     """The bytes of one event stream, from updates of a turn in the words of a door."""
+    if not STREAMS.has_room(user_id):
+        # Let in together with others that began first: it comes back, and is told then.
+        yield RESUME.encode()
+        return
     async with STREAMS.place(user_id):
         stream = EventStream(updates=updates, encode=encode, may_still=may_still)
         try:

@@ -70,12 +70,7 @@ class Done:
     row: Row
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """Nothing new; comes at least once in `PATIENCE`, so that a stream can look after itself."""
-
-
-Update = Snapshot | Delta | State | Reshaped | Done | Silence
+Update = Snapshot | Delta | State | Reshaped | Done
 
 GONE = Row(status="deleted", is_over=True, attempt=0, step=0, text="")
 # Of sixty columns: every stream reads them when it begins, in silence and at its end.
@@ -128,9 +123,8 @@ class Viewer:
         self.position = 0
         self.looked_at = 0.0
 
-    async def begin(self, *, seen: tuple[int, int, int] | None) -> list[Update]:
+    def begin(self, row: Row, *, seen: tuple[int, int, int] | None) -> list[Update]:
         """The first updates: a snapshot, or what is missing after (attempt, step, position)."""
-        row = await self.look()
         if seen and seen[:2] == (row.attempt, row.step) and seen[2] <= len(row.text):
             self.attempt, self.step, self.position = seen
             return self.catch_up(row)
@@ -184,7 +178,19 @@ class Viewer:
             begun.append(Snapshot(attempt=frame.attempt, step=frame.step, text=""))
             self.attempt, self.step, self.position = frame.attempt, frame.step, 0
             return begun + await self.hear(frame)
+        if frame.kind == "anew":
+            return self.take_back()
         return await self.hear_text(frame) if frame.kind == "text" else []
+
+    def take_back(self) -> list[Update]:
+        """The step's text so far does not count: the model is asked again."""
+        if not self.position:
+            return []
+        self.position = 0
+        return [
+            *self.reshaped(self.attempt, self.step),
+            Snapshot(attempt=self.attempt, step=self.step, text=""),
+        ]
 
     async def hear_text(self, frame: Frame) -> list[Update]:
         """A text frame: continue, skip what is known, or fill a gap from the row."""
@@ -193,36 +199,46 @@ class Viewer:
             if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:
                 return []
             filled = self.catch_up(await self.look())
-        if frame.offset > self.position:
+        if frame.offset > self.position or is_over(filled):
             return filled
         return filled + self.more(frame.text[self.position - frame.offset :], self.position)
+
+
+def is_over(updates: list[Update]) -> bool:
+    """Whether nothing follows these."""
+    return bool(updates) and isinstance(updates[-1], Done)
 
 
 async def follow(
     *,
     turn_id: uuid.UUID,
+    row: Row,
     hub: Callable[[], Hub],
     read: ReadRow,
     seen: tuple[int, int, int] | None = None,
-) -> AsyncIterator[Update]:
-    """Every update of a turn until it is over; `seen` is a place to go on from.
+) -> AsyncIterator[list[Update]]:
+    """The updates of a turn until it is over; an empty list at least once in `PATIENCE`.
 
-    `hub` is asked in the event loop. Ends without `Done` when the viewer reads too slowly: it
-    comes back with its place.
+    `row` is the turn as it was read when the stream was asked for: the bus keeps what was said
+    since. `seen` is a place to go on from. `hub` is asked in the event loop. Ends without `Done`
+    when the viewer reads too slowly: it comes back with its place.
     """
+    viewer = Viewer(turn_id=turn_id, read=read)
+    updates = viewer.begin(row, seen=seen)
+    if is_over(updates):
+        yield updates
+        return
     async with hub().follow(turn_id) as subscription:
-        viewer = Viewer(turn_id=turn_id, read=read)
-        updates = await viewer.begin(seen=seen)
         while True:
-            for update in updates:
-                yield update
-                if isinstance(update, Done):
-                    return
-            if subscription.lagged:
+            yield updates
+            if is_over(updates) or subscription.lagged:
                 return
-            updates = await listen(viewer, subscription) or [Silence()]
+            updates = await listen(viewer, subscription)
 
 
 async def listen(viewer: Viewer, subscription: Subscription) -> list[Update]:
-    """The updates after the next frame, or after a second without one."""
-    return await viewer.hear(await subscription.next(seconds=PATIENCE))
+    """The updates of the frames that are there, or of a second without one."""
+    updates = await viewer.hear(await subscription.next(seconds=PATIENCE))
+    while subscription.frames and not is_over(updates):
+        updates += await viewer.hear(subscription.frames.popleft())
+    return updates

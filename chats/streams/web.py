@@ -22,7 +22,6 @@ from chats.streams.follow import (
     Delta,
     Done,
     Reshaped,
-    Silence,
     Snapshot,
     State,
     Update,
@@ -39,7 +38,12 @@ def turn_stream(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
     user_id = request.user.pk or 0
     check_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     connection.STREAMS.check_room(user_id)
-    updates = follow(turn_id=turn_id, hub=connection.STREAMS.hub, read=sync_to_async(read_row))
+    updates = follow(
+        turn_id=turn_id,
+        row=read_row(turn_id),
+        hub=connection.STREAMS.hub,
+        read=sync_to_async(read_row),
+    )
     check = partial(still, request, chat_id=chat_id, turn_id=turn_id)
     return connection.response(
         connection.events(
@@ -89,8 +93,6 @@ class Page:
                 return connection.sse("refresh", "")
             case Done():
                 return connection.sse("refresh", "") + connection.sse("done", "")
-            case Silence():
-                return ""
 
     async def grow(self, text: str) -> str:
         """More text: as text, and as finished HTML once a block closes."""

@@ -49,8 +49,10 @@ def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[st
     """What the model reads, and what the ledger says about it: ids and numbers, no words."""
     try:
         given = json.loads(arguments)
+        # JSON can spell half of a surrogate pair, which no text can hold.
+        json.dumps(given, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        return MALFORMED.format(reason="they are no JSON"), {}
+        return MALFORMED.format(reason="they are no JSON text"), {}
     wrong = violations(SPEC.parameters, given)
     if wrong:
         return MALFORMED.format(reason=wrong[0][:200]), {}

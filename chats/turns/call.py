@@ -68,11 +68,8 @@ class Call:
         self.usage: dict[str, int] = {}
         self.error: ProviderError | None = None
         self.first_token_at: datetime | None = None
-
-    @property
-    def has_text(self) -> bool:
-        """Something a person could read."""
-        return any(piece.strip() for piece in self.text.pieces)
+        # Something a person could read.
+        self.has_text = False
 
     @property
     def is_useful(self) -> bool:
@@ -142,7 +139,14 @@ class Call:
         if self.first_token_at is None:
             self.first_token_at = self.clock()
         self.length += len(piece)
-        self.say(kind, piece, text.add(piece))
+        offset = text.add(piece)
+        if text is self.text and not self.has_text:
+            if not piece.strip():
+                # A call that never comes to words is silently made again: nothing was shown of it.
+                return
+            self.has_text = True
+            piece, offset = str(text), 0
+        self.say(kind, piece, offset)
 
     def request(self, delta: ToolCallDelta) -> None:
         """More of one tool call."""

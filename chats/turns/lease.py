@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
 from django.db.models import (
     DateTimeField,
     DurationField,
@@ -23,7 +22,6 @@ from django.db.models import (
     ExpressionWrapper,
     F,
     OuterRef,
-    Q,
     QuerySet,
 )
 from django.db.models.functions import Now
@@ -56,11 +54,13 @@ def from_now(length: Any) -> ExpressionWrapper[Any]:
 
 
 def claimable(at: prepared.At) -> QuerySet[Turn]:
-    """The turn, if it waits and its branch is free, or if its lease ran out."""
+    """The turn, if it waits and its branch is free.
+
+    One whose lease ran out is left to the sweep, which counts the loss: a second task does nothing.
+    """
     running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
-    free = Q(status=Turn.Status.QUEUED) & ~Exists(running.exclude(pk=OuterRef("pk")))
-    expired = Q(status=Turn.Status.RUNNING, lease_until__lt=Now())
-    return Turn.objects.filter(free | expired, pk=at("turn"))
+    waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
+    return waiting.filter(~Exists(running))
 
 
 _CLAIMED = (
@@ -86,18 +86,13 @@ _CLAIM = prepared.Update(
 def claim(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
     """Take the turn, or None: it is over, somebody holds it, or its branch is busy.
 
-    `now` is only what people read as the starting time.
+    `now` is only what people read as the starting time. Raises Django's IntegrityError when another
+    turn of the branch was claimed between this look and this write.
     """
     token = secrets.token_urlsafe(32)
     values = (Turn.Status.RUNNING, token, worker, False, now, None, "", "")
     length = timedelta(seconds=settings.LEASE_SECONDS)
-    try:
-        with transaction.atomic():
-            rows = _CLAIM.run(dict(zip(_CLAIMED, values, strict=True)), turn=turn_id, length=length)
-    except IntegrityError:
-        # Another turn of the branch was claimed between our look and our write.
-        return None
-    if not rows:
+    if not _CLAIM.run(dict(zip(_CLAIMED, values, strict=True)), turn=turn_id, length=length):
         return None
     return Lease(turn_id=turn_id, token=token)
 

@@ -28,7 +28,8 @@ from chats.refusals import Refusal
 from chats.turns import lease as leases
 from chats.turns import limits, state, steps
 from chats.turns.call import Call
-from chats.turns.lease import Beat, Lease, LeaseLost, Partial
+from chats.turns.lease import Beat, LeaseLost, Partial
+from chats.turns.opening import Opening, open_turn
 from chats.turns.steps import Ending
 from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.tokens import TokenCounter
@@ -66,18 +67,23 @@ class Worker(Protocol):
 
 async def run(*, turn_id: uuid.UUID, worker: Worker, runs: dict[uuid.UUID, "Run"]) -> None:
     """Claim the turn and work on it; a turn that cannot be claimed is somebody else's."""
-    begun = await worker.db(
-        steps.begin,
+    clock = asyncio.get_running_loop().time
+    asked_at = clock()
+    opening = await worker.db(
+        open_turn,
         turn_id=turn_id,
         worker=worker.name,
         counter=worker.counter,
         now=worker.clock(),
     )
-    if begun is None:
+    if opening is None:
         return
-    current = Run(lease=begun[0], turn=begun[1], worker=worker)
+    current = Run(opening=opening, worker=worker)
     runs[turn_id] = current
     try:
+        if clock() - asked_at > settings.HEARTBEAT_EVERY:
+            # The lease has run since the claim, and the next beat may be long in coming.
+            current.obey((await worker.db(leases.renew, leases=[opening.lease]))[0])
         await current.to_the_end()
     finally:
         if runs.get(turn_id) is current:
@@ -98,11 +104,13 @@ class Interrupted(Exception):
 class Run:
     """One attempt at one turn."""
 
-    def __init__(self, *, lease: Lease, turn: Turn, worker: Worker) -> None:
-        self.lease = lease
+    def __init__(self, *, opening: Opening, worker: Worker) -> None:
+        self.lease = opening.lease
         self.worker = worker
         # As the open step read it.
-        self.turn = turn
+        self.turn = opening.turn
+        # Until its prompt and its call are used.
+        self.opening: Opening | None = opening
         self.prompt: context.Prompt | None = None
         self.reason = ""
         self.interrupted = asyncio.Event()
@@ -162,8 +170,8 @@ class Run:
 
     async def step(self) -> bool:
         """Compose, call, store. True when another step follows."""
-        prompt = await self.compose()
-        call = await self.answer(prompt)
+        prompt = self.opening.prompt if self.opening else None
+        call = await self.answer(prompt or await self.compose())
         if self.reason == STOP:
             await self.stopped(call)
             return False
@@ -310,18 +318,14 @@ class Run:
         call.error = overflow
         await self.close_receipt(call)
         if was_shown:
-            self.say("step")
+            await self.worker.db(
+                leases.write, lease=self.lease, partial_text="", partial_reasoning=""
+            )
+            self.say("anew")
 
     async def one_call(self, prompt: context.Prompt, number: int) -> Call:
         """Book one call, then listen to it."""
-        receipt_id = await self.worker.db(
-            steps.book_call,
-            lease=self.lease,
-            turn=self.turn,
-            prompt=prompt,
-            call=number,
-            now=self.worker.clock(),
-        )
+        receipt_id = await self.booked(prompt, number)
         self.prompt = prompt
         call = Call(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
         self.call = call
@@ -331,6 +335,20 @@ class Run:
             await call.listen(provider, prompt.request, interrupted=self.interrupted)
         self.go_on_unless_gone()
         return call
+
+    async def booked(self, prompt: context.Prompt, number: int) -> uuid.UUID:
+        """The receipt of a call that is about to be made; the first call has it already."""
+        opening, self.opening = self.opening, None
+        if opening is not None and opening.receipt_id is not None:
+            return opening.receipt_id
+        return await self.worker.db(
+            steps.book_call,
+            lease=self.lease,
+            turn=self.turn,
+            prompt=prompt,
+            call=number,
+            now=self.worker.clock(),
+        )
 
     def go_on_unless_gone(self) -> None:
         """Raise `LeaseLost` or `Interrupted` when this run may write nothing more."""
@@ -472,7 +490,7 @@ class Run:
         return Partial(
             lease=self.lease,
             step=self.turn.step,
-            text=str(call.text),
+            text=str(call.text) if call.has_text else "",
             reasoning=str(call.reasoning),
         )
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 
 from chats import context, messages, queue
@@ -114,12 +114,21 @@ def start(
     policy raises.
     """
     keyed = Keyed(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=text)
+    known = keyed.find(now=now)
+    if known:
+        return recall(known)
+    # SQLite has one lock for everything: what only reads is over before it is taken.
+    choice = answerable(chat, text=text)
     with transaction.atomic():
-        chat = lock_chat(chat)
+        asked, chat = chat, lock_chat(chat)
+        # The same request may have come twice at once.
         known = keyed.find(now=now)
         if known:
             return recall(known)
-        message, turn = accept_message(user=user, chat=chat, text=text, now=now)
+        if chat.model_id != asked.model_id:
+            # Another model was chosen since the chat was read.
+            choice = answerable(chat, text=text)
+        message, turn = store_message(user=user, chat=chat, choice=choice, text=text, now=now)
         keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
 
@@ -130,14 +139,14 @@ def lock_chat(chat: Chat) -> Chat:
     Locked first and read then: PostgreSQL would read what is joined to a row that it waits for as
     it was before the wait, and not find the branch that was opened meanwhile.
     """
-    _LOCKED.tuples(chat=chat.pk)
+    _LOCK.hold(chat=chat.pk)
     locked = _CHAT.first(chat=chat.pk)
     if locked is None:
         raise Chat.DoesNotExist
     return locked
 
 
-_LOCKED = prepared.Select(
+_LOCK = prepared.Lock(
     lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat")).values_list("pk")
 )
 _CHAT = prepared.Select(
@@ -149,10 +158,23 @@ def accept_message(
     *, user: AbstractBaseUser, chat: Chat, text: str, now: datetime
 ) -> tuple[Message, Turn]:
     """Check and store a message with its turn; the chat is locked by the caller."""
-    branch = open_branch(chat)
+    choice = answerable(chat, text=text)
+    return store_message(user=user, chat=chat, choice=choice, text=text, now=now)
+
+
+def answerable(chat: Chat, *, text: str) -> context.Choice:
+    """What will answer the text. Raises where its policy or its model does not allow that."""
     choice = context.choose(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
     context.available_account(choice.model)
+    return choice
+
+
+def store_message(
+    *, user: AbstractBaseUser, chat: Chat, choice: context.Choice, text: str, now: datetime
+) -> tuple[Message, Turn]:
+    """Store a checked message with its turn, if there is room; the chat is locked by the caller."""
+    branch = open_branch(chat)
     check_room(user=user, chat=chat)
     message = messages.accept(chat=chat, branch=branch, text=text, now=now)
     turn = Turn(
@@ -194,6 +216,9 @@ def started_event(
 _WAITING = prepared.Select(
     lambda at: Message.objects.filter(branch=at("branch"), seq=None).values_list("pk")
 )
+_PERSON = prepared.Lock(
+    lambda at: User.objects.select_for_update(no_key=True).filter(pk=at("owner")).values_list("pk")
+)
 _BUSY_BRANCHES = prepared.Select(
     lambda at: (
         Turn.objects.filter(branch__chat__owner=at("owner"), status__in=UNFINISHED)
@@ -213,6 +238,8 @@ def check_room(*, user: AbstractBaseUser, chat: Chat) -> None:
     waiting = len(_WAITING.tuples(branch=branch.pk))
     if waiting >= settings.WAITING_PER_CHAT:
         raise ChatBusy(waiting=waiting)
+    # After the chat, as everywhere: two chats of one person that ask at once see each other.
+    _PERSON.hold(owner=user.pk)
     others = _BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
     if len(others) >= settings.RUNS_PER_USER:
         raise TooManyRuns(limit=settings.RUNS_PER_USER)
@@ -331,11 +358,12 @@ class Keyed:
         """The stored result, or None. Raises `IdempotencyKeyReused` for another body."""
         if not self.key:
             return None
-        rows = IdempotencyRecord.objects.filter(
+        row = IdempotencyRecord.objects.filter(
             owner_id=self.owner_id, route=self.route, key=self.key
-        )
-        rows.filter(created_at__lt=now - KEY_LIFETIME).delete()
-        row = rows.first()
+        ).first()
+        if row is not None and row.created_at < now - KEY_LIFETIME:
+            row.delete()
+            return None
         if row is None:
             return None
         if row.body_sha256 != self.digest:

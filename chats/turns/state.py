@@ -65,7 +65,7 @@ def begin(
     `LeaseLost`.
     """
     write(lease, effective_policy=choice.effective)
-    branch = context.read_branch(turn)
+    branch = context.governed(context.read_branch(turn))
     base = states.newest(branch)
     try:
         model = extractor(choice)

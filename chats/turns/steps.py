@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from chats import calibrate, messages, queue
 from chats.context import Prompt
@@ -59,7 +59,7 @@ class Ending:
         return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
 
 
-_BRANCH = prepared.Select(
+_BRANCH = prepared.Lock(
     lambda at: (
         Branch.objects.select_for_update(no_key=True)
         .filter(pk__in=Turn.objects.filter(pk=at("turn")).values("branch"))
@@ -92,7 +92,6 @@ _NEXT = prepared.Select(
 )
 
 
-@unflushed()
 def begin(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn] | None:
@@ -101,11 +100,16 @@ def begin(
     The branch is locked first: of two turns of a branch that begin at the same time, one would
     hold itself and wait to absorb the other, which waits to see whether the first one runs.
     """
-    _BRANCH.tuples(turn=turn_id)
-    lease = claim(turn_id=turn_id, worker=worker, now=now)
-    if lease is None:
+    try:
+        with unflushed():
+            _BRANCH.hold(turn=turn_id)
+            lease = claim(turn_id=turn_id, worker=worker, now=now)
+            if lease is None:
+                return None
+            return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
+    except IntegrityError:
+        # Of one branch another turn was quicker.
         return None
-    return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
 
 
 def use_tool(
@@ -229,6 +233,8 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
     commit of unknown fate this is asked again: a turn that ended is no longer ours, and a step
     that is stored goes on.
     """
+    # Counted before anything is locked: a long reply takes its time.
+    counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
     with transaction.atomic():
         turn = locked_turn(lease)
         if own_steps(turn) == turn.step:
@@ -237,7 +243,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         goes_on = ending.finish == Message.Finish.TOOL_CALLS or messages.any_waiting(
             branch_id=turn.branch_id
         )
-        step = store_step(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
+        step = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
         if goes_on:
             prepared.save(chat, "accepted_count")
         else:
@@ -278,13 +284,13 @@ def locked_chat(turn: Turn) -> Chat:
 
 
 def store_step(
-    *, turn: Turn, chat: Chat, ending: Ending, counter: TokenCounter, now: datetime
+    *, turn: Turn, chat: Chat, ending: Ending, counted: messages.Counted, now: datetime
 ) -> Message:
     """The step's assistant message and its completed receipt."""
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     return messages.append_step(
-        turn=turn, chat=chat, parts=ending.parts, finish=ending.finish, counter=counter, now=now
+        turn=turn, chat=chat, parts=ending.parts, finish=ending.finish, counted=counted, now=now
     )
 
 
@@ -297,7 +303,8 @@ def end_early(
     chat = locked_chat(turn)
     reply = None
     if ending.parts:
-        reply = store_step(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
+        counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
+        reply = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
     elif ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     end(lease=lease, turn=turn, chat=chat, status=status, reply=reply, ending=ending, now=now)
@@ -339,7 +346,8 @@ def end(
         turn_id=turn.pk,
         data=ending_data(turn=turn, reply=reply, ending=ending),
     )
-    breaker.trip(model=turn.model, code=ending.error_code, now=now)
+    if ending.error_code:
+        breaker.trip(model=turn.model, code=ending.error_code, now=now)
     if ending.asks_for_folding(reply):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     enqueue_next(branch_id=turn.branch_id)

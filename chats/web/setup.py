@@ -1,5 +1,7 @@
 """The first steps: connect a model server, or try the demo."""
 
+from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -49,7 +51,9 @@ def setup_page(request: PersonRequest, *, refusal: Refusal | None = None) -> Htt
     may_connect = request.user.has_perm(PERMISSION)
     is_fresh = signin.reauthenticated_recently(session=request.session, now=timezone.now())
     context = {
-        "accounts": ProviderAccount.objects.filter(enabled=True),
+        "accounts": ProviderAccount.objects.filter(enabled=True).annotate(
+            is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
+        ),
         "found": providers_setup.found_servers() if may_connect and is_fresh else [],
         "may_connect": may_connect,
         "is_fresh": is_fresh,

@@ -79,4 +79,5 @@ urlpatterns = [
     path(TURN + "receipt", receipts.receipt, name="receipt"),
     path("setup/", setup.setup, name="setup"),
     path("settings/", settings_page.settings_page, name="settings"),
+    path("settings/sessions/<slug:session>/end", settings_page.session_end, name="session-end"),
 ]

@@ -59,10 +59,13 @@ class InlineWorker:
         self.scripted = provider
         provider.worker = self
         self.frames: list[Frame] = []
+        # The names of what was done in the database.
+        self.ways: list[str] = []
         self.runs: dict[uuid.UUID, Run] = {}
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """In the thread of the test."""
+        self.ways.append(function.__name__)
         return await sync_to_async(function, thread_sensitive=True)(**arguments)
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:

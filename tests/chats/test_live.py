@@ -1,12 +1,14 @@
-"""When the writer of the live bus sends what."""
+"""When the writer of the live bus sends what, and how its reader learns of new turns."""
 
 import asyncio
 import uuid
+from collections import Counter
 from typing import Any, cast
 
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as BusGone
 
-from chats.live import KEY, Frame, Writer
+from chats.live import CONTROL, KEY, Frame, Hub, Writer
 
 A, B = uuid.uuid4(), uuid.uuid4()
 
@@ -111,3 +113,124 @@ def test_first_words_without_end_do_not_hold_the_others_back() -> None:
         return bus.sent
 
     assert [sent(A, "One")] == asyncio.run(say())[0]
+
+
+class Streams:
+    """A server of streams in memory, with blocking reads; `asked` counts its commands."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, list[dict[str, str]]] = {}
+        self.asked: Counter[str] = Counter()
+        self.changed = asyncio.Event()
+        self.is_away = False
+
+    def say(self, turn: uuid.UUID, words: str, offset: int) -> None:
+        """What a worker does."""
+        self.add(f"{KEY}{turn}", {n: str(v) for n, v in text(words, offset).fields().items()})
+
+    def add(self, key: str, fields: dict[str, str]) -> None:
+        self.entries.setdefault(key, []).append(fields)
+        self.changed.set()
+
+    async def xadd(self, key: str, fields: dict[str, str], **_options: Any) -> None:
+        self.asked["xadd"] += 1
+        if self.is_away:
+            raise BusGone
+        self.add(key, fields)
+
+    async def xrange(self, key: str) -> list[tuple[str, dict[str, str]]]:
+        self.asked["xrange"] += 1
+        return self.after(key, 0)
+
+    async def xread(self, positions: dict[str, str], **_options: Any) -> list[Any]:
+        self.asked["xread"] += 1
+        while True:
+            found = [
+                [key, self.after(key, int(seen.split("-")[0]))] for key, seen in positions.items()
+            ]
+            if any(entries for _, entries in found):
+                return [each for each in found if each[1]]
+            self.changed.clear()
+            await self.changed.wait()
+
+    def after(self, key: str, seen: int) -> list[tuple[str, dict[str, str]]]:
+        stream = self.entries.get(key, [])
+        return [(f"{n + 1}-0", fields) for n, fields in enumerate(stream) if n + 1 > seen]
+
+
+async def heard(hub: Hub, turn: uuid.UUID, wanted: str) -> str:
+    """What a viewer of the turn hears until it is this much."""
+    words = ""
+    async with hub.follow(turn) as subscription, asyncio.timeout(5):
+        while words != wanted:
+            frame = await subscription.next(seconds=5)
+            words += frame.text if frame else ""
+    return words
+
+
+def test_a_viewer_hears_what_was_said_before_it_came_and_what_comes() -> None:
+    async def watch() -> str:
+        streams = Streams()
+        hub = Hub(cast(Redis, streams))
+        streams.say(A, "One", 0)
+        asyncio.get_running_loop().call_later(0.05, streams.say, A, " two", 3)
+        return await heard(hub, A, "One two")
+
+    assert asyncio.run(watch()) == "One two"
+
+
+def test_a_second_viewer_of_a_turn_hears_it_from_its_beginning() -> None:
+    async def watch() -> list[str]:
+        streams = Streams()
+        hub = Hub(cast(Redis, streams))
+        streams.say(A, "One", 0)
+        first = asyncio.create_task(heard(hub, A, "One two"))
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(heard(hub, A, "One two"))
+        await asyncio.sleep(0.05)
+        streams.say(A, " two", 3)
+        return [await first, await second]
+
+    assert asyncio.run(watch()) == ["One two", "One two"]
+
+
+def test_a_viewer_wakes_the_reader_that_waits_for_others_and_a_crowd_wakes_it_once() -> None:
+    async def watch() -> tuple[list[str], int]:
+        streams = Streams()
+        hub = Hub(cast(Redis, streams))
+        idle = asyncio.create_task(heard(hub, A, "late"))
+        await asyncio.sleep(0.05)
+        turns = [uuid.uuid4() for _ in range(20)]
+        for turn in turns:
+            streams.say(turn, "One", 0)
+        found = await asyncio.gather(*(heard(hub, turn, "One") for turn in turns))
+        streams.say(A, "late", 0)
+        await idle
+        return found, streams.asked["xadd"]
+
+    found, wakes = asyncio.run(watch())
+    assert found == ["One"] * 20
+    assert wakes <= 2
+
+
+def test_a_wake_that_failed_is_tried_by_the_next_viewer() -> None:
+    async def watch() -> list[str]:
+        streams = Streams()
+        hub = Hub(cast(Redis, streams))
+        idle = asyncio.create_task(heard(hub, uuid.uuid4(), "never"))
+        await asyncio.sleep(0.05)
+        streams.is_away = True
+        first = asyncio.create_task(heard(hub, A, "One"))
+        await asyncio.sleep(0.05)
+        streams.is_away = False
+        # Not `say`: nothing but the wake may end the reading.
+        for turn in (A, B):
+            streams.entries[f"{KEY}{turn}"] = [
+                {n: str(v) for n, v in text("One", 0).fields().items()}
+            ]
+        found = [await heard(hub, B, "One"), await first]
+        idle.cancel()
+        assert len(streams.entries[CONTROL]) == 1
+        return found
+
+    assert asyncio.run(watch()) == ["One", "One"]

@@ -1,4 +1,5 @@
 """Row S14: secrets at rest are encrypted, rotate, and are never shown."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 
@@ -26,14 +27,14 @@ def keys(settings: Settings) -> list[str]:
     return made
 
 
-def test_s14_secret_comes_back_and_its_token_tells_nothing() -> None:
+def test_S14_secret_comes_back_and_its_token_tells_nothing() -> None:
     token = encrypt(SECRET)
     assert decrypt(token) == SECRET
     assert "canary" not in token
     assert encrypt(SECRET) != token
 
 
-def test_s14_older_key_still_reads_and_rotation_lets_it_go(
+def test_S14_older_key_still_reads_and_rotation_lets_it_go(
     settings: Settings, keys: list[str]
 ) -> None:
     token = encrypt(SECRET)
@@ -49,7 +50,7 @@ def test_s14_older_key_still_reads_and_rotation_lets_it_go(
 
 @pytest.mark.parametrize("work", [decrypt, rotate])
 @pytest.mark.parametrize("token", ["", "rubbish", "gAAAAABo", "ü"])
-def test_s14_damaged_token_is_refused_with_its_code(work: object, token: str) -> None:
+def test_S14_damaged_token_is_refused_with_its_code(work: object, token: str) -> None:
     assert callable(work)
     with pytest.raises(SecretUnreadable) as caught:
         work(token)
@@ -60,15 +61,15 @@ def test_s14_damaged_token_is_refused_with_its_code(work: object, token: str) ->
 @pytest.mark.parametrize(
     ("text", "shown"), [("sk-0123456789abcd", "abcd"), ("short", ""), ("x" * 11, ""), ("", "")]
 )
-def test_s14_only_the_last_four_of_a_long_secret_are_shown(text: str, shown: str) -> None:
+def test_S14_only_the_last_four_of_a_long_secret_are_shown(text: str, shown: str) -> None:
     assert last_four(text) == shown
 
 
-def test_s13_tokens_are_long_different_and_safe_in_urls() -> None:
+def test_S13_tokens_are_long_different_and_safe_in_urls() -> None:
     tokens = {new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{43}", token) for token in tokens)
 
 
-def test_s13_hash_is_sha256_of_the_text() -> None:
+def test_S13_hash_is_sha256_of_the_text() -> None:
     assert hash_token("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -153,11 +153,12 @@ def _words(text: str) -> list[str]:
 
 def usage_of(plan: Plan, sent: int) -> dict[str, Any]:
     """The usage object; a quarter of the prompt counts as cached."""
+    prompt = plan.options.billed or plan.prompt_tokens
     return {
-        "prompt_tokens": plan.prompt_tokens,
+        "prompt_tokens": prompt,
         "completion_tokens": sent,
-        "total_tokens": plan.prompt_tokens + sent,
-        "prompt_tokens_details": {"cached_tokens": plan.prompt_tokens // 4},
+        "total_tokens": prompt + sent,
+        "prompt_tokens_details": {"cached_tokens": prompt // 4},
     }
 
 

@@ -16,7 +16,8 @@ class Options:
 
     `reply` is a text with underscores for spaces, `echo` for what was received, or a `summary` of
     it (see `summaries`). `reject` names a parameter that this server does not
-    know. `split` is the number of TCP writes per event.
+    know. `split` is the number of TCP writes per event. `billed` is what the usage says of the
+    prompt, where it is not the truth.
     """
 
     tokens: int = 20
@@ -28,6 +29,7 @@ class Options:
     reasoning: int = 0
     reply: str = ""
     usage: int = 1
+    billed: int = 0
     split: int = 1
     reject: str = ""
     context_limit: int = 0

@@ -38,7 +38,7 @@ class Stream:
         await begin_stream(self._writer, _stream_headers(self._options.fault))
         await asyncio.sleep(self._options.ttft / 1000)
         await self._event({"choices": [_choice({"role": "assistant", "content": ""})]})
-        limit = output_limit(self._body)
+        limit = None if self._options.fault == "unlimited" else output_limit(self._body)
         for number, delta in enumerate(deltas(self._plan, self._body)):
             if limit is not None and number >= limit:
                 break

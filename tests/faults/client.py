@@ -18,6 +18,8 @@ class Event:
     name: str
     id: str
     data: dict[str, Any]
+    # In how many milliseconds a client that was cut off comes back.
+    retry: str = ""
 
 
 class Client:
@@ -88,7 +90,12 @@ def parsed(lines: Iterator[str]) -> Iterator[Event]:
         if not line:
             if "event" in fields:
                 data = json.loads(fields.get("data", "{}"))
-                yield Event(name=fields["event"], id=fields.get("id", ""), data=data)
+                yield Event(
+                    name=fields["event"],
+                    id=fields.get("id", ""),
+                    data=data,
+                    retry=fields.get("retry", ""),
+                )
             fields = {}
             continue
         name, _, value = line.partition(": ")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.fake_server import FakeServer
 from tests.faults.client import Client
-from tests.faults.harness import Tree, new_folder
+from tests.faults.harness import SHORT_LEASE, Tree, new_folder
 from tests.faults.programs import Program
 from tests.faults.promises import assert_promises
 from tests.faults.stores import Cluster, Database, Postgres, SQLite
@@ -78,6 +78,14 @@ def planted(request: pytest.FixtureRequest, fake: FakeServer) -> Iterator[Tree]:
         tree.close()
         shutil.rmtree(folder)
     assert not [program.name for program in tree.programs if program.left_behind()]
+
+
+@pytest.fixture
+def long_lease(planted: Tree) -> Iterator[None]:
+    """Where calls are counted: a lease that a busy machine lets run out would add to them."""
+    planted.lease = "20"
+    yield
+    planted.lease = SHORT_LEASE
 
 
 @pytest.fixture

@@ -22,11 +22,14 @@ from django.utils import timezone  # noqa: E402  # needs the settings
 
 from chats import access, keys, library, providers_setup, queue  # noqa: E402  # needs the settings
 from chats.compaction import outcomes, pauses  # noqa: E402  # needs the settings
+from chats.counting import O200kCounter  # noqa: E402  # needs the settings
 from chats.models import Chat, ProviderAccount, Turn  # noqa: E402  # needs the settings
 from chats.refusals import Refusal  # noqa: E402  # needs the settings
-from chats.turns import lease, recover, start, stop  # noqa: E402  # needs the settings
+from chats.turns import limits, opening, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ModelSpec  # noqa: E402  # needs the settings
+
+COUNTER = O200kCounter()
 
 
 def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
@@ -88,12 +91,14 @@ def deliver(*, turn: str, times: int) -> None:
         queue.publish(queue.RUN_TURN, {"turn_id": turn})
 
 
-def claim_again(*, turn: str, times: int) -> float:
-    """How long one refused claim of a turn takes, in seconds: the median of several."""
+def begin_again(*, turn: str, times: int) -> float:
+    """What a delivery that comes too late costs, in seconds: the median of several."""
     took = []
     for _ in range(times):
         begun = time.perf_counter()
-        found = lease.claim(turn_id=uuid.UUID(turn), worker="late", now=timezone.now())
+        found = opening.open_turn(
+            turn_id=uuid.UUID(turn), worker="late", counter=COUNTER, now=timezone.now()
+        )
         took.append(time.perf_counter() - begun)
         if found is not None:
             raise RuntimeError("the turn was claimed a second time")
@@ -109,6 +114,11 @@ def save_account(*, slug: str) -> None:
     """An operator saves an account again, which closes its breaker."""
     account = ProviderAccount.objects.get(slug=slug)
     providers_setup.save_account(account=account, values={}, actor="system", now=timezone.now())
+
+
+def forget_limit(*, slug: str) -> None:
+    """An operator believes a model's own window again."""
+    limits.forget(model=ModelSpec.objects.get(slug=slug), actor="system", now=timezone.now())
 
 
 def fold_early(*, chat: str) -> None:
@@ -162,9 +172,10 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         post,
         stop_turn,
         deliver,
-        claim_again,
+        begin_again,
         sweep,
         save_account,
+        forget_limit,
         fold_early,
         rest,
         reset_breaker,

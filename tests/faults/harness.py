@@ -140,6 +140,7 @@ class Tree:
         addresses = {
             "fake": self.fake.base_url,
             "locked": self.fake.base_url,
+            "narrow": self.fake.base_url,
             "closed": f"http://{closed}/v1",
             "not-tls": f"https://{self.fake.host}/v1",
             "impostor": f"https://127.0.0.1:{self.impostor.port}/v1",

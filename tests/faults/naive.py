@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import transaction
 
-from chats import queue
+from chats import messages, queue
 from chats.compaction import force, maintain, marks, perform, plan, publish, undo
 from chats.models import Compaction, Message, Turn
 from chats.turns import lease as leases
@@ -149,7 +149,8 @@ def answer_before_the_end() -> None:
         with transaction.atomic():
             turn = leases.locked_turn(lease)
             chat = steps.locked_chat(turn)
-            reply = storing(turn=turn, chat=chat, ending=ending, counter=counter, now=now)
+            counted = messages.tokens_of(ending.parts, role="assistant", counter=counter)
+            reply = storing(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
             chat.save()
         with transaction.atomic():
             turn = leases.locked_turn(lease)

@@ -119,6 +119,16 @@ class Program:
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
+    def forget_peak(self) -> None:
+        """Begin anew with what `peak_bytes` tells."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
+
+    def peak_bytes(self) -> int:
+        """The most memory (RSS) it had."""
+        status = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        lines = dict(line.split(":", 1) for line in status.splitlines())
+        return int(lines["VmHWM"].split()[0]) * 1024
+
     def said(self) -> str:
         """Everything it printed."""
         return self.log.read_text(encoding="utf-8", errors="replace")

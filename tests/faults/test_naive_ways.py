@@ -41,10 +41,11 @@ def test_every_naive_way_is_tried() -> None:
 def test_a_broken_product_is_noticed(way: str) -> None:
     options, violation = NOTICED[way]
     heard = []
-    # What happens first among processes beside each other is chance: another start may be needed.
-    for seed in ("1", "2", "3"):
+    # What happens first among processes beside each other is chance, and so is whether what is
+    # broken is met at all: another start may be needed.
+    for seed in range(1, 11):
         done = subprocess.run(  # our own command, no shell
-            python("-m", "tests.faults.crashes", *options, "--naive", way, "--seed", seed),
+            python("-m", "tests.faults.crashes", *options, "--naive", way, "--seed", str(seed)),
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
@@ -53,7 +54,6 @@ def test_a_broken_product_is_noticed(way: str) -> None:
             timeout=110,
         )
         heard.append(done.stderr)
-        assert done.returncode != 0
-        if violation in done.stderr:
+        if done.returncode != 0 and violation in done.stderr:
             return
     pytest.fail("not noticed as what it is:\n" + "\n".join(heard))

@@ -3,14 +3,18 @@
 import signal
 import time
 
+import pytest
+
 from tests.faults.armed import Armed
 from tests.faults.harness import Tree
 from tests.faults.programs import until
-from tests.faults.promises import events_of, receipts_of, tokens_of
+from tests.faults.promises import events_of, receipts_of, reply_of, tokens_of
 from tests.faults.stores import Row, count
 
 SLOW = "[[fake tokens=60 ms=25]]"
 QUICK = "[[fake tokens=8]]"
+# Still running when its worker is found and killed, while other processes start.
+LONG = "[[fake tokens=60 ms=80]]"
 # Lease, sweep and some slack: within this time a killed worker's turn goes on.
 HEALED = 2 + 0.5 + 5
 
@@ -21,13 +25,13 @@ def test_f01_workers_killed_in_the_middle_of_replies_leave_one_whole_reply_each(
     tree.settle(workers=3)
     turns = []
     for kill in range(10):
-        turns.append(tree.post(f"Kill {kill} {SLOW}"))
+        turns.append(tree.post(f"Kill {kill} {LONG}"))
         tree.wait_for_text(turns[-1])
         tree.worker_of(turns[-1]).kill()
         tree.worker(wait=False)
     for turn in turns:
         row = tree.wait_until_over(turn, seconds=4 * HEALED)
-        assert row["losses"] >= 1
+        assert row["losses"] >= 1, (turn, row, events_of(tree, turn))
         # A turn that happened to be on three of the killed workers gives up, and says so.
         if row["losses"] < 3:
             assert (row["status"], tokens_of(tree, turn)) == ("completed", 60)
@@ -65,8 +69,10 @@ def test_f03_a_kill_after_the_commit_keeps_the_reply_and_a_redelivered_task_chan
     tree: Tree,
 ) -> None:
     armed = Armed(tree, "after_commit_reply")
+    replies = {}
     for kill in range(5):
         turn = armed.post(f"Kill {kill} {QUICK}")
+        replies[turn] = reply_of(tree, turn)
         tree.desk.ask("deliver", turn=turn, times=5)
         row = tree.wait_until_over(turn)
         assert (row["status"], tokens_of(tree, turn)) == ("completed", 8)
@@ -74,26 +80,29 @@ def test_f03_a_kill_after_the_commit_keeps_the_reply_and_a_redelivered_task_chan
     # Whatever was delivered is through once a later message has its answer.
     last = tree.post(f"Last {QUICK}")
     assert tree.wait_until_over(last, seconds=HEALED)["status"] == "completed"
-    assert len(receipts_of(tree, turn)) == tree.turn(turn)["attempt"]
+    for turn, reply in replies.items():
+        assert reply_of(tree, turn) == reply
+        assert len(receipts_of(tree, turn)) == tree.turn(turn)["attempt"]
     armed.disarm()
 
 
+@pytest.mark.usefixtures("long_lease")
 def test_f06_a_task_delivered_ten_times_is_one_call_and_one_reply(tree: Tree) -> None:
     turns = [tree.post(f"Delivery {number} {SLOW}") for number in range(5)]
     for turn in turns:
         tree.desk.ask("deliver", turn=turn, times=10)
+    tree.wait_for_text(turns[-1])
+    assert tree.desk.ask("begin_again", turn=turns[-1], times=11) < 0.05
     for turn in turns:
         row = tree.wait_until_over(turn)
-        assert (row["status"], tokens_of(tree, turn)) == ("completed", 60)
-        # A lost lease is the one reason for a second attempt.
-        assert row["attempt"] == row["losses"] + 1
+        assert (row["status"], tokens_of(tree, turn), row["attempt"]) == ("completed", 60, 1)
         tree.desk.ask("deliver", turn=turn, times=10)
     last = tree.post(f"Last {QUICK}")
     assert tree.wait_until_over(last)["status"] == "completed"
     for turn in turns:
-        assert len(receipts_of(tree, turn)) == tree.turn(turn)["attempt"]
-        # What a delivery that comes too late costs: this one statement.
-        assert tree.desk.ask("claim_again", turn=turn, times=11) < 0.05
+        assert len(receipts_of(tree, turn)) == tree.turn(turn)["attempt"] == 1
+        assert tree.desk.ask("begin_again", turn=turn, times=11) < 0.05
+    assert len(tree.fake.requests()) == len(turns) + 1
 
 
 def test_f29_a_worker_told_to_end_hands_its_turns_back_and_they_go_on_at_once(tree: Tree) -> None:
@@ -116,6 +125,24 @@ def test_f29_a_worker_told_to_end_hands_its_turns_back_and_they_go_on_at_once(tr
 def handed_back(tree: Tree) -> list[Row]:
     """The turns that a worker gave back and no other one has begun yet."""
     return tree.database.rows("SELECT id FROM chats_turn WHERE status = 'queued' AND attempt > 0")
+
+
+def test_f29_a_turn_handed_back_to_nobody_goes_on_with_the_next_worker_at_its_start(
+    tree: Tree,
+) -> None:
+    tree.clear("worker")
+    tree.clear("beat")
+    leaving = tree.worker()
+    turn = tree.post("Nobody is there [[fake tokens=90 ms=40]]")
+    tree.wait_for_text(turn)
+    assert leaving.terminate() < 25
+    assert handed_back(tree)
+    # Without its task and without a schedule, only the look at the start finds it.
+    tree.broker.flush()
+    tree.worker(REQUEUE_AFTER="3600")
+    until(lambda: not handed_back(tree), seconds=5, what="the handed-back turn's new start")
+    row = tree.wait_until_over(turn)
+    assert (row["status"], row["losses"], tokens_of(tree, turn)) == ("completed", 0, 90)
 
 
 def test_f29_a_full_worker_told_to_end_gives_back_what_waits_for_a_place(tree: Tree) -> None:
@@ -151,6 +178,8 @@ def test_f29_a_worker_that_writes_a_summary_hands_its_turns_back_as_soon(tree: T
     tree.settle()
     row = tree.wait_until_over(turn)
     assert (row["status"], row["losses"], tokens_of(tree, turn)) == ("completed", 0, 150)
+    # The second one is the next worker's: who ends takes nothing more, not even what was its own.
+    assert row["attempt"] == 2
 
 
 def is_folding(tree: Tree) -> bool:

@@ -1,6 +1,8 @@
 """What must be right before people rely on an instance."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import importlib
+import json
 import os
 import secrets
 import subprocess
@@ -13,31 +15,100 @@ from cryptography.fernet import Fernet
 from django.contrib.auth.models import User
 from django.core.checks import run_checks
 from django.db import connection
+from django.test import Client
 from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from chats.models import ProviderAccount
-from project import checks
+from chats.streams.connection import Streams
+from project import checks, probes
 from project.checks import broker_keeps_every_task, one_host_keeps_to_sqlite, secrets_are_sound
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_production_settings_pass_every_deployment_check(tmp_path: Path) -> None:
+# A person signs in behind TLS; what their browser is told.
+SIGN_IN = """
+import django; django.setup()
+import json
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+call_command("migrate", verbosity=0, skip_checks=True)
+User.objects.create_user("alice", password="correct horse battery")
+browser = Client(headers={"host": "chat.example.org"})
+plain = browser.get("/login/")
+page = browser.get("/login/", secure=True)
+form = {"username": "alice", "password": "correct horse battery"}
+entered = browser.post("/login/", form, secure=True)
+cookies = {**page.cookies, **entered.cookies}
+print(json.dumps({
+    "plain": [plain.status_code, plain.headers["Location"]],
+    "entered": entered.status_code,
+    "cookies": {name: dict(cookie) for name, cookie in cookies.items()},
+    "headers": dict(entered.headers),
+}))
+"""
+
+
+def test_f28_a_process_that_ends_is_not_ready(
+    db: None, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "eviction_policy", lambda: probes.KEEPS_ALL)
+    streams = Streams()
+    monkeypatch.setattr(probes, "STREAMS", streams)
+    assert client.get("/readyz").status_code == 200
+    streams.closing.set()
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()["faults"]) == (503, {"process": "shutting down"})
+
+
+@pytest.fixture
+def production(tmp_path: Path) -> dict[str, str]:
+    """The environment of an instance behind TLS."""
     env = {
         **os.environ,
+        "DJANGO_SETTINGS_MODULE": "project.settings",
         "PALIMPSEST_DATA": str(tmp_path),
         "PALIMPSEST_PUBLIC_URL": "https://chat.example.org",
         "TRUSTED_PROXY": "1",
         "SECRET_KEY": secrets.token_urlsafe(64),
         "ENCRYPTION_KEYS": Fernet.generate_key().decode(),
+        "DATABASE_URL": "",
     }
     del env["PALIMPSEST_TESTING"]
-    command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"]
-    # Our own command line.
+    return env
+
+
+def run(env: dict[str, str], *arguments: str) -> str:
+    """The output of our own Python, which must succeed."""
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "0 silenced" in done.stdout
+    return done.stdout
+
+
+def test_production_settings_pass_every_deployment_check(production: dict[str, str]) -> None:
+    said = run(production, "manage.py", "check", "--deploy", "--fail-level", "WARNING")
+    assert "0 silenced" in said
+
+
+def test_S10_S11_behind_tls_cookies_and_headers_are_bound_to_it(
+    production: dict[str, str],
+) -> None:
+    told = json.loads(run(production, "-c", SIGN_IN))
+    assert told["plain"] == [301, "https://chat.example.org/login/"]
+    assert told["entered"] == 302
+    assert set(told["cookies"]) == {"__Host-sid", "__Host-csrf"}
+    for cookie in told["cookies"].values():
+        assert (cookie["secure"], cookie["samesite"]) == (True, "Lax")
+        # What a browser asks of the prefix.
+        assert (cookie["path"], cookie["domain"]) == ("/", "")
+    assert told["cookies"]["__Host-sid"]["httponly"] is True
+    assert told["cookies"]["__Host-sid"]["max-age"] <= 14 * 24 * 3600
+    hsts = told["headers"]["Strict-Transport-Security"]
+    assert hsts.startswith("max-age=31536000; includeSubDomains")
+    assert told["headers"]["Content-Security-Policy"].endswith("upgrade-insecure-requests")
 
 
 @pytest.mark.parametrize(

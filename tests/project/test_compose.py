@@ -1,4 +1,5 @@
 """The compose file and the Dockerfile, checked as text: no engine is needed."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 import zipfile
@@ -31,7 +32,7 @@ def test_it_is_a_valid_compose_file(compose: Any) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_s30_our_containers_have_no_rights_to_spare(compose: Any, name: str) -> None:
+def test_S30_our_containers_have_no_rights_to_spare(compose: Any, name: str) -> None:
     service = compose["services"][name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -60,7 +61,7 @@ def test_no_secret_stands_in_the_file(compose: Any) -> None:
         assert secret["file"].startswith("deploy/secrets/")
 
 
-def test_s30_the_image_runs_as_a_user_without_rights() -> None:
+def test_S30_the_image_runs_as_a_user_without_rights() -> None:
     lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
     assert "USER palimpsest" in lines
     assert not any(line.startswith(("ADD", "COPY . ")) for line in lines)

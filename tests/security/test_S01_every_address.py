@@ -1,6 +1,7 @@
 """S1, S2: nobody opens what is not theirs, at any address, with any method, in any role."""
 # ruff: noqa: N802 (tests are named for the row they hold)
 
+import re
 import uuid
 from typing import Any
 
@@ -10,10 +11,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chats import access
-from chats.models import ApiKey, Chat, Compaction, Message, Turn
+from chats import access, library
+from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
+from chats.turns.start import open_branch
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
+from tests.contextpolicy.people import signed_in
 from tests.security.addresses import METHODS, Route, routes
 from tests.security.conftest import WHO, browser_of, program_of
 from tests.security.world import CANARY, World
@@ -79,6 +82,40 @@ def test_S01_a_stranger_opens_only_what_is_listed(method: str, world: World) -> 
                 wrong.append((method, route.text, answer.status_code))
             assert CANARY not in body_of(answer)
     assert wrong == []
+
+
+def test_S01_no_address_of_a_person_s_thing_can_be_counted_through() -> None:
+    for route in routes():
+        if not route.text.startswith("admin/"):
+            assert not re.search(r"<(int|str|path):|<\w+>", route.text), route.text
+    for kind in (Chat, Branch, Message, Turn, Compaction, ApiKey):
+        assert kind._meta.pk.get_default().version in {4, 7}, kind
+
+
+def test_S01_an_id_beside_the_address_opens_nothing_of_alices(world: World, charlie: User) -> None:
+    now = world.chat.created_at
+    own = library.create_chat(owner=charlie, now=now)
+    said = Message.objects.create(
+        branch=open_branch(own),
+        seq=1,
+        accepted=1,
+        role="user",
+        parts=[{"type": "text", "text": world.texts.message}],
+        created_at=now,
+    )
+    # Both say the same: of one chat, the second would be erased with the first.
+    also = {"also": str(world.ids["message_id"])}
+    answer = signed_in(charlie).post(f"/chats/{own.pk}/messages/{said.pk}/erase", also)
+    assert answer.status_code == 302
+    said.refresh_from_db()
+    assert said.erased_at
+    assert not Message.objects.filter(branch__chat=world.chat).exclude(erased_at=None).exists()
+    theirs = dict.fromkeys(("older", "newer"), str(world.ids["compaction_id"]))
+    compared = program_of(charlie).get(f"chats/{own.pk}/compactions/compare", **theirs)
+    assert compared.status_code == 404
+    cursor = program_of(world.chat.owner).get(f"chats/{world.chat.pk}/messages", limit=1).json()
+    moved = program_of(charlie).get(f"chats/{own.pk}/messages", cursor=cursor["next_cursor"])
+    assert (moved.status_code, moved.json()["error"]["code"]) == (400, "invalid_cursor")
 
 
 def test_S01_the_list_of_public_addresses_has_no_dead_entry() -> None:

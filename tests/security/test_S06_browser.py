@@ -92,7 +92,7 @@ def test_S06_a_hostile_reply_asks_for_nothing_and_changes_nothing(
     tab.on("pageerror", lambda error: complaints.append(str(error)))
     tab.goto(f"{home}/login/link/{token}/")
     tab.click("main button[type=submit]")
-    instance.fake.configure(reply=REPLY.replace(" ", "_"))
+    instance.fake.configure(replies=[{"text": REPLY}])
     del asked[:]
     tab.fill("#composer-text", REPLY)
     tab.press("#composer-text", "Enter")

@@ -140,7 +140,7 @@ def everything_stored(instance: Instance) -> bytes:
     return stored
 
 
-def test_S14_S24_a_provider_key_and_the_texts_stay_where_they_belong(
+def test_S13_S14_S24_S25_a_provider_key_and_the_texts_stay_where_they_belong(
     instance: Instance, http: httpx2.Client
 ) -> None:
     sign_in(http)
@@ -160,9 +160,15 @@ def test_S14_S24_a_provider_key_and_the_texts_stay_where_they_belong(
     assert any(SECRET[-4:] in text for text in seen)
     assert SECRET.encode() not in everything_stored(instance)
     assert PASSWORD.encode() not in everything_stored(instance)
+    api_keys = list(instance.keys.values())
+    assert api_keys
+    assert not any(key.encode() in everything_stored(instance) for key in api_keys)
+    ledger = repr(instance.database.rows("SELECT * FROM contextpolicy_auditevent"))
+    assert "provider.changed" in ledger
+    for words in (SECRET, MESSAGE, REPLY, TITLE, EMAIL, PASSWORD):
+        assert words not in ledger
     said = logs(instance)
     cookies = [value for value in dict(http.cookies).values() if len(value) > 20]
-    api_keys = list(instance.keys.values())
     for secret in (SECRET, MESSAGE, REPLY, TITLE, EMAIL, PASSWORD, *cookies, *api_keys):
         assert secret not in said
 

@@ -90,3 +90,10 @@ def test_S30_no_account_has_a_password_from_the_start() -> None:
         assert "set_password" not in path.read_text(encoding="utf-8")
     for path in [*ROOT.glob("*/migrations/*.py"), *(ROOT / "deploy").iterdir()]:
         assert "create_superuser" not in path.read_text(encoding="utf-8")
+
+
+def test_S30_the_audit_judges_what_is_installed_and_skips_nothing() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (command,) = re.findall(r"bin/pip-audit .*", text)
+    assert {"--strict", "--require-hashes"} <= set(command.split())
+    assert "-r $(VENV)/requirements.txt" in command

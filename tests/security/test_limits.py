@@ -5,6 +5,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,10 +14,17 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from chats import rates
+from chats import keys, library, rates
+from chats.api import inputs, parsing
 from chats.messages import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.models import Chat, Message
+from chats.providers import sse, transport
 from chats.streams import connection
+from chats.turns.start import start
+from contextpolicy import lint
+from contextpolicy.engine.acceptance import SHORTEST_SUMMARY
+from contextpolicy.engine.policy import PolicyValues
+from project import settings as product
 from tests.chats.api.programs import Program
 from tests.security.conftest import program_of
 from tests.security.world import World
@@ -31,6 +39,42 @@ def program(alice: User, demo_model: object) -> Program:
 def code_of(answer: Any) -> tuple[int, str]:
     """The status and the code of a refusal."""
     return answer.status_code, answer.json()["error"]["code"]
+
+
+def test_every_default_is_the_table_s() -> None:
+    """A limit that is moved by accident would refuse people, or let too much in."""
+    kibi = 1024
+    defaults = {
+        "DATA_UPLOAD_MAX_MEMORY_SIZE": 2.5 * kibi * kibi,
+        "DATA_UPLOAD_MAX_NUMBER_FIELDS": 200,
+        "MESSAGES_PER_CHAT": 200_000,
+        "CHATS_PER_USER": 20_000,
+        "RUNS_PER_USER": 4,
+        "WAITING_PER_CHAT": 20,
+        "MESSAGES_PER_MINUTE": 30,
+        "API_REQUESTS_PER_MINUTE": 300,
+        "LOGIN_FAILURES_PER_IP": 10,
+        "LOGIN_FAILURES_PER_ACCOUNT": 5,
+        "REPLY_CHARS": 400_000,
+        "PROVIDER_TIMEOUTS": {"connect": 5, "first_token": 60, "gap": 30, "total": 600},
+        "STREAMS_PER_USER": 20,
+        "STREAMS_PER_INSTANCE": 2_000,
+        "STREAM_SECONDS": 15 * 60,
+        "STREAM_RECHECK_SECONDS": 60,
+        "ADDRESS_BYTES": 4 * kibi,
+        "HEADER_BYTES": 8 * kibi,
+        "HEADERS_BYTES": 32 * kibi,
+    }
+    assert {name: getattr(product, name) for name in defaults} == defaults
+    assert (MESSAGE_CEILING, PolicyValues().input_length_limit) == (200_000, 32_000)
+    assert (parsing.DEPTH, parsing.KEYS) == (32, 10_000)
+    assert (library.TITLE_LENGTH, keys.NAME_LENGTH, lint.LONGEST_TEXT) == (200, 200, 20_000)
+    lengths = sse.MAX_LINE, transport.MAX_HEADERS
+    assert lengths == (kibi * kibi, 32 * kibi)
+    assert (inputs.LARGEST_PAGE, inputs.PageQuery.read({})["limit"]) == (100, 20)
+    assert (keys.KEYS_PER_PERSON, keys.DEFAULT_DAYS, keys.LONGEST_DAYS) == (20, 90, 365)
+    assert connection.PING_SECONDS == 15
+    assert SHORTEST_SUMMARY == 20
 
 
 CASES: list[tuple[str, str, Any, int, str]] = [
@@ -57,10 +101,24 @@ def test_a_limit_has_its_code(
     assert not Message.objects.exists()
 
 
-@pytest.mark.parametrize("key", ["k" * 256, "é", "a\tb"])
+@pytest.mark.parametrize("key", ["", "k" * 256, "é", "a\tb"])
 def test_an_idempotency_key_has_a_form(key: str, program: Program, chat: Chat) -> None:
     answer = program.post(f"chats/{chat.pk}/messages", {"text": "x"}, HTTP_IDEMPOTENCY_KEY=key)
     assert code_of(answer) == (400, "invalid_idempotency_key")
+
+
+def test_an_idempotency_key_is_known_for_a_day_by_owner_and_route(
+    alice: User, bob: User, chat: Chat, demo_model: object, now: datetime
+) -> None:
+    def ask(user: User, place: Chat, at: datetime) -> Message:
+        return start(user=user, chat=place, text="x", now=at, idempotency_key="k").message
+
+    first = ask(alice, chat, now)
+    assert ask(alice, chat, now + timedelta(hours=24)) == first
+    others = [library.create_chat(owner=owner, now=now) for owner in (alice, bob)]
+    assert ask(alice, others[0], now) != first
+    assert ask(bob, others[1], now) != first
+    assert ask(alice, chat, now + timedelta(hours=24, seconds=1)) != first
 
 
 def test_no_policy_raises_the_ceiling_of_a_message() -> None:
@@ -104,6 +162,7 @@ def test_both_doors_have_the_same_rate_of_messages(
     refused = program.post(f"chats/{chat.pk}/messages", {"text": "x"})
     assert code_of(refused) == (429, "rate_limit_exceeded")
     assert int(refused["Retry-After"]) > 0
+    assert (refused["X-RateLimit-Limit"], refused["X-RateLimit-Remaining"]) == ("2", "0")
     assert Message.objects.count() == 2
 
 
@@ -125,6 +184,7 @@ class SilentBus:
         yield self
 
     lagged = False
+    frames = ()
 
     async def next(self, *, seconds: float) -> None:
         """Silence."""
@@ -168,6 +228,27 @@ def test_S18_a_page_s_stream_is_bounded_and_never_stored(
     assert stream_of(page, world).status_code == 429
     settings.STREAMS_PER_USER, settings.STREAMS_PER_INSTANCE = 1, 0
     assert stream_of(page, world).status_code == 429
+
+
+def test_S18_streams_that_open_at_once_are_counted_when_they_begin(
+    page: Client, world: World, streams: connection.Streams, settings: Settings
+) -> None:
+    settings.STREAMS_PER_USER, settings.STREAM_SECONDS = 1, 0.05
+    # Both were let in before either began.
+    first, second = stream_of(page, world), stream_of(page, world)
+
+    async def follow() -> tuple[str, str]:
+        pieces = aiter(first.streaming_content)
+        begun = (await anext(pieces)).decode()
+        other = b"".join([chunk async for chunk in second.streaming_content]).decode()
+        await pieces.aclose()
+        return begun, other
+
+    begun, other = async_to_sync(follow)()
+    assert "event: snapshot" in begun
+    assert re_events(other) == ["server.resume"]
+    assert streams.by_user.total() == 0
+    assert stream_of(page, world).status_code == 200
 
 
 def test_S18_a_page_s_stream_ends_with_its_session(

@@ -138,9 +138,13 @@ def test_a_person_is_added(owner: Client) -> None:
     assert AuditEvent.objects.get(type="user.changed").data["user"] == carol.pk
 
 
-def test_a_password_set_for_someone_is_recorded_without_it(owner: Client, bob: User) -> None:
+def test_S11_a_password_set_for_someone_is_recorded_without_it_and_ends_their_sessions(  # noqa: N802 - named for its row
+    owner: Client, bob: User
+) -> None:
     url = reverse("admin:auth_user_password_change", args=[bob.pk])
     new = "another horse battery staple"
+    theirs = signed_in(bob)
+    assert theirs.get("/settings/").status_code == 200
 
     answer = submitted(owner, url, usable_password="true", password1=new, password2=new)
 
@@ -149,6 +153,8 @@ def test_a_password_set_for_someone_is_recorded_without_it(owner: Client, bob: U
     assert bob.check_password(new)
     event = AuditEvent.objects.get(type="password.changed")
     assert event.data == {"user": bob.pk}
+    assert theirs.get("/settings/").headers["Location"].startswith("/login/")
+    assert owner.get("/settings/").status_code == 200
 
 
 def test_a_password_that_was_refused_is_not_recorded(owner: Client, bob: User) -> None:

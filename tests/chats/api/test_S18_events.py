@@ -29,6 +29,8 @@ class Bus:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        # What came at once with the next frame.
+        self.frames: list[Frame] = []
         self.lagged = False
 
     @asynccontextmanager
@@ -198,6 +200,16 @@ def test_new_attempt_replaces_the_text(
     bus.steps = [*frames("Old text"), again, *second, lambda: finish(running, now, "New"), None]
     events = read(of_alice, running)
     assert text_of(events) == "New"
+    assert "reshaped" in [event for event, _, _ in events]
+
+
+def test_text_of_a_call_that_does_not_count_is_taken_back(
+    of_alice: Program, running: Turn, bus: Bus, now: datetime
+) -> None:
+    second: list[Step] = [Frame("anew", 1, 1), Frame("text", 1, 1, 0, "New"), None]
+    bus.steps = [*frames("Old text"), *second, lambda: finish(running, now, "New text"), None]
+    events = read(of_alice, running)
+    assert text_of(events) == "New text"
     assert "reshaped" in [event for event, _, _ in events]
 
 

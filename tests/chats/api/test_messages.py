@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 from django.core.handlers.asgi import ASGIRequest
+from django.db.models import F
 from pytest_django.fixtures import Settings
 
+from chats import messages as store
+from chats.api import messages as api_messages
 from chats.api.messages import Messages
-from chats.models import Branch, Chat, Message, Turn
+from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
+from chats.turns.start import KEY_LIFETIME
 from tests.chats.api.programs import Program
 
 TEXTS = [
@@ -112,6 +116,16 @@ def test_same_key_sends_once(of_alice: Program, chat: Chat) -> None:
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_idempotency_key")
 
 
+def test_f08_key_is_free_again_after_a_day(of_alice: Program, chat: Chat) -> None:
+    path, key = f"chats/{chat.pk}/messages", {"HTTP_IDEMPOTENCY_KEY": "k"}
+    of_alice.post(path, {"text": "one"}, **key)
+    assert of_alice.post(path, {"text": "two"}, **key).status_code == 422
+    IdempotencyRecord.objects.update(created_at=F("created_at") - KEY_LIFETIME)
+    assert of_alice.post(path, {"text": "two"}, **key).status_code == 202
+    assert of_alice.post(path, {"text": "one"}, **key).status_code == 422
+    assert Message.objects.count() == 2
+
+
 def test_messages_come_in_pages_with_the_waiting_ones_last(
     of_alice: Program, chat: Chat, settings: Settings
 ) -> None:
@@ -128,6 +142,25 @@ def test_messages_come_in_pages_with_the_waiting_ones_last(
     assert last["next_cursor"] is None
     some = of_alice.get(f"chats/{chat.pk}/messages", from_seq=2, to_seq=3).json()["data"]
     assert [message["seq"] for message in some] == [2, 3]
+
+
+@pytest.mark.parametrize("moment", ["waiting", "page_of"])
+def test_f09_message_taken_up_while_it_is_listed_is_there_once(
+    moment: str, of_alice: Program, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room: Any = store if moment == "waiting" else api_messages
+    real = getattr(room, moment)
+    sent = of_alice.post(f"chats/{chat.pk}/messages", {"text": "Here"}).json()["message"]["id"]
+
+    def before(*arguments: Any, **named: Any) -> Any:
+        found = real(*arguments, **named) if moment == "waiting" else None
+        Message.objects.filter(pk=sent).update(seq=1)
+        Branch.objects.filter(chat=chat).update(last_seq=1)
+        return real(*arguments, **named) if found is None else found
+
+    monkeypatch.setattr(room, moment, before)
+    listed = of_alice.get(f"chats/{chat.pk}/messages").json()["data"]
+    assert [message["id"] for message in listed] == [sent]
 
 
 @pytest.mark.parametrize("limit", ["0", "101", "-1", "x", ""])

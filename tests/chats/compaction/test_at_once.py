@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, connections, transaction
+from pytest_django import Settings
 
 from chats import branching, history, library
 from chats.compaction import controls, force, maintain, marks, perform, plan, publish, undo
 from chats.compaction.publish import publish_prepared
-from chats.models import Branch, Chat, Compaction, Message, ProviderAccount
+from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.refusals import Refusal
 from chats.turns import steps
-from chats.turns.start import start
+from chats.turns.start import TooManyRuns, start
 from chats.turns.stop import stop
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -158,6 +159,26 @@ def test_a_message_that_waits_for_a_new_branch_goes_there(busy_chat: Chat, now: 
         inside=lambda: made.append(branching.branch_from(user=alice, message=last, now=now)),
     )
     assert accepted.turn.branch_id == made[0].pk
+
+
+@ONE_CONNECTION
+def test_replies_of_one_person_are_counted_across_chats_that_ask_at_once(
+    busy_chat: Chat, now: datetime, settings: Settings
+) -> None:
+    settings.RUNS_PER_USER = 1
+    alice = busy_chat.owner
+    other = library.create_chat(owner=alice, now=now)
+
+    def ask() -> str:
+        try:
+            start(user=alice, chat=busy_chat, text="Here", now=now)
+        except TooManyRuns as refusal:
+            return refusal.code
+        return "accepted"
+
+    told = beside(ask, inside=lambda: start(user=alice, chat=other, text="There", now=now))
+    assert told == "too_many_runs"
+    assert Turn.objects.get(status="queued").branch.chat == other
 
 
 @ONE_CONNECTION

@@ -1,4 +1,5 @@
 """Row S15: which addresses may be called as a provider, by name and after resolving."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 
@@ -138,7 +139,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("url", ALLOWED)
-def test_s15_address_is_allowed(url: str) -> None:
+def test_S15_address_is_allowed(url: str) -> None:
     checked = check_base_url(url, allowed_private=EMBEDDED)
     assert checked.url == url.rstrip("/")
     assert checked.host == checked.host.lower()
@@ -146,25 +147,25 @@ def test_s15_address_is_allowed(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
-def test_s15_address_is_refused_with_a_sentence(url: str) -> None:
+def test_S15_address_is_refused_with_a_sentence(url: str) -> None:
     with pytest.raises(AddressRefused) as caught:
         check_base_url(url, allowed_private=EMBEDDED)
     assert caught.value.code == "base_url_refused"
     assert caught.value.sentence.endswith(".")
 
 
-def test_s15_listing_a_metadata_address_does_not_open_it() -> None:
+def test_S15_listing_a_metadata_address_does_not_open_it() -> None:
     with pytest.raises(AddressRefused):
         check_base_url("http://169.254.169.254/", allowed_private=["169.254.169.254:80"])
 
 
-def test_s15_listing_one_port_opens_no_other() -> None:
+def test_S15_listing_one_port_opens_no_other() -> None:
     assert check_base_url("http://127.0.0.1:8000", allowed_private=EMBEDDED).port == 8000
     with pytest.raises(AddressRefused):
         check_base_url("http://127.0.0.1:8001", allowed_private=EMBEDDED)
 
 
-def test_s15_sentence_keeps_braces_of_the_host_out_of_formatting() -> None:
+def test_S15_sentence_keeps_braces_of_the_host_out_of_formatting() -> None:
     with pytest.raises(AddressRefused) as caught:
         check_base_url("https://{0.__class__}/", allowed_private=())
     assert "not valid" in caught.value.sentence
@@ -184,18 +185,18 @@ def test_s15_sentence_keeps_braces_of_the_host_out_of_formatting() -> None:
         [],
     ],
 )
-def test_s15_one_bad_address_refuses_the_name(addresses: list[str]) -> None:
+def test_S15_one_bad_address_refuses_the_name(addresses: list[str]) -> None:
     with pytest.raises(AddressRefused):
         check_addresses(host="good.org", port=443, addresses=addresses, allowed_private=EMBEDDED)
 
 
-def test_s15_good_addresses_keep_their_order() -> None:
+def test_S15_good_addresses_keep_their_order() -> None:
     addresses = ["2606:4700:4700::1111", "1.1.1.1", "64:ff9b::101:101"]
     checked = check_addresses(host="good.org", port=443, addresses=addresses, allowed_private=())
     assert list(checked) == addresses
 
 
-def test_s15_listed_name_may_be_private_but_not_metadata() -> None:
+def test_S15_listed_name_may_be_private_but_not_metadata() -> None:
     def check(address: str) -> tuple[str, ...]:
         return check_addresses(
             host="ollama", port=11434, addresses=[address], allowed_private=EMBEDDED
@@ -217,7 +218,7 @@ class _Rebinding:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-def test_s15_name_that_rebinds_after_the_check_is_not_called(server: FakeServer) -> None:
+def test_S15_name_that_rebinds_after_the_check_is_not_called(server: FakeServer) -> None:
     check_base_url("https://rebind.example/v1", allowed_private=())
     provider = OpenAIProvider(
         base_url=f"https://rebind.example:{server.port}/v1",
@@ -234,7 +235,7 @@ def test_s15_name_that_rebinds_after_the_check_is_not_called(server: FakeServer)
     assert server.stats()["connections"] - before == 1  # the one that asked for the counts
 
 
-def test_s15_every_request_is_judged_anew(server: FakeServer) -> None:
+def test_S15_every_request_is_judged_anew(server: FakeServer) -> None:
     """A kept connection must not outlive the judgement of its name."""
     resolver = _Rebinding(["127.0.0.1"], ["169.254.169.254"])
     host = f"rebind.example:{server.port}"
@@ -250,7 +251,7 @@ def test_s15_every_request_is_judged_anew(server: FakeServer) -> None:
     assert asyncio.run(run()) == [200]
 
 
-def test_s15_connection_goes_to_the_judged_address_under_the_name(server: FakeServer) -> None:
+def test_S15_connection_goes_to_the_judged_address_under_the_name(server: FakeServer) -> None:
     host = f"rebind.example:{server.port}"
     provider = OpenAIProvider(
         base_url=f"http://{host}/v1",
@@ -263,7 +264,7 @@ def test_s15_connection_goes_to_the_judged_address_under_the_name(server: FakeSe
     assert server.requests()[-1]["headers"]["host"] == host
 
 
-def test_s15_next_address_is_tried_when_one_does_not_connect(server: FakeServer) -> None:
+def test_S15_next_address_is_tried_when_one_does_not_connect(server: FakeServer) -> None:
     host = f"two.example:{server.port}"
     provider = OpenAIProvider(
         base_url=f"http://{host}/v1",
@@ -275,14 +276,14 @@ def test_s15_next_address_is_tried_when_one_does_not_connect(server: FakeServer)
     assert text_in(call(provider, asked("Hello")))
 
 
-def test_s15_redirect_is_not_followed(server: FakeServer) -> None:
+def test_S15_redirect_is_not_followed(server: FakeServer) -> None:
     with pytest.raises(ProviderError) as caught:
         call(adapter_to(server), asked("[[fake fault=redirect]]"))
     assert (caught.value.code, caught.value.status) == ("provider_rejected", 307)
     assert len(server.requests()) == 1
 
 
-def test_s15_proxy_of_the_environment_is_not_used(
+def test_S15_proxy_of_the_environment_is_not_used(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -290,7 +291,7 @@ def test_s15_proxy_of_the_environment_is_not_used(
     assert text_in(call(adapter_to(server), asked("Hello")))
 
 
-def test_s15_endless_error_answer_is_read_no_further_than_needed() -> None:
+def test_S15_endless_error_answer_is_read_no_further_than_needed() -> None:
     async def endless() -> None:
         async def answer(writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 500 No\r\ncontent-type: text/plain\r\n\r\n")

@@ -1,4 +1,5 @@
 """Finding model servers on this host and asking one what it offers."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 
@@ -92,12 +93,12 @@ def test_list_is_cut_at_a_thousand_names() -> None:
     assert len(asyncio.run(run())) == 1000
 
 
-def test_s15_address_is_judged_before_any_call() -> None:
+def test_S15_address_is_judged_before_any_call() -> None:
     with pytest.raises(AddressRefused):
         asyncio.run(list_models("http://169.254.169.254/v1", "sk-canary", allowed_private=()))
 
 
-def test_s15_name_that_resolves_to_a_private_address_is_refused() -> None:
+def test_S15_name_that_resolves_to_a_private_address_is_refused() -> None:
     async def private(host: str, port: int) -> list[str]:
         return ["10.0.0.1"]
 
@@ -127,7 +128,7 @@ def test_connection_that_works_says_how_many_models(server: FakeServer) -> None:
         (b"", "provider_unavailable", None),
     ],
 )
-def test_s15_failed_check_shows_class_and_status_but_no_body(
+def test_S15_failed_check_shows_class_and_status_but_no_body(
     answer: bytes, code: str, status: int | None
 ) -> None:
     async def run() -> None:
@@ -145,6 +146,6 @@ def test_s15_failed_check_shows_class_and_status_but_no_body(
     asyncio.run(run())
 
 
-def test_s15_refused_address_is_reported_not_raised() -> None:
+def test_S15_refused_address_is_reported_not_raised() -> None:
     check = asyncio.run(check_connection("http://10.0.0.1/v1", "", allowed_private=()))
     assert (check.code, check.status) == ("base_url_refused", None)

@@ -1,4 +1,5 @@
 """What leaves for the model server: messages, tools, options, headers, and what stays here."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 import logging
@@ -156,7 +157,7 @@ def test_whole_reply_has_a_limit(server: FakeServer, monkeypatch: pytest.MonkeyP
     assert caught.value.code == "provider_protocol"
 
 
-def test_s24_neither_prompt_nor_key_is_logged(
+def test_S24_neither_prompt_nor_key_is_logged(
     server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -1,4 +1,5 @@
 """One provider per account value, and no openai package before it is needed."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 import subprocess
@@ -58,7 +59,7 @@ def test_each_loop_has_its_own_provider() -> None:
     assert asyncio.run(run()) is not asyncio.run(run())
 
 
-def test_s14_key_is_absent_from_the_account_in_print() -> None:
+def test_S14_key_is_absent_from_the_account_in_print() -> None:
     account = ProviderAccountValue("main", "openai", "https://x.org", "sk-canary")
     assert "canary" not in f"{account!r} {account}"
 

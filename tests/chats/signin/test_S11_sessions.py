@@ -1,6 +1,7 @@
 """S11: a session begins under a new id, ends when it should, and can be ended from elsewhere."""
 # ruff: noqa: N802 (tests are named for the row they hold)
 
+import re
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from chats import signin
+from contextpolicy.models import AuditEvent
 
 NEW = "a much longer new phrase"
 
@@ -141,6 +143,42 @@ def test_S11_sessions_are_listed_and_ended_by_their_person_only(
     assert elsewhere.get("/who").content == b""
     assert here.get("/who").content == b"alice"
     assert signin.sessions_of(user=bob, now=now) == []
+
+
+def test_S11_the_settings_page_lists_sessions_and_ends_them(alice: User, password: str) -> None:
+    here, elsewhere = signed_in(password), signed_in(password)
+    page = here.get("/settings/").content.decode()
+    assert (page.count("This browser"), page.count("Another browser")) == (1, 1)
+    assert elsewhere.cookies["sessionid"].value not in page
+    (address,) = re.findall(r'action="(/settings/sessions/[^"]+)"', page)
+    assert here.get(address).status_code == 405
+    assert elsewhere.get("/who").content == b"alice"
+    assert here.post(address).headers["Location"] == "/settings/"
+    assert elsewhere.get("/who").content == b""
+    assert here.get("/who").content == b"alice"
+    assert here.post(address).status_code == 404
+    assert "Another browser" not in here.get("/settings/").content.decode()
+    assert AuditEvent.objects.filter(type="logout.succeeded").count() == 1
+
+
+def test_S11_ending_ones_own_session_is_signing_out(alice: User, password: str) -> None:
+    browser = signed_in(password)
+    own = signin.session_id(browser.cookies["sessionid"].value)
+    assert browser.post(f"/settings/sessions/{own}/end").headers["Location"] == "/login/"
+    assert browser.get("/who").content == b""
+    assert not Session.objects.exists()
+
+
+def test_S11_nobody_ends_a_session_of_somebody_else(alice: User, bob: User, password: str) -> None:
+    theirs = signed_in(password)
+    key = signin.session_id(theirs.cookies["sessionid"].value)
+    stranger = Client()
+    stranger.force_login(bob)
+    foreign = stranger.post(f"/settings/sessions/{key}/end")
+    absent = stranger.post("/settings/sessions/absent/end")
+    assert (foreign.status_code, absent.status_code) == (404, 404)
+    assert "Another browser" not in stranger.get("/settings/").content.decode()
+    assert theirs.get("/who").content == b"alice"
 
 
 def test_reauthentication_counts_for_a_quarter_of_an_hour(now: datetime) -> None:

@@ -1,4 +1,5 @@
 """The model's search in what is no longer in its prompt: within one chat, capped, in the ledger."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 from collections.abc import Callable
@@ -103,7 +104,7 @@ def test_the_model_reads_the_originals_it_asked_for(ask: Callable[..., Any]) -> 
     assert any("The heron stood" in wire.content for wire in sent if wire.role == "tool")
 
 
-def test_each_read_is_in_the_ledger_without_its_words(ask: Callable[..., Any]) -> None:
+def test_S08_each_read_is_in_the_ledger_without_its_words(ask: Callable[..., Any]) -> None:
     turn, _ = ask(call({"query": "heron"}))
     event = AuditEvent.objects.get(type="tool.called")
     assert event.turn_id == turn.pk
@@ -129,10 +130,12 @@ def test_each_read_is_in_the_ledger_without_its_words(ask: Callable[..., Any]) -
         {"query": "x", "limit": 21},
         {"query": "x", "limit": True},
         {"query": "x", "chat": "another"},
+        '{"query": "\\ud800"}',
+        '{"query": "heron", "\\udfff": 1}',
     ],
-    ids=range(13),
+    ids=range(15),
 )
-def test_s08_wrong_arguments_are_said_and_nothing_is_read(
+def test_S08_wrong_arguments_are_said_and_nothing_is_read(
     arguments: Any, ask: Callable[..., Any]
 ) -> None:
     turn, _ = ask(call(arguments))
@@ -141,20 +144,26 @@ def test_s08_wrong_arguments_are_said_and_nothing_is_read(
     assert not AuditEvent.objects.filter(type="tool.called").exists()
 
 
-def test_s08_an_unknown_tool_runs_nothing(ask: Callable[..., Any]) -> None:
+def test_S08_a_question_may_hold_any_character(ask: Callable[..., Any]) -> None:
+    turn, _ = ask(call({"query": 'heron\x00 " * NEAR( %s'}))
+    assert turn.status == "completed"
+    assert json.loads(result_of(turn))[0]["content"] == "The heron stood at the lake"
+
+
+def test_S08_an_unknown_tool_runs_nothing(ask: Callable[..., Any]) -> None:
     turn, _ = ask(call({"query": "heron"}, name="shell"))
     assert "not available" in result_of(turn)
     assert not AuditEvent.objects.filter(type="tool.called").exists()
 
 
-def test_s08_a_tool_that_was_not_offered_runs_not(ask: Callable[..., Any], archived: Chat) -> None:
+def test_S08_a_tool_that_was_not_offered_runs_not(ask: Callable[..., Any], archived: Chat) -> None:
     ModelSpec.objects.update(supports_tools=False)
     turn, worker = ask(call({"query": "heron"}))
     assert worker.scripted.requests[0].tools == ()
     assert "not available" in result_of(turn)
 
 
-def test_the_answer_has_an_end(archived: Chat, now: datetime) -> None:
+def test_S08_the_answer_has_an_end(archived: Chat, now: datetime) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=archived)
     Message.objects.filter(seq__lte=4).update(parts=[{"type": "text", "text": "heron " * 2_000}])
     counter = ApproximateCounter()
@@ -174,7 +183,7 @@ def test_nothing_found_is_said(archived: Chat) -> None:
 
 
 @pytest.mark.requirement("S4.7")
-def test_a_search_may_be_repeated_up_to_the_step_limit(
+def test_S08_a_search_may_be_repeated_up_to_the_step_limit(
     ask: Callable[..., Any], settings: Any
 ) -> None:
     settings.MAX_STEPS = 3

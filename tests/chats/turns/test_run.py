@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import (
@@ -17,7 +18,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.turns import lease
+from chats.turns import lease, recover
 from chats.turns.run import STOP
 from chats.turns.start import continue_reply, retry, start
 from chats.turns.stop import stop
@@ -164,6 +165,19 @@ def test_an_empty_answer_is_tried_once_more_and_then_said(
     assert turn.reply is None
 
 
+def test_of_an_answer_without_words_nothing_is_said(
+    alice: User, chat: Chat, now: datetime, work: Work
+) -> None:
+    turn = ask(alice, chat, now)
+    empty = [TextDelta(" "), TextDelta("\n"), Finished("stop")]
+    worker = work(
+        turn, empty, [TextDelta("\n"), TextDelta("Good "), TextDelta("day"), Finished("stop")]
+    )
+    said = [(f.offset, f.text) for f in worker.frames if f.kind == "text"]
+    assert said == [(0, "\nGood "), (6, "day")]
+    assert texts(chat)[1:] == [(2, "assistant", "\nGood day")]
+
+
 def test_a_reply_cut_by_length_is_complete_and_can_be_continued(
     alice: User, chat: Chat, now: datetime, work: Work
 ) -> None:
@@ -257,6 +271,19 @@ def test_a_second_claim_finds_nothing(alice: User, chat: Chat, now: datetime) ->
     turn = ask(alice, chat, now)
     assert lease.claim(turn_id=turn.pk, worker="a", now=now) is not None
     assert lease.claim(turn_id=turn.pk, worker="b", now=now) is None
+
+
+def test_a_task_that_comes_twice_does_not_take_a_turn_whose_lease_ran_out(
+    alice: User, chat: Chat, now: datetime
+) -> None:
+    turn = ask(alice, chat, now)
+    assert lease.claim(turn_id=turn.pk, worker="a", now=now) is not None
+    Turn.objects.filter(pk=turn.pk).update(lease_until=timezone.now() - timedelta(minutes=1))
+    assert lease.claim(turn_id=turn.pk, worker="b", now=now) is None
+    recover.sweep(now=now)
+    assert lease.claim(turn_id=turn.pk, worker="b", now=now) is not None
+    turn.refresh_from_db()
+    assert (turn.attempt, turn.losses) == (2, 1)
 
 
 def test_a_worker_that_lost_its_lease_writes_nothing(

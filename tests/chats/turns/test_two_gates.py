@@ -68,7 +68,14 @@ def test_inv_49_a_bill_above_the_window_is_an_overflow(
     worker = work(turn, cut, ANSWER)
     assert (turn.status, replies(turn)) == ("completed", ["Here."])
     assert turn.usage["input"] == 500
-    assert [frame.kind for frame in worker.frames].count("step") == 2
+    said = [(frame.kind, frame.offset, frame.text) for frame in worker.frames]
+    assert said == [
+        ("step", 0, ""),
+        ("text", 0, "Half blind."),
+        ("anew", 0, ""),
+        ("text", 0, "Here."),
+        ("end", 0, ""),
+    ]
     demo_model.refresh_from_db()
     assert demo_model.learned_window is not None
     assert demo_model.learned_window < 16_000

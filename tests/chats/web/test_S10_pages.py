@@ -1,4 +1,5 @@
 """No inline code anywhere, and every page carries the headers that forbid it."""
+# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 from collections.abc import Callable
@@ -67,7 +68,7 @@ def test_the_page_s_script_writes_no_html() -> None:
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source)
 
 
-def test_every_page_forbids_inline_code(
+def test_S10_every_page_forbids_inline_code(
     page: Client, client: Client, chat: Chat, talk: Callable[..., Turn]
 ) -> None:
     turn = talk("hello")
@@ -92,7 +93,7 @@ def test_every_page_forbids_inline_code(
         assert not STYLE.search(html), address
 
 
-def test_htmx_is_told_to_run_no_code_and_to_keep_no_pages(page: Client, chat: Chat) -> None:
+def test_S05_htmx_is_told_to_run_no_code_and_to_keep_no_pages(page: Client, chat: Chat) -> None:
     html = page.get(url(chat)).content.decode()
 
     for setting in (
@@ -105,7 +106,7 @@ def test_htmx_is_told_to_run_no_code_and_to_keep_no_pages(page: Client, chat: Ch
         assert setting in html
 
 
-def test_message_bodies_stand_where_htmx_does_nothing(
+def test_S05_message_bodies_stand_where_htmx_does_nothing(
     page: Client, chat: Chat, talk: Callable[..., Turn]
 ) -> None:
     talk("<div hx-post=/chats/1/delete hx-trigger=load>", "<div hx-get=/x>")

@@ -106,6 +106,26 @@ def test_a_connected_server_shows_the_end_of_its_key_only(page: Client) -> None:
     assert "•••• 4f2a" in html
 
 
+@pytest.mark.parametrize(("minutes", "is_paused"), [(1, True), (-1, False)])
+def test_f12_a_refused_key_is_told_as_long_as_its_server_is_not_asked(
+    page: Client, minutes: int, is_paused: bool
+) -> None:
+    until = timezone.now() + timedelta(minutes=minutes)
+    ProviderAccount.objects.create(
+        slug="locked",
+        name="Locked",
+        kind="openai",
+        base_url="https://api.example.com/v1",
+        paused_until=until,
+        paused_reason="its provider refused the key",
+    )
+
+    html = page.get("/setup/").content.decode()
+
+    assert ("paused</span>" in html) is is_paused
+    assert ("its provider refused the key" in html) is is_paused
+
+
 def test_the_settings_page_names_the_person_and_the_keys(page: Client, alice: User) -> None:
     html = page.get("/settings/").content.decode()
 

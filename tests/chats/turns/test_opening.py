@@ -1,0 +1,79 @@
+"""The plain beginning of a turn in one go, and what is left to the run where it is not plain."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
+
+from chats import context
+from chats.models import Chat, Receipt, Turn
+from chats.providers.base import Finished, TextDelta
+from chats.turns import opening, steps
+from chats.turns.start import start
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
+
+Work = Callable[..., Any]
+REPLY = [TextDelta("Good day"), Finished("stop")]
+
+
+@pytest.fixture
+def turn(alice: User, chat: Chat, now: datetime) -> Turn:
+    return start(user=alice, chat=chat, text="Hello", now=now).turn
+
+
+def opened(turn: Turn, now: datetime) -> opening.Opening | None:
+    return opening.open_turn(turn_id=turn.pk, worker="a", counter=ApproximateCounter(), now=now)
+
+
+def test_a_plain_turn_begins_with_its_call_booked(turn: Turn, now: datetime) -> None:
+    begun = opened(turn, now)
+    assert begun is not None
+    assert begun.prompt is not None
+    assert begun.receipt_id == Receipt.objects.get(turn=turn, outcome="open").pk
+    assert opened(turn, now) is None
+
+
+def test_a_turn_of_one_step_goes_to_the_database_twice(turn: Turn, work: Work) -> None:
+    assert work(turn, REPLY).ways == ["open_turn", "close_step"]
+
+
+def test_a_database_that_fails_behind_the_claim_does_not_cost_the_turn(
+    turn: Turn, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(**_given: Any) -> None:
+        raise OperationalError("the connection broke")
+
+    monkeypatch.setattr(steps, "book_call", once(gone, steps.book_call))
+    work(turn, REPLY)
+    assert turn.status == Turn.Status.COMPLETED
+    assert Receipt.objects.filter(turn=turn).count() == 1
+
+
+def test_a_refusal_of_the_first_prompt_is_told_by_the_turn(turn: Turn, work: Work) -> None:
+    ModelSpec.objects.update(context_window=10)
+    work(turn, REPLY)
+    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "policy_impossible")
+
+
+def test_a_turn_taken_away_while_it_begins_is_left_alone(
+    turn: Turn, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stolen(**given: Any) -> Any:
+        Turn.objects.filter(pk=turn.pk).update(lease_token="another")
+        return compose(**given)
+
+    compose = context.compose
+    monkeypatch.setattr(context, "compose", stolen)
+    worker = work(turn, REPLY)
+    assert (worker.scripted.requests, worker.frames) == ([], [])
+    assert not Receipt.objects.filter(turn=turn)
+
+
+def once(first: Callable[..., Any], then: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that does one thing the first time and another ever after."""
+    rest = iter([first])
+    return lambda **given: next(rest, then)(**given)
