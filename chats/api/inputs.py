@@ -42,6 +42,16 @@ class WholeNumber(serializers.IntegerField):
         return int(super().to_internal_value(data))
 
 
+class Flag(serializers.BooleanField):
+    """A JSON true or false; "yes" and 1 are none."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        """The flag itself."""
+        if not isinstance(data, bool):
+            self.fail("invalid", input=data)
+        return data
+
+
 class Strict(serializers.Serializer[Any]):
     """A set of fields; a field that does not exist is an error and not noise."""
 
@@ -83,6 +93,7 @@ class NewMessage(Strict):
     """A message; stored byte for byte."""
 
     text = Text()
+    stream = Flag(default=False, help_text="Answer with the events of the reply instead of a 202.")
 
 
 class StateChange(Strict):

@@ -3,18 +3,24 @@
 import uuid
 from typing import ClassVar
 
+from django.http import HttpResponseBase
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, history
+from chats import access, history, keys
 from chats import messages as store
 from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
 from chats.api.inputs import MessagesQuery, NewMessage
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
-from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.models import ApiKey
+from chats.streams import connection
+from chats.streams.api import Viewer, check_room, stream_of
+from chats.streams.web import cookie_of
 from chats.turns.start import start
 
 
@@ -58,21 +64,41 @@ class Messages(Endpoint):
         operation_id="chats_messages_send",
         request=NewMessage,
         parameters=[IDEMPOTENCY_KEY],
-        responses=answers({202: AcceptedOut}),
+        responses=answers(
+            {202: AcceptedOut, (200, "text/event-stream"): OpenApiResponse(str, ACCEPTED_EVENTS)}
+        ),
     )
-    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Send a message. 202: it is stored and will be answered; follow the turn."""
+    def post(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+        """Send a message. 202: it is stored and will be answered; follow the turn.
+
+        With `stream` the answer is a 200 whose events follow the turn at once. A key needs the
+        scope `chats:read` too for that.
+        """
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
-        text = NewMessage.read(request.data)["text"]
+        sent = NewMessage.read(request.data)
+        viewer = follower(request) if sent["stream"] else None
         count_message(request)
         accepted = start(
             user=person(request),
             chat=chat,
-            text=text,
+            text=sent["text"],
             now=timezone.now(),
             idempotency_key=idempotency_key(request),
         )
-        return Response(
-            {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)},
-            status=202,
-        )
+        answer = {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)}
+        if viewer is None:
+            return Response(answer, status=202)
+        greeting = connection.sse("accepted", JSONRenderer().render(answer).decode())
+        return stream_of(viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting)
+
+
+def follower(request: Request) -> Viewer:
+    """Who will follow the reply, if they may. Raises `InsufficientScope` and `TooManyStreams`."""
+    key, user = request.auth, person(request)
+    if isinstance(key, ApiKey):
+        keys.require_scope(key=key, scope="chats:read")
+        viewer = Viewer(user=user, key_id=key.pk)
+    else:
+        viewer = Viewer(user=user, cookie=cookie_of(request))
+    check_room(viewer)
+    return viewer

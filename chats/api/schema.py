@@ -21,6 +21,8 @@ ERRORS = {
     422: "The content is refused.",
     429: "Too many requests, failures or running replies; see Retry-After.",
 }
+# A status, or a status and what kind of body it has.
+Code = int | tuple[int, str]
 READ_ERRORS = (400, 401, 403, 404, 429)
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
@@ -41,6 +43,10 @@ EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, 
 `snapshot`, `delta` and `done` carry the id `attempt.step.position`. Sent back as `Last-Event-ID`,
 it resumes the stream without a lost or doubled character. Permission is checked again every minute.
 """
+ACCEPTED_EVENTS = """`accepted`, with what a 202 says, then the events of the turn.
+
+They are those of `chats_turns_events`. A stream that broke goes on there with its `Last-Event-ID`;
+the reply is written all the same."""
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
@@ -86,8 +92,8 @@ def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answers(
-    successes: Mapping[int, Any], *, errors: tuple[int, ...] = tuple(ERRORS)
-) -> dict[int, Any]:
+    successes: Mapping[Code, Any], *, errors: tuple[int, ...] = tuple(ERRORS)
+) -> dict[Code, Any]:
     """The given answers and the ways to fail."""
-    failures = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
+    failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
     return {**successes, **failures}

@@ -31,7 +31,7 @@ from chats.streams.follow import (
     follow,
     read_row_with_reply,
 )
-from chats.streams.web import user_now
+from chats.streams.web import cookie_of, user_now
 
 
 class StreamRefused(Refusal):
@@ -52,10 +52,11 @@ class OnlyGet(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who follows: a person, and the key they came with, if any."""
+    """Who follows: a person, and the key or the session's cookie that they came with."""
 
     user: AbstractBaseUser
-    key_id: uuid.UUID | None
+    key_id: uuid.UUID | None = None
+    cookie: str = ""
 
 
 @csrf_exempt  # so that a POST is told in JSON that it is of no use; nothing here changes anything
@@ -68,10 +69,26 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
     viewer = viewer_of(request)
     if request.method != "GET":
         raise OnlyGet
-    user_id = int(viewer.user.pk)
     check_turn(user=viewer.user, chat_id=chat_id, turn_id=turn_id)
-    connection.STREAMS.check_room(user_id)
+    check_room(viewer)
     seen = connection.place_from(request.headers.get("Last-Event-ID", ""))
+    return stream_of(viewer, chat_id=chat_id, turn_id=turn_id, seen=seen)
+
+
+def check_room(viewer: Viewer) -> None:
+    """Raise `TooManyStreams`."""
+    connection.STREAMS.check_room(int(viewer.user.pk))
+
+
+def stream_of(
+    viewer: Viewer,
+    *,
+    chat_id: uuid.UUID,
+    turn_id: uuid.UUID,
+    seen: tuple[int, int, int] | None = None,
+    greeting: str = "",
+) -> HttpResponseBase:
+    """The events of a turn that the viewer may follow, behind a greeting of events."""
     updates = follow(
         turn_id=turn_id,
         row=read_row_with_reply(turn_id),
@@ -80,13 +97,14 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
         seen=seen,
     )
     program = Program(turn_id=turn_id, seen=seen)
-    check = partial(still, request, viewer, chat_id=chat_id, turn_id=turn_id)
+    check = partial(still, viewer, chat_id=chat_id, turn_id=turn_id)
     return connection.response(
         connection.events(
-            user_id=user_id,
+            user_id=int(viewer.user.pk),
             updates=updates,
             encode=program.encode,
             may_still=sync_to_async(check),
+            greeting=greeting,
         )
     )
 
@@ -98,7 +116,7 @@ def viewer_of(request: HttpRequest) -> Viewer:
     if authorization is None:
         if not request.user.is_authenticated:
             raise StreamRefused
-        return Viewer(user=request.user, key_id=None)
+        return Viewer(user=request.user, cookie=cookie_of(request))
     address = signin.client_address(
         remote_addr=request.META.get("REMOTE_ADDR", ""),
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
@@ -108,12 +126,12 @@ def viewer_of(request: HttpRequest) -> Viewer:
     return Viewer(user=key.owner, key_id=key.pk)
 
 
-def still(request: HttpRequest, viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
+def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     """Whether the key or the session lives and the chat is still theirs."""
     if viewer.key_id is not None:
         user = viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
     else:
-        user = cast(AbstractBaseUser, user_now(request))
+        user = cast(AbstractBaseUser, user_now(viewer.cookie))
     if user is None:
         return False
     try:

@@ -140,8 +140,14 @@ async def events(
     updates: AsyncIterator[list[Update]],
     encode: Callable[[Update], Awaitable[str]],
     may_still: Callable[[], Awaitable[bool]],
+    greeting: str = "",
 ) -> AsyncIterator[bytes]:
-    """The bytes of one event stream, from updates of a turn in the words of a door."""
+    """The bytes of one event stream, from updates of a turn in the words of a door.
+
+    The greeting is events that are told whatever becomes of the stream.
+    """
+    if greeting:
+        yield greeting.encode()
     if not STREAMS.has_room(user_id):
         # Let in together with others that began first: it comes back, and is told then.
         yield RESUME.encode()

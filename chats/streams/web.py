@@ -58,17 +58,21 @@ def turn_stream(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 def still(request: HttpRequest, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     """Whether the session lives and the chat is still theirs."""
     try:
-        check_turn(user=user_now(request), chat_id=chat_id, turn_id=turn_id)
+        check_turn(user=user_now(cookie_of(request)), chat_id=chat_id, turn_id=turn_id)
     except NotFound:
         return False
     return True
 
 
-def user_now(request: HttpRequest) -> AbstractBaseUser | AnonymousUser:
-    """Whose session the request's cookie is at this moment: it may have ended since."""
+def cookie_of(request: HttpRequest) -> str:
+    """The session that a request names; empty without one."""
+    return request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
+
+
+def user_now(cookie: str) -> AbstractBaseUser | AnonymousUser:
+    """Whose session the cookie is at this moment: it may have ended since."""
     fresh = HttpRequest()
-    key = request.COOKIES.get(settings.SESSION_COOKIE_NAME)
-    fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(key)
+    fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie or None)
     return get_user(fresh)
 
 

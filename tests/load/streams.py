@@ -46,6 +46,18 @@ PROFILE: dict[str, Any] = {
     "send": {
         "method": "POST",
         "path": "/api/v1/chats/{cid}/messages",
+        "body": {"text": "{text}", "stream": True},
+    },
+    "stream": {"when": "is_send"},
+    "stream_closes": True,
+    "done": "event: done",
+    "error": "event: error",
+}
+# As a program that sends first and follows then, in two requests.
+APART: dict[str, Any] = {
+    "send": {
+        "method": "POST",
+        "path": "/api/v1/chats/{cid}/messages",
         "body": {"text": "{text}"},
         "save": {"tid": "turn.id"},
     },
@@ -54,9 +66,6 @@ PROFILE: dict[str, Any] = {
         "path": "/api/v1/chats/{cid}/turns/{tid}/events",
         "when": "after_send",
     },
-    "stream_closes": True,
-    "done": "event: done",
-    "error": "event: error",
 }
 
 
@@ -100,6 +109,7 @@ def main() -> None:
     """Start, measure, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=Path, required=True)
+    parser.add_argument("--apart", action="store_true", help="send and follow in two requests")
     arguments, rest = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
@@ -115,7 +125,9 @@ def main() -> None:
                 sys.exit(done.stderr)
             profile = Path(folder) / "profile.json"
             headers = {"authorization": f"Bearer {done.stdout.strip()}"}
-            profile.write_text(json.dumps({**PROFILE, "headers": headers}))
+            profile.write_text(
+                json.dumps({**PROFILE, **(APART if arguments.apart else {}), "headers": headers})
+            )
             target = f"ours=rest_sse,url=http://127.0.0.1:{port},profile={profile},pid={ours.pid}"
             driver = [sys.executable, str(arguments.tools / "stream_load.py"), "--target", target]
             subprocess.run([*driver, "--target", floor_target(floor), *rest], check=True)

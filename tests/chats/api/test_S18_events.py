@@ -93,7 +93,11 @@ def path(turn: Turn) -> str:
 def read(client: Program, turn: Turn, *, last: str = "") -> list[tuple[str, dict[str, Any], str]]:
     """Every event until the stream ends: (event, data, id)."""
     headers = {"Last-Event-ID": last} if last else {}
-    answer: Any = client.client.get(path(turn), headers=headers)
+    return events_of(client.client.get(path(turn), headers=headers))
+
+
+def events_of(answer: Any) -> list[tuple[str, dict[str, Any], str]]:
+    """Every event of an answer until it ends."""
     assert answer.status_code == 200
     assert answer["Content-Type"].startswith("text/event-stream")
     assert (answer["Cache-Control"], answer["X-Accel-Buffering"]) == ("no-store", "no")
@@ -276,6 +280,88 @@ def test_S18_stream_is_refused_before_it_begins(
     settings.STREAMS_PER_USER = 0
     assert refused(session) == (429, "too_many_streams")
     assert session.client.post(path(running)).status_code == 405
+
+
+def send(client: Program, chat: Chat, **options: Any) -> Any:
+    """The answer to a message whose sender wants to see its reply grow."""
+    body = {"text": "Good morning", "stream": True}
+    return client.post(f"chats/{chat.pk}/messages", body, **options)
+
+
+def begin_and_end(now: datetime) -> list[Step]:
+    """The only turn is claimed, answers and ends."""
+
+    def begin() -> None:
+        Turn.objects.update(status="running", attempt=1, step=1, lease_token="t", lease_until=now)
+
+    return [begin, *frames(REPLY), lambda: finish(Turn.objects.get(), now), Frame("end", 1, 1)]
+
+
+@pytest.mark.parametrize("door", ["key", "session"])
+def test_S18_message_and_its_reply_in_one_request(
+    door: str, of_alice: Program, alice: User, chat: Chat, bus: Bus, now: datetime
+) -> None:
+    client = of_alice if door == "key" else Program("")
+    client.client.force_login(alice)
+    bus.steps = begin_and_end(now)
+    (event, accepted, _), *events = events_of(send(client, chat))
+    assert event == "accepted"
+    assert accepted["message"]["text"] == "Good morning"
+    assert accepted["turn"]["id"] == str(Turn.objects.get().pk)
+    assert text_of(events) == REPLY
+    assert [event for event, _, _ in events][-1] == "done"
+
+
+def test_S18_repeated_message_follows_the_turn_of_the_first(
+    of_alice: Program, chat: Chat, bus: Bus, now: datetime
+) -> None:
+    bus.steps = begin_and_end(now)
+    key = {"Idempotency-Key": "one"}
+    first, second = (events_of(send(of_alice, chat, headers=key)) for _ in range(2))
+    for part in ("message", "turn"):
+        assert second[0][1][part]["id"] == first[0][1][part]["id"]
+    assert text_of(second[1:]) == text_of(first[1:]) == REPLY
+    assert Turn.objects.count() == Message.objects.filter(role="user").count() == 1
+
+
+def test_S18_who_may_not_follow_sends_nothing(
+    alice: User,
+    charlie: User,
+    of_alice: Program,
+    program: MakeProgram,
+    chat: Chat,
+    bus: Bus,
+    settings: Settings,
+) -> None:
+    def refused(client: Program) -> tuple[int, str]:
+        answer = send(client, chat)
+        return answer.status_code, answer.json()["error"]["code"]
+
+    assert refused(program(alice, scopes=("chats:write",))) == (403, "insufficient_scope")
+    assert refused(program(alice, scopes=("chats:read",))) == (403, "insufficient_scope")
+    assert refused(program(charlie)) == (404, "not_found")
+    settings.STREAMS_PER_USER = 0
+    assert refused(of_alice) == (429, "too_many_streams")
+    assert not Message.objects.exists()
+
+
+def test_S18_what_was_accepted_is_told_when_there_is_no_room_to_follow(
+    of_alice: Program, chat: Chat, bus: Bus, settings: Settings
+) -> None:
+    answer = send(of_alice, chat)
+    settings.STREAMS_PER_USER = 0
+    events = events_of(answer)
+    assert [event for event, _, _ in events] == ["accepted", "server.resume"]
+    assert events[0][1]["message"]["id"] == str(Message.objects.get().pk)
+
+
+def test_S18_revoked_key_closes_the_stream_of_a_message(
+    of_alice: Program, chat: Chat, bus: Bus, settings: Settings, now: datetime
+) -> None:
+    settings.STREAM_RECHECK_SECONDS = 0
+    bus.steps = [lambda: ApiKey.objects.update(revoked_at=now), *begin_and_end(now)]
+    events = events_of(send(of_alice, chat))
+    assert "done" not in [event for event, _, _ in events]
 
 
 def test_key_without_any_scope_of_the_list_does_not_exist(alice: User, now: datetime) -> None:

@@ -61,6 +61,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "null": (b'{"text": null}', 400, "invalid_value"),
     "a number": (b'{"text": 7}', 400, "invalid_value"),
     "a list": (b'{"text": ["hello"]}', 400, "invalid_value"),
+    "a flag in words": (b'{"text": "hello", "stream": "yes"}', 400, "invalid_value"),
     "another field": (b'{"text": "hello", "role": "assistant"}', 400, "unknown_field"),
 }
 
