@@ -6,19 +6,14 @@ and a receipt. It writes nothing.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from typing import Any
 
-from django.conf import settings
-from django.db.models import BooleanField, ExpressionWrapper, Q
-from django.db.models.functions import Now
-
-from chats import history, secrets
-from chats.models import Branch, Chat, ChatState, Compaction, Message, ProviderAccount, Turn
+from chats import answering, history
+from chats.models import Branch, ChatState, Compaction, Message, Turn
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.refusals import Refusal
 from chats.tools import registry as tools
-from contextpolicy import plugins, prepared, resolution
+from contextpolicy import plugins, prepared
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
     AssembledContext,
@@ -30,7 +25,6 @@ from contextpolicy.engine.assembly import (
 )
 from contextpolicy.engine.assembly import compose as assemble
 from contextpolicy.engine.budget import (
-    PolicyImpossible,
     in_our_count,
     prepare_mark,
     prompt_limit,
@@ -39,52 +33,11 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState, state_text
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import Background
-from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.models import EffectivePolicy
 
 CONTINUE_INSTRUCTION = (
     "Continue your last message exactly where it stopped. Do not repeat any of it."
 )
-
-
-class NoModel(Refusal):
-    """Nothing is set up that could answer."""
-
-    code = "no_model"
-    status = 409
-    sentence = "No model is set up yet. An operator connects one under Setup."
-
-
-class ModelNotAllowed(Refusal):
-    """The policy does not allow the chosen model."""
-
-    code = "model_not_allowed"
-    status = 403
-    sentence = "The policy {policy} does not allow the model {model}. Choose another one."
-
-
-class ModelUnavailable(Refusal):
-    """The model's provider is switched off, paused or gone."""
-
-    code = "model_unavailable"
-    status = 409
-    sentence = "The model {model} cannot be used now: {reason}. Choose another one."
-
-
-class PolicyRefused(Refusal):
-    """The policies that apply here cannot work; the engine says which numbers clash."""
-
-    code = "policy_impossible"
-    status = 409
-    sentence = "{reason}"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which model answers in a chat, under which policy."""
-
-    model: ModelSpec
-    effective: EffectivePolicy
-    values: PolicyValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +52,7 @@ class Move:
 class TailDue:
     """The turn's tail has to be built before its first prompt: what `turns.state` does."""
 
-    choice: Choice
+    choice: answering.Choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,75 +74,6 @@ class Prompt:
     fold_from: int | None
 
 
-_DEFAULT_MODEL = prepared.Select(
-    lambda _at: ModelSpec.objects.filter(is_default=True, enabled=True).order_by("pk")[:1]
-)
-
-
-def choose(*, chat: Chat) -> Choice:
-    """The chat's model and effective policy. Raises `NoModel` or `ModelNotAllowed`."""
-    model = chat.model or _DEFAULT_MODEL.first()
-    if model is None:
-        raise NoModel
-    effective = effective_policy(chat=chat, model=model)
-    values = resolution.values_of(effective)
-    allowed = values.allowed_models
-    if allowed is not None and model.slug not in allowed:
-        raise ModelNotAllowed(policy=effective.label, model=str(model))
-    return Choice(model=model, effective=effective, values=values)
-
-
-def effective_policy(
-    *, chat: Chat, model: ModelSpec | None, window_limit: int | None = None
-) -> EffectivePolicy:
-    """What every assigned policy comes out to. Raises `PolicyRefused` when that cannot work."""
-    window = model.window if model else None
-    known = [size for size in (window, window_limit) if size]
-    try:
-        return resolution.resolve(
-            user_id=chat.owner_id,
-            chat_id=chat.pk,
-            model_window=min(known) if known else None,
-            defaults={
-                "window_size": settings.HISTORY_WINDOW,
-                "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
-            },
-        )
-    except PolicyImpossible as error:
-        raise PolicyRefused(reason=str(error)) from error
-
-
-_ACCOUNT = prepared.Select(
-    lambda at: ProviderAccount.objects.annotate(
-        is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
-    ).filter(slug=at("slug"))
-)
-
-
-def available_account(model: ModelSpec) -> ProviderAccount:
-    """The provider account of a model, if calls may be made. Raises `ModelUnavailable`.
-
-    Whether its breaker is open is told by the database's clock, which all processes share.
-    """
-    row = _ACCOUNT.first(slug=model.provider)
-    if row is None or not row.enabled or not model.enabled:
-        raise ModelUnavailable(model=str(model), reason="it is switched off")
-    if cast(Any, row).is_paused:
-        raise ModelUnavailable(model=str(model), reason=row.paused_reason)
-    return row
-
-
-def account_for(model: ModelSpec) -> Account:
-    """The provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
-    row = available_account(model)
-    return Account(
-        slug=row.slug,
-        kind=cast(Any, row.kind),
-        base_url=row.base_url,
-        api_key=secrets.decrypt(row.encrypted_key) if row.encrypted_key else "",
-    )
-
-
 def compose(
     *,
     turn: Turn,
@@ -200,10 +84,11 @@ def compose(
     """The prompt of the turn's next call, or the order to build its tail or move the window first.
 
     `window_limit` is the smaller window that an overflow error taught, `branch` the turn's branch
-    where it was read just now. Raises the refusals of `choose` and the engine's `BudgetRefusal`.
+    where it was read just now. Raises the refusals of `answering.choose` and the engine's
+    `BudgetRefusal`.
     """
     chat = turn.branch.chat
-    choice = choose_again(chat=chat, turn=turn)
+    choice = answering.choose_again(chat=chat, turn=turn)
     if turn.tail is None and choice.values.strategy == EntityState.name:
         return TailDue(choice=choice)
     branch = governed(branch or read_branch(turn))
@@ -239,19 +124,11 @@ def governed(branch: Branch) -> Branch:
     return branch
 
 
-def choose_again(*, chat: Chat, turn: Turn) -> Choice:
-    """The choice for a running turn: the model it was accepted with, the policy as it is now."""
-    if turn.model is None:
-        raise NoModel
-    chat.model = turn.model
-    return choose(chat=chat)
-
-
 def gather(
     *,
     branch: Branch,
     turn: Turn,
-    choice: Choice,
+    choice: answering.Choice,
     counter: TokenCounter,
     window_limit: int | None = None,
 ) -> ComposeInput:
@@ -417,7 +294,7 @@ def prompt_of(
     assembled: AssembledContext,
     *,
     given: ComposeInput,
-    choice: Choice,
+    choice: answering.Choice,
     branch: Branch,
     turn: Turn,
 ) -> Prompt:
@@ -434,7 +311,7 @@ def prompt_of(
             max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
             facts=facts(assembled, given=given, choice=choice),
         ),
-        account=account_for(choice.model),
+        account=answering.account_for(choice.model),
         effective=choice.effective,
         compaction=active,
         prompt_limit=assembled.budget.prompt_limit,
@@ -490,7 +367,9 @@ def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str
     }
 
 
-def facts(assembled: AssembledContext, *, given: ComposeInput, choice: Choice) -> ContextFacts:
+def facts(
+    assembled: AssembledContext, *, given: ComposeInput, choice: answering.Choice
+) -> ContextFacts:
     """What was done to the context, in numbers."""
     sent = {segment.seq for segment in assembled.segments if segment.seq}
     summary = given.summary

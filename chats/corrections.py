@@ -12,7 +12,7 @@ from typing import Any, cast
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from chats import context, states
+from chats import answering, states
 from chats.models import Branch, Chat, ChatState, Turn
 from chats.refusals import Refusal
 from chats.states import Kept, StateChanged
@@ -58,9 +58,9 @@ class ChatKept:
 def state_in(*, chat: Chat) -> ChatKept:
     """The state of the chat's active branch.
 
-    Raises `NoStateKept`, and the refusals of `context.choose`.
+    Raises `NoStateKept`, and the refusals of `answering.choose`.
     """
-    choice = context.choose(chat=chat)
+    choice = answering.choose(chat=chat)
     branch = Branch.objects.select_related("parent").get(pk=cast(uuid.UUID, chat.active_branch_id))
     kept = states.kept_on(branch, values=choice.values)
     if kept is None:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from chats import context, queue
+from chats import answering, queue
 from chats.models import Branch, Chat, Message, ProviderAccount, Turn
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED, Accepted, Keyed, recall, start
@@ -173,7 +173,7 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
     """
     before = chat.model.slug if chat.model else ""
     chat.model = find_model(model_slug)
-    context.choose(chat=chat)
+    answering.choose(chat=chat)
     chat.save(update_fields=["model"])
     ledger.record(
         "chat.model_changed",
@@ -207,7 +207,7 @@ def models_for(*, chat: Chat | None, user: AbstractBaseUser) -> Sequence[ModelCh
     specs = list(ModelSpec.objects.filter(enabled=True))
     default = next((spec for spec in specs if spec.is_default), None)
     current = probe.model or default
-    effective = context.effective_policy(chat=probe, model=current)
+    effective = answering.effective_policy(chat=probe, model=current)
     values = resolution.values_of(effective)
     accounts = {row.slug: row for row in ProviderAccount.objects.filter(enabled=True)}
     return [

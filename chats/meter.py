@@ -11,7 +11,7 @@ from typing import cast
 
 from django.db.models import Count, Min, Q, QuerySet, Sum
 
-from chats import context, history, states
+from chats import answering, context, history, states
 from chats.models import Branch, Chat, Compaction, Message
 from contextpolicy.engine.budget import compact_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.messages import Summary
@@ -88,9 +88,9 @@ class Sizes:
 def meter(*, chat: Chat) -> Meter:
     """The meter of a chat.
 
-    Raises the refusals of `context.choose` and the engine's `BudgetRefusal`.
+    Raises the refusals of `answering.choose` and the engine's `BudgetRefusal`.
     """
-    choice = context.choose(chat=chat)
+    choice = answering.choose(chat=chat)
     values = choice.values
     limit = prompt_limit(values, model_window=choice.model.window)
     branch = Branch.objects.select_related("active_compaction__base", "parent", "chat").get(

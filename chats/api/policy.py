@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, context
+from chats import access, answering
 from chats.api.endpoint import Endpoint, person
 from chats.api.outputs import PolicyOut, one
 from chats.api.schema import READ_ERRORS, answers
@@ -28,7 +28,7 @@ class ChatPolicy(Endpoint):
         """The effective policy for the chat and its model."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
-        return Response(one(PolicyOut, shown(context.effective_policy(chat=chat, model=model))))
+        return Response(one(PolicyOut, shown(answering.effective_policy(chat=chat, model=model))))
 
 
 def shown(policy: EffectivePolicy) -> dict[str, Any]:

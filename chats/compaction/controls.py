@@ -9,7 +9,7 @@ from datetime import datetime
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from chats import context, queue
+from chats import answering, queue
 from chats.compaction import rights
 from chats.compaction.force import active_branch, close, locked_chat, summary_of
 from chats.messages import UNSTORABLE, InvalidCharacter
@@ -71,11 +71,11 @@ def compact_now(
 
     `focus`: what is to be kept above all. `model`: the slug of another summariser, "" for the
     extractive one. What becomes of it stands at the branch's last turn and in the ledger. Raises
-    `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, and what `context.choose` raises.
+    `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, and what `answering.choose` raises.
     """
     chat = locked_chat(chat.pk)
     branch = active_branch(chat)
-    check_wish(context.choose(chat=branch.chat), focus=focus, model=model)
+    check_wish(answering.choose(chat=branch.chat), focus=focus, model=model)
     ask(branch, user=user, now=now, focus=focus, model=model)
     return branch
 
@@ -103,7 +103,7 @@ def rerun(
     return branch
 
 
-def check_wish(choice: context.Choice, *, focus: str, model: str | None) -> None:
+def check_wish(choice: answering.Choice, *, focus: str, model: str | None) -> None:
     """Raise `NoSummaries`, `FocusTooLong`, `InvalidCharacter` or `UnknownSummariser`."""
     if choice.values.strategy != "dynamic_summary":
         raise NoSummaries(policy=choice.effective.label)

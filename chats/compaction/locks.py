@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from chats import context
+from chats import answering
 from chats.compaction import rights
 from chats.compaction.controls import NoSummaries
 from chats.compaction.marks import PinRoom, PinsFull, room_of_pins
@@ -34,7 +34,7 @@ class Locks:
         return ""
 
 
-def locks_on(branch: Branch, *, user: AbstractBaseUser, choice: context.Choice) -> Locks:
+def locks_on(branch: Branch, *, user: AbstractBaseUser, choice: answering.Choice) -> Locks:
     """What the policy and this person's rights leave to them on a branch."""
 
     def lock(deed: Deed) -> str:

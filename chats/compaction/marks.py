@@ -11,7 +11,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Sum
 
-from chats import context, history, messages
+from chats import answering, history, messages
 from chats.compaction.force import (
     active_branch,
     branches_of,
@@ -77,12 +77,12 @@ class PinRoom:
 def pin_room(*, chat: Chat) -> PinRoom:
     """The room of pins in a chat's active branch: the policy's, or half of the prompt.
 
-    Raises what `context.choose` raises.
+    Raises what `answering.choose` raises.
     """
-    return room_of_pins(active_branch(chat), choice=context.choose(chat=chat))
+    return room_of_pins(active_branch(chat), choice=answering.choose(chat=chat))
 
 
-def room_of_pins(branch: Branch, *, choice: context.Choice) -> PinRoom:
+def room_of_pins(branch: Branch, *, choice: answering.Choice) -> PinRoom:
     """The room of pins on a branch under a policy."""
     limit = choice.values.pins_tokens
     if limit is None:
@@ -96,7 +96,7 @@ def room_of_pins(branch: Branch, *, choice: context.Choice) -> PinRoom:
 def pin(*, message: Message, actor: str, now: datetime) -> Message:
     """Send the message whole in every prompt. Pinning twice is pinning once.
 
-    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and what `context.choose` raises.
+    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and what `answering.choose` raises.
     """
     chat, message = locked(message)
     if message.pinned_at is not None:

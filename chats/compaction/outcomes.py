@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from chats import context
+from chats import answering
 from chats.compaction import pauses
 from chats.compaction.force import active_branch
 from chats.compaction.plan import EXTRACTIVE, find_summariser
@@ -89,9 +89,9 @@ class Rests:
 def rests(*, chat: Chat, now: datetime) -> Rests:
     """What rests in a chat's active branch, and until when.
 
-    `pauses.resume` and `pauses.reset_breaker` end it. Raises what `context.choose` raises.
+    `pauses.resume` and `pauses.reset_breaker` end it. Raises what `answering.choose` raises.
     """
-    choice = context.choose(chat=chat)
+    choice = answering.choose(chat=chat)
     branch = active_branch(chat)
     summariser = find_summariser(choice.values)
     name = summariser.name if summariser else EXTRACTIVE

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import QuerySet
 
-from chats import context, queue
+from chats import answering, queue
 from chats.compaction.force import IN_THE_MAKING, active_branch, locked_chat
 from chats.models import Branch, Chat, Compaction
 from contextpolicy import ledger
@@ -47,7 +47,7 @@ def state(rows: QuerySet[Compaction], *, now: datetime) -> Breaker:
     return breaker(attempts[::-1], now=now)
 
 
-def breaker_of(branch: Branch, *, choice: context.Choice, now: datetime) -> Breaker:
+def breaker_of(branch: Branch, *, choice: answering.Choice, now: datetime) -> Breaker:
     """Whether attempts rest on this branch; under another policy or model they begin anew."""
     return state(attempts_on(branch).filter(effective_policy=choice.effective), now=now)
 
@@ -59,7 +59,7 @@ def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Break
 
 
 def may_go_on(
-    branch: Branch, *, choice: context.Choice, plan: CompactionPlan, now: datetime
+    branch: Branch, *, choice: answering.Choice, plan: CompactionPlan, now: datetime
 ) -> bool:
     """Whether automatic compaction may work here; ends a pause whose time is over.
 
@@ -79,7 +79,7 @@ def may_go_on(
     return True
 
 
-def no_longer_fits(branch: Branch, *, choice: context.Choice, plan: CompactionPlan) -> bool:
+def no_longer_fits(branch: Branch, *, choice: answering.Choice, plan: CompactionPlan) -> bool:
     """Whether the prompt is over its limit, or only a window that moved since keeps it below."""
     active, since = branch.active_compaction, branch.paused_at
     if active is not None and active.kind == Compaction.Kind.WINDOW:

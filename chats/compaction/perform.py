@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from django.conf import settings
 
-from chats import context
+from chats import answering
 from chats.compaction.plan import Claimed
 from chats.providers import registry
 from chats.providers.base import (
@@ -208,7 +208,7 @@ class Calls:
             messages=messages,
             max_output_tokens=self.claimed.values.summary_max_tokens,
         )
-        account = context.account_for(self.spec)
+        account = answering.account_for(self.spec)
         written = asyncio.run(answer(request, account=account))
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens

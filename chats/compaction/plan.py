@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import DateTimeField, ExpressionWrapper, F, Min
 from django.db.models.functions import Now
 
-from chats import context, history
+from chats import answering, context, history
 from chats.compaction import pauses
 from chats.compaction.force import IN_THE_MAKING, close, overtake_making, summary_of
 from chats.models import Branch, Compaction, Message, Receipt, Turn
@@ -126,8 +126,8 @@ def asked_on(branch: Branch) -> Asked | None:
 def take(branch: Branch, *, attempt: Try, counter: TokenCounter, now: datetime) -> Claimed | str:
     """Plan and claim on a locked branch, or the reason why not."""
     try:
-        choice = context.choose(chat=branch.chat)
-    except (context.NoModel, context.ModelNotAllowed, context.PolicyRefused) as refusal:
+        choice = answering.choose(chat=branch.chat)
+    except (answering.NoModel, answering.ModelNotAllowed, answering.PolicyRefused) as refusal:
         return refusal.code
     asked = attempt.asked
     if reason := in_the_way(branch, asked=asked, now=now):
@@ -241,7 +241,7 @@ def readable_by(summariser: ModelSpec | None, *, values: PolicyValues) -> int | 
 def plan_for(
     branch: Branch,
     *,
-    choice: context.Choice,
+    choice: answering.Choice,
     attempt: Try,
     readable: int | None,
     counter: TokenCounter,
@@ -277,7 +277,7 @@ def plan_rerun(
     return plan_again(originals, tokens_before=row.tokens_before)
 
 
-def is_worth_it(branch: Branch, *, choice: context.Choice, plan: CompactionPlan) -> bool:
+def is_worth_it(branch: Branch, *, choice: answering.Choice, plan: CompactionPlan) -> bool:
     """Whether the prompt has grown enough since the last compaction by the token marks.
 
     Under another policy or another model (which is part of the effective policy) it is looked at
@@ -327,7 +327,7 @@ def lease() -> ExpressionWrapper[Any]:
 def store_claim(
     branch: Branch,
     *,
-    choice: context.Choice,
+    choice: answering.Choice,
     summariser: ModelSpec | None,
     plan: CompactionPlan,
     attempt: Try,

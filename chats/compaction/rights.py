@@ -5,7 +5,7 @@ from typing import Literal
 
 from django.contrib.auth.models import AbstractBaseUser, User
 
-from chats import context
+from chats import answering
 from chats.models import Chat
 from chats.refusals import Refusal
 from contextpolicy.engine.policy import PolicyValues
@@ -28,19 +28,19 @@ class NotAllowedByPolicy(Refusal):
     sentence = "The policy {policy} does not let you {deed} here. Ask whoever looks after it."
 
 
-def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> context.Choice:
+def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> answering.Choice:
     """The chat's policy and model, if this person may do that to its summaries.
 
-    Raises `NotAllowedByPolicy` and what `context.choose` raises.
+    Raises `NotAllowedByPolicy` and what `answering.choose` raises.
     """
-    choice = context.choose(chat=chat)
+    choice = answering.choose(chat=chat)
     if found := refusal(user=user, chat=chat, choice=choice, deed=deed):
         raise found
     return choice
 
 
 def refusal(
-    *, user: AbstractBaseUser, chat: Chat, choice: context.Choice, deed: Deed
+    *, user: AbstractBaseUser, chat: Chat, choice: answering.Choice, deed: Deed
 ) -> NotAllowedByPolicy | None:
     """What a try would be refused with; None: this person may."""
     right = right_to(deed, values=choice.values)

@@ -6,7 +6,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Sum
 
-from chats import context, history
+from chats import answering, context, history
 from chats.compaction import force, pauses, rights
 from chats.compaction.controls import NotInForce
 from chats.compaction.force import active_branch, locked_chat, overtake_making, record, summary_of
@@ -42,7 +42,7 @@ def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Co
 
     Automatic compaction pauses on the branch (see `pauses.may_go_on`). Undoing what is undone
     already changes nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and what
-    `context.choose` raises.
+    `answering.choose` raises.
     """
     branch = active_branch(locked_chat(compaction.branch.chat_id))
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
@@ -83,7 +83,7 @@ def check_room(branch: Branch, *, restored: Compaction | None) -> None:
 
     An estimate from stored counts, as they are sent; the question to come is not part of it.
     """
-    choice = context.choose(chat=branch.chat)
+    choice = answering.choose(chat=branch.chat)
     estimate = ApproximateCounter()
     limit = in_our_count(
         prompt_limit(choice.values, model_window=choice.model.window),

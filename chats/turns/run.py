@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from chats import context
+from chats import answering, context
 from chats.compaction import window
 from chats.compaction.publish import publish_prepared
 from chats.live import Frame
@@ -207,7 +207,7 @@ class Run:
             )
         raise RuntimeError("the window moved again and again and the prompt still does not fit")
 
-    async def build_tail(self, choice: context.Choice) -> None:
+    async def build_tail(self, choice: answering.Choice) -> None:
         """Bring the state up to the question, once per turn; a stop is heeded before the reply."""
         tail = await self.worker.db(
             state.begin,

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 
-from chats import context, messages, queue
+from chats import answering, messages, queue
 from chats.failpoints import hit
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.refusals import NotFound, Refusal
@@ -162,16 +162,16 @@ def accept_message(
     return store_message(user=user, chat=chat, choice=choice, text=text, now=now)
 
 
-def answerable(chat: Chat, *, text: str) -> context.Choice:
+def answerable(chat: Chat, *, text: str) -> answering.Choice:
     """What will answer the text. Raises where its policy or its model does not allow that."""
-    choice = context.choose(chat=chat)
+    choice = answering.choose(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
-    context.available_account(choice.model)
+    answering.available_account(choice.model)
     return choice
 
 
 def store_message(
-    *, user: AbstractBaseUser, chat: Chat, choice: context.Choice, text: str, now: datetime
+    *, user: AbstractBaseUser, chat: Chat, choice: answering.Choice, text: str, now: datetime
 ) -> tuple[Message, Turn]:
     """Store a checked message with its turn, if there is room; the chat is locked by the caller."""
     branch = open_branch(chat)
@@ -316,8 +316,8 @@ def caused_turn(
 
     Raises `ModelUnavailable`, the refusals of `check_room`, and what resolving the policy raises.
     """
-    choice = context.choose(chat=chat)
-    context.available_account(choice.model)
+    choice = answering.choose(chat=chat)
+    answering.available_account(choice.model)
     check_room(user=user, chat=chat)
     new = Turn.objects.create(
         branch_id=branch_id,

@@ -15,7 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from chats import context, states
+from chats import answering, context, states
 from chats.models import Branch, ChatState, Message, Turn
 from chats.providers.base import Provider, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -57,7 +57,7 @@ class Extraction:
 
 @transaction.atomic
 def begin(
-    *, lease: Lease, turn: Turn, choice: context.Choice, counter: TokenCounter, now: datetime
+    *, lease: Lease, turn: Turn, choice: answering.Choice, counter: TokenCounter, now: datetime
 ) -> Extraction | Tail:
     """Book the extraction of what was not read yet; the tail itself where there is nothing to ask.
 
@@ -69,8 +69,8 @@ def begin(
     base = states.newest(branch)
     try:
         model = extractor(choice)
-        account = context.account_for(model)
-    except context.ModelUnavailable as refusal:
+        account = answering.account_for(model)
+    except answering.ModelUnavailable as refusal:
         return keep(lease, base=base, note=refusal.code)
     prompt = state_prompt.compose(
         branch, turn=turn, base=base, values=choice.values, model=model, counter=counter
@@ -89,7 +89,7 @@ def begin(
     )
 
 
-def extractor(choice: context.Choice) -> ModelSpec:
+def extractor(choice: answering.Choice) -> ModelSpec:
     """The model that reads the state: the policy's light one, else the chat's own.
 
     Raises `ModelUnavailable` when the policy names one that is gone; another would not be what
@@ -100,7 +100,7 @@ def extractor(choice: context.Choice) -> ModelSpec:
         return choice.model
     model = ModelSpec.objects.filter(slug=slug).first()
     if model is None:
-        raise context.ModelUnavailable(model=slug, reason="it is not set up any more")
+        raise answering.ModelUnavailable(model=slug, reason="it is not set up any more")
     return model
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chats import context
+from chats import answering
 from chats.compaction import revise
 from chats.history import on_path
 from chats.models import Chat, Compaction, Message
@@ -140,7 +140,7 @@ def added(row: Compaction, *, report: Report, number: int | None) -> str:
 def weight_of(row: Compaction, *, chat: Chat, text: str) -> Weight:
     """The tokens of a text against the policy's limit, and the facts it keeps."""
     try:
-        limit = context.choose(chat=chat).values.summary_max_tokens
+        limit = answering.choose(chat=chat).values.summary_max_tokens
         tokens = revise.check_summary(text, limit=limit)
     except Refusal as refusal:
         return Weight("", "", "", (), refusal)

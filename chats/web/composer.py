@@ -9,7 +9,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import context, library
+from chats import answering, library
 from chats.compaction import marks, outcomes, pauses
 from chats.compaction.marks import PinRoom
 from chats.library import ModelChoice
@@ -178,7 +178,7 @@ def resting_on(chat: Chat) -> dict[str, Any]:
     newest = pauses.attempts_on(branch).values_list("status", flat=True).first()
     rest = None
     if newest in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
-        choice = context.choose(chat=chat)
+        choice = answering.choose(chat=chat)
         rest = pauses.breaker_of(branch, choice=choice, now=timezone.now())
     turns = branch.turns.filter(finished_at__isnull=False).exclude(status=Turn.Status.ABSORBED)
     last = turns.order_by("-accepted").first()

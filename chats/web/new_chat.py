@@ -7,7 +7,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from chats import context, library
+from chats import answering, library
 from chats.models import Chat
 from chats.refusals import Refusal
 from chats.turns.start import IdempotencyKeyReused
@@ -75,7 +75,7 @@ def limit_for(user: User) -> int:
     The model's own window decides nothing here, so none is asked for.
     """
     try:
-        effective = context.effective_policy(chat=Chat(owner=user), model=None)
+        effective = answering.effective_policy(chat=Chat(owner=user), model=None)
     except BudgetRefusal:
         return PolicyValues().input_length_limit
     return resolution.values_of(effective).input_length_limit

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet, Sum
 from django.utils import timezone
 
-from chats import context
+from chats import answering, context
 from chats.compaction.answers import Answer, answer_on
 from chats.compaction.locks import Locks, all_locked, locks_on
 from chats.history import on_path, segments
@@ -107,7 +107,7 @@ def ground_of(*, chat: Chat, user: User) -> Ground:
     """The chat's active branch under its policy; one that cannot be used changes no cover."""
     branch = branch_of(chat)
     try:
-        choice = context.choose(chat=chat)
+        choice = answering.choose(chat=chat)
         locks = locks_on(branch, user=user, choice=choice)
     except (Refusal, BudgetRefusal) as refusal:
         return Ground(branch, covered_by(branch.active_compaction), all_locked(str(refusal)), "")
@@ -122,7 +122,7 @@ def cover_of(branch: Branch) -> Cover:
     if active is None:
         return covered_by(None)
     try:
-        values = context.choose(chat=branch.chat).values
+        values = answering.choose(chat=branch.chat).values
     except (Refusal, BudgetRefusal):
         return covered_by(active)
     return covered_by(context.governing(active, values=values), in_force=active)

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats import context
+from chats import answering, context
 from chats.compaction import window
 from chats.models import Branch, Chat, Message, Turn
 from chats.turns.start import start
@@ -112,10 +112,10 @@ def test_a_policy_that_cannot_work_is_a_refusal_before_any_write(
     alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat.model = None
-    spec = context.choose(chat=chat).model
+    spec = answering.choose(chat=chat).model
     spec.context_window = 100
     spec.save()
-    with pytest.raises(context.PolicyRefused) as refused:
+    with pytest.raises(answering.PolicyRefused) as refused:
         start(user=alice, chat=chat, text="Hello", now=now)
     assert refused.value.code == "policy_impossible"
     assert not Message.objects.exists()

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 
-from chats import context, keys, library
+from chats import answering, keys, library
 from chats.compaction.sections import sections_of
 from chats.models import Chat, Compaction, Message, PromptText, ProviderAccount, Receipt, Turn
 from chats.turns.start import open_branch
@@ -69,7 +69,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     Chat.objects.filter(pk=chat.pk).update(title=texts.title)
     chat.refresh_from_db()
     assigned = assign(policy=policy, level="instance", actor="system", now=now)
-    effective = context.effective_policy(chat=chat, model=model)
+    effective = answering.effective_policy(chat=chat, model=model)
     turns = [make_turn(chat, n, now=now, texts=texts, policy=effective) for n in (1, 2)]
     finish(turns[0], texts=texts, now=now)
     summary = make_summary(chat, now=now, texts=texts, policy=effective)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from chats import context
+from chats import answering
 from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.models import Chat, Compaction, Message, Turn
@@ -297,19 +297,19 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
     branch = branch_of(long_chat)
     found = plan.plan_for(
         branch,
-        choice=context.choose(chat=branch.chat),
+        choice=answering.choose(chat=branch.chat),
         attempt=plan.Try(asked=plan.Asked(by="user:1")),
         readable=None,
         counter=COUNTER,
     )
     assert not isinstance(found, NotNeeded)
-    choice = context.choose(chat=branch.chat)
+    choice = answering.choose(chat=branch.chat)
     grown = replace(found, trigger="prepare", tokens_before=row.tokens_after + 200)
     assert plan.is_worth_it(branch, choice=choice, plan=grown)
     same = replace(grown, tokens_before=row.tokens_after + 10)
     assert not plan.is_worth_it(branch, choice=choice, plan=same)
     set_policy(summary_max_tokens=390)
-    other = context.choose(chat=branch.chat)
+    other = answering.choose(chat=branch.chat)
     assert plan.is_worth_it(branch, choice=other, plan=same)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import context
+from chats import answering
 from chats.compaction import maintain, perform
 from chats.compaction.perform import Written
 from chats.compaction.publish import publish_prepared
@@ -149,4 +149,4 @@ def test_without_a_prepared_summary_the_window_answers_now(
 
 
 def test_meter_and_prompt_agree_on_the_policy(chat: Chat, small_policy: PolicyVersion) -> None:
-    assert context.choose(chat=chat).effective.label == "Small v1"
+    assert answering.choose(chat=chat).effective.label == "Small v1"

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from chats import context
+from chats import answering
 from chats.compaction import approve, controls, maintain, pauses, plan, revise, undo
 from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.compaction.rights import NotAllowedByPolicy
@@ -322,7 +322,7 @@ def test_a_draft_can_be_rejected_with_a_reason(
     assert (row.status, row.remark) == ("rejected", "The price is wrong.")
     assert in_force(roomy) is None
     assert "price" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    choice = context.choose(chat=roomy)
+    choice = answering.choose(chat=roomy)
     assert pauses.breaker_of(branch_of(roomy), choice=choice, now=now).failures == 0
 
 
