@@ -7,7 +7,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from chats.signin import reauthenticated_recently
+from chats.sessions import reauthenticated_recently
 from contextpolicy.admin.bases import DomainAdmin
 
 

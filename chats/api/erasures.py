@@ -11,7 +11,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, erasure, signin
+from chats import access, erasure, sessions
 from chats.api import examples
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import Erasing, Nothing
@@ -28,7 +28,7 @@ class Erasure(Endpoint):
     def check(self, request: Request) -> None:
         """Raise `ReauthenticationRequired` in a session that is not fresh."""
         if not isinstance(request.auth, ApiKey):
-            signin.require_recent(session=request.session, now=timezone.now())
+            sessions.require_recent(session=request.session, now=timezone.now())
 
 
 class EraseMessage(Erasure):

@@ -9,7 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import keys, signin
+from chats import keys, sessions
 from chats.api.endpoint import NO_KEY, Endpoint, person
 from chats.api.inputs import NewKey, Nothing
 from chats.api.outputs import KeyOut, NewKeyOut, items, one
@@ -36,7 +36,7 @@ class Keys(Endpoint):
     def post(self, request: Request) -> Response:
         """Make a key, within 15 minutes of signing in. `secret` is shown this once."""
         now = timezone.now()
-        signin.require_recent(session=request.session, now=now)
+        sessions.require_recent(session=request.session, now=now)
         values = NewKey.read(request.data)
         key, secret = keys.create_key(owner=person(request), now=now, **values)
         return Response({**one(KeyOut, key), "secret": secret}, status=201)

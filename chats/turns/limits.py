@@ -4,6 +4,9 @@ from datetime import datetime
 
 from django.db import transaction
 
+from chats import context
+from chats.providers.base import ProviderError
+from chats.turns.call import Call
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
@@ -38,3 +41,41 @@ def forget(*, model: ModelSpec, actor: str, now: datetime) -> ModelSpec:
     model.save(update_fields=["learned_window"])
     ledger.record("model.limit_reset", actor=actor, now=now, data=data)
     return model
+
+
+def overflow_of(call: Call, *, model: ModelSpec | None) -> ProviderError | None:
+    """The overflow that a call met: as an error, or as a bill above the model's window.
+
+    Some servers cut a prompt that is too long and answer what is left of it.
+    """
+    if call.error is not None:
+        is_overflow = call.error.code == "context_overflow" and not call.is_useful
+        return call.error if is_overflow else None
+    window = model.window if model else None
+    billed = call.usage.get("input", 0)
+    if window is None or billed <= window:
+        return None
+    return ProviderError("context_overflow", limit=window, actual=billed)
+
+
+def taught(prompt: context.Prompt, overflow: ProviderError) -> int:
+    """The window that would have prevented an overflow, in tokens.
+
+    The one that the error names, unless our count of the prompt was below it already: then the
+    count is too low for this model, and the window has to make up for that.
+    """
+    if overflow.limit and prompt.prompt_tokens + prompt.reserve > overflow.limit:
+        return overflow.limit
+    return shrunk(prompt, overflow)
+
+
+def shrunk(prompt: context.Prompt, error: ProviderError) -> int:
+    """A smaller window after an overflow, in tokens, reserve included.
+
+    The numbers that the error names are the provider's own; ours may differ, so their ratio
+    counts. A tenth is taken off, for the same reason.
+    """
+    room = min(prompt.prompt_limit, prompt.prompt_tokens)
+    if error.limit and error.actual:
+        room = min(room, prompt.prompt_tokens * error.limit // error.actual)
+    return room * 9 // 10 + prompt.reserve

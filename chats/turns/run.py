@@ -248,7 +248,11 @@ class Run:
         while True:
             number += 1
             call = await self.one_call(prompt, number)
-            overflow = None if overflowed or self.reason else self.overflow_of(call)
+            overflow = (
+                None
+                if overflowed or self.reason
+                else limits.overflow_of(call, model=self.turn.model)
+            )
             if overflow is not None:
                 overflowed = True
                 smaller = await self.shrink(prompt, overflow)
@@ -281,20 +285,6 @@ class Run:
         )
         return await self.compose()
 
-    def overflow_of(self, call: Call) -> ProviderError | None:
-        """The overflow that a call met: as an error, or as a bill above the model's window.
-
-        Some servers cut a prompt that is too long and answer what is left of it.
-        """
-        if call.error is not None:
-            is_overflow = call.error.code == "context_overflow" and not call.is_useful
-            return call.error if is_overflow else None
-        window = self.turn.model.window if self.turn.model else None
-        billed = call.usage.get("input", 0)
-        if window is None or billed <= window:
-            return None
-        return ProviderError("context_overflow", limit=window, actual=billed)
-
     async def shrink(
         self, prompt: context.Prompt, overflow: ProviderError
     ) -> context.Prompt | None:
@@ -303,11 +293,11 @@ class Run:
             await self.worker.db(
                 limits.learn,
                 model_id=self.turn.model.pk,
-                limit=taught(prompt, overflow),
+                limit=limits.taught(prompt, overflow),
                 now=self.worker.clock(),
             )
         try:
-            return await self.compose(smaller_than=shrunk(prompt, overflow))
+            return await self.compose(smaller_than=limits.shrunk(prompt, overflow))
         except BudgetRefusal:
             # What may not leave the prompt is already too much for this model.
             return None
@@ -506,26 +496,3 @@ class Run:
         turn = self.turn
         frame = Frame(kind=kind, attempt=turn.attempt, step=turn.step, offset=offset, text=text)
         self.worker.put(turn.pk, frame)
-
-
-def taught(prompt: context.Prompt, overflow: ProviderError) -> int:
-    """The window that would have prevented an overflow, in tokens.
-
-    The one that the error names, unless our count of the prompt was below it already: then the
-    count is too low for this model, and the window has to make up for that.
-    """
-    if overflow.limit and prompt.prompt_tokens + prompt.reserve > overflow.limit:
-        return overflow.limit
-    return shrunk(prompt, overflow)
-
-
-def shrunk(prompt: context.Prompt, error: ProviderError) -> int:
-    """A smaller window after an overflow, in tokens, reserve included.
-
-    The numbers that the error names are the provider's own; ours may differ, so their ratio
-    counts. A tenth is taken off, for the same reason.
-    """
-    room = min(prompt.prompt_limit, prompt.prompt_tokens)
-    if error.limit and error.actual:
-        room = min(room, prompt.prompt_tokens * error.limit // error.actual)
-    return room * 9 // 10 + prompt.reserve

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from chats import access, erasure, signin
+from chats import access, erasure, sessions
 from chats.models import Chat, Message
 from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, View, signed_in
@@ -43,7 +43,7 @@ def freshly_signed_in(view: View) -> View:
     @functools.wraps(view)
     def wrapped(request: PersonRequest, chat_id: uuid.UUID, **ids: Any) -> HttpResponse:
         access.chat_for(user=request.user, chat_id=chat_id)
-        if not signin.reauthenticated_recently(session=request.session, now=timezone.now()):
+        if not sessions.reauthenticated_recently(session=request.session, now=timezone.now()):
             return redirect_to_login(request.path, settings.LOGIN_URL)
         return view(request, chat_id, **ids)
 

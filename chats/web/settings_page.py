@@ -5,7 +5,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
-from chats import signin
+from chats import sessions
 from chats.refusals import NotFound
 from chats.web import signin_views
 from chats.web.doors import PersonRequest, signed_in
@@ -16,7 +16,7 @@ from chats.web.doors import PersonRequest, signed_in
 def settings_page(request: PersonRequest) -> HttpResponse:
     """What is known about the person, their sessions, and how the pages are used."""
     context = {
-        "sessions": signin.sessions_of(user=request.user, now=timezone.now()),
+        "sessions": sessions.sessions_of(user=request.user, now=timezone.now()),
         "here": here(request),
     }
     return render(request, "settings.html", context)
@@ -28,11 +28,11 @@ def session_end(request: PersonRequest, session: str) -> HttpResponse:
     """End one of the person's sessions, in whatever browser it is. Raises `NotFound`."""
     if session == here(request):
         return signin_views.logout(request)
-    if not signin.revoke_session(user=request.user, session=session, now=timezone.now()):
+    if not sessions.revoke_session(user=request.user, session=session, now=timezone.now()):
         raise NotFound
     return redirect("chats:settings")
 
 
 def here(request: PersonRequest) -> str:
     """What names the session of this request."""
-    return signin.session_id(request.session.session_key or "")
+    return sessions.session_id(request.session.session_key or "")

@@ -7,7 +7,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from chats import providers_setup, signin
+from chats import providers_setup, sessions
 from chats.models import ProviderAccount
 from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, actor, signed_in
@@ -33,7 +33,7 @@ def setup(request: PersonRequest) -> HttpResponse:
         raise MayNotConnect
     now = timezone.now()
     try:
-        signin.require_recent(session=request.session, now=now)
+        sessions.require_recent(session=request.session, now=now)
         providers_setup.connect(
             name=request.POST.get("name", ""),
             base_url=request.POST.get("base_url", ""),
@@ -49,7 +49,7 @@ def setup(request: PersonRequest) -> HttpResponse:
 def setup_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     """The page; after a refusal with what was typed, except the key."""
     may_connect = request.user.has_perm(PERMISSION)
-    is_fresh = signin.reauthenticated_recently(session=request.session, now=timezone.now())
+    is_fresh = sessions.reauthenticated_recently(session=request.session, now=timezone.now())
     context = {
         "accounts": ProviderAccount.objects.filter(enabled=True).annotate(
             is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())

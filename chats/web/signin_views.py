@@ -19,7 +19,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from chats import signin
+from chats import sessions, signin
 from chats.refusals import Refusal
 
 
@@ -100,7 +100,7 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
 def logout(request: HttpRequest) -> HttpResponse:
     """End this session."""
     if request.user.is_authenticated:
-        signin.note_logout(user=request.user, now=timezone.now())
+        sessions.note_logout(user=request.user, now=timezone.now())
     auth.logout(request)
     return redirect(settings.LOGOUT_REDIRECT_URL)
 
@@ -128,7 +128,7 @@ def password_change(request: HttpRequest) -> HttpResponse:
             refusal = error
         else:
             update_session_auth_hash(request, user)
-            signin.drop_sessions(user=user, keep=request.session.session_key, now=now)
+            sessions.drop_sessions(user=user, keep=request.session.session_key, now=now)
             return redirect(settings.LOGIN_REDIRECT_URL)
     context = {"form": form, "refusal": refusal}
     return answer(request, "registration/password_change.html", context, refusal)
@@ -148,7 +148,7 @@ def answer(
 def enter(request: HttpRequest, user: User) -> HttpResponse:
     """Begin a session under a new id and go where the person was going."""
     auth.login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-    signin.begin_session(session=request.session, now=timezone.now())
+    sessions.begin_session(session=request.session, now=timezone.now())
     return redirect(next_of(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
 
 
@@ -177,7 +177,7 @@ class SessionLimitsMiddleware(MiddlewareMixin):
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return
         user = request.user
-        if user.is_authenticated and not signin.may_go_on(
+        if user.is_authenticated and not sessions.may_go_on(
             session=request.session, is_staff=user.is_staff, now=timezone.now()
         ):
             auth.logout(request)

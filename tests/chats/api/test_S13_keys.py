@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats import keys, signin
+from chats import keys, sessions
 from chats.api.schema import Generator
 from chats.models import ApiKey, Chat, LoginFailure
 from contextpolicy.models import AuditEvent
@@ -74,7 +74,7 @@ def browser(alice: User) -> Program:
     program = Program("")
     program.client.force_login(alice)
     session = program.client.session
-    signin.begin_session(session=session, now=timezone.now())
+    sessions.begin_session(session=session, now=timezone.now())
     session.save()
     return program
 

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import signin
+from chats import sessions
 from chats.models import Branch, Chat, Message, Turn
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
@@ -36,7 +36,7 @@ def alices_session(alice: User, *, minutes_ago: int = 0) -> Program:
     program = Program("")
     program.client.force_login(alice)
     session = program.client.session
-    signin.begin_session(session=session, now=timezone.now() - timedelta(minutes=minutes_ago))
+    sessions.begin_session(session=session, now=timezone.now() - timedelta(minutes=minutes_ago))
     session.save()
     return program
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.signin import SIGNED_IN_AT
+from chats.sessions import SIGNED_IN_AT
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import page_text, url

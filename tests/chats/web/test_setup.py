@@ -12,7 +12,7 @@ from chats import providers_setup
 from chats.models import ProviderAccount
 from chats.providers.discovery import FoundServer
 from chats.refusals import Refusal
-from chats.signin import SIGNED_IN_AT
+from chats.sessions import SIGNED_IN_AT
 
 
 @pytest.fixture(autouse=True)
