@@ -10,9 +10,10 @@ from rest_framework.response import Response
 
 from chats import access
 from chats.api import examples
+from chats.api.compaction_outputs import CompactionOut, ComparisonOut
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import CompareQuery, NewCompaction, Nothing, PageQuery, Rejection, Revision
-from chats.api.outputs import BranchOut, CompactionOut, ComparisonOut, items, listed, one
+from chats.api.outputs import BranchOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
 from chats.compaction import approve, controls, pauses, revise, undo

@@ -253,7 +253,7 @@ class Run:
                 if overflowed or self.reason
                 else limits.overflow_of(call, model=self.turn.model)
             )
-            if overflow is not None:
+            if overflow is not None and not (overflowed or self.reason):
                 overflowed = True
                 smaller = await self.shrink(prompt, overflow)
                 if smaller is None:
