@@ -1,5 +1,4 @@
 """Row S14: secrets at rest are encrypted, rotate, and are never shown."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 

@@ -1,5 +1,4 @@
 """S2: which role may open which page of the administration. The table below is the promise."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import uuid
 from datetime import datetime

@@ -1,5 +1,4 @@
 """S25 with real processes: many writers make one gap-free chain, and roles of PostgreSQL hold."""
-# ruff: noqa: N802 (tests are named for the row they hold; each process is our own Python)
 
 import os
 import shutil

@@ -3,7 +3,7 @@
 "A copy" is the test's own transaction: the triggers are dropped in it as the owner of a stolen
 file would, and all of it is rolled back.
 """
-# ruff: noqa: N802, S608 (tests are named for the row they hold; the SQL has no input from outside)
+# ruff: noqa: S608 (the SQL has no input from outside)
 
 import importlib
 import io

@@ -27,7 +27,7 @@ def browser(now: datetime) -> Client:
     return signed_in(User.objects.create_superuser("root"))
 
 
-def test_S12_the_way_in_is_the_products_own_sign_in() -> None:  # noqa: N802 - named for its row
+def test_S12_the_way_in_is_the_products_own_sign_in() -> None:
     answer = Client().get("/admin/contextpolicy/auditevent/?type=policy.", follow=True)
 
     assert answer.redirect_chain[-1][0] == (
@@ -35,7 +35,7 @@ def test_S12_the_way_in_is_the_products_own_sign_in() -> None:  # noqa: N802 - n
     )
 
 
-def test_S12_the_admin_takes_no_password_itself() -> None:  # noqa: N802 - named for its row
+def test_S12_the_admin_takes_no_password_itself() -> None:
     User.objects.create_superuser("root", password=PASSWORD)
     client = Client()
 
@@ -75,7 +75,7 @@ def test_ones_own_password_is_changed_on_the_products_page(browser: Client) -> N
     assert answer.headers["Location"] == reverse("password-change")
 
 
-def test_S10_no_page_needs_inline_code(browser: Client, now: datetime) -> None:  # noqa: N802 - named for its row
+def test_S10_no_page_needs_inline_code(browser: Client, now: datetime) -> None:
     event = record("policy.created", actor="user:1", now=now, data={"name": "<b>"})
     pages = [reverse("admin:index"), reverse("admin:contextpolicy_ledger_verify")]
     for model in site._registry:

@@ -1,5 +1,4 @@
 """What must be right before people rely on an instance."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import importlib
 import json

@@ -1,5 +1,4 @@
 """The compose file and the Dockerfile, checked as text: no engine is needed."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 import zipfile

@@ -1,5 +1,4 @@
 """S1, S2: nobody opens what is not theirs, at any address, with any method, in any role."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 import uuid

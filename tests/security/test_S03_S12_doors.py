@@ -1,5 +1,4 @@
 """S3, S11, S12 at every door: forms take what they offer, guesses are counted, links end."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 from datetime import datetime
 from typing import Any

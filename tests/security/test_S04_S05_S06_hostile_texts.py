@@ -1,5 +1,4 @@
 """S4, S5, S6: no text becomes an element, an instruction to htmx, or a request to elsewhere."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 from dataclasses import fields

@@ -1,5 +1,4 @@
 """S4, S5, S6 in a real browser: a hostile chat is opened, and nothing happens but reading."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import os
 import shutil

@@ -1,5 +1,4 @@
 """S9, S10: every answer has the headers, no page has inline code, reading changes nothing."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 from typing import Any
 

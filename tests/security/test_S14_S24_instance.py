@@ -3,7 +3,6 @@
 One instance with its own web process, worker, broker and database, talkative logs, and a word for
 each kind of thing that must not be found outside of its place.
 """
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 import shutil

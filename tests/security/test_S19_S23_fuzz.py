@@ -1,5 +1,4 @@
 """S19, S23: whatever is sent, the answer says what is wrong; it is never an error of ours."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 from collections.abc import Iterator

@@ -1,5 +1,4 @@
 """S24: a log line names its request, stands alone, and quotes neither secrets nor rows."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import contextvars
 import logging

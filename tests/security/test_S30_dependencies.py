@@ -1,5 +1,4 @@
 """S30: what is installed is exactly what was chosen, and pages load nothing from elsewhere."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import importlib.metadata
 import re

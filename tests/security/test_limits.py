@@ -1,5 +1,4 @@
 """The table of limits: each has its status, its code, and leaves what was sent to its sender."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 import uuid

@@ -64,7 +64,7 @@ def test_an_account_is_made_with_its_key(operator: Client) -> None:
     assert AuditEvent.objects.get(type="provider.created").actor.startswith("user:")
 
 
-def test_S14_the_key_is_on_no_page(operator: Client, account: ProviderAccount) -> None:  # noqa: N802 - named for its row
+def test_S14_the_key_is_on_no_page(operator: Client, account: ProviderAccount) -> None:
     wrong = submitted(operator, page_of(account), api_key=KEY, base_url="nowhere")
     history = reverse("admin:chats_provideraccount_history", args=[account.pk])
     pages = [wrong, *(operator.get(url) for url in (page_of(account), LIST, history))]
@@ -88,7 +88,7 @@ def test_saving_without_a_key_keeps_the_stored_one(
     assert secrets.decrypt(account.encrypted_key) == KEY
 
 
-def test_S15_another_host_clears_the_key_and_says_so(  # noqa: N802 - named for its row
+def test_S15_another_host_clears_the_key_and_says_so(
     operator: Client, account: ProviderAccount
 ) -> None:
     submitted(operator, page_of(account), base_url="https://evil.example.net/v1")
@@ -102,7 +102,7 @@ def test_S15_another_host_clears_the_key_and_says_so(  # noqa: N802 - named for 
     "base_url",
     ["http://169.254.169.254/latest", "http://2852039166/", "https://u:p@example.com", "", "x"],
 )
-def test_S15_an_address_that_may_not_be_called_is_said_at_its_field(  # noqa: N802 - named for its row
+def test_S15_an_address_that_may_not_be_called_is_said_at_its_field(
     base_url: str, operator: Client, account: ProviderAccount
 ) -> None:
     answer = submitted(operator, page_of(account), base_url=base_url)
@@ -123,7 +123,7 @@ def test_a_key_that_cannot_be_sent_is_said_at_its_field(
     ]
 
 
-def test_S03_fields_that_are_not_offered_are_not_taken(  # noqa: N802 - named for its row
+def test_S03_fields_that_are_not_offered_are_not_taken(
     operator: Client, account: ProviderAccount
 ) -> None:
     submitted(
@@ -140,7 +140,7 @@ def test_S03_fields_that_are_not_offered_are_not_taken(  # noqa: N802 - named fo
     assert (account.slug, account.key_last_four, account.paused_reason) == ("hosted", "cdef", "")
 
 
-def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:  # noqa: N802 - named for its row
+def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:
     otto = person("otto", OPERATOR)
     stale = signed_in(otto, at=timezone.now() - timedelta(minutes=20))
 

@@ -68,7 +68,7 @@ def test_nothing_is_recorded_when_nothing_changed(owner: Client, bob: User) -> N
     assert AuditEvent.objects.count() == before
 
 
-def test_S02_an_owner_makes_nobody_superuser_and_gives_no_single_permission(  # noqa: N802 - named for its row
+def test_S02_an_owner_makes_nobody_superuser_and_gives_no_single_permission(
     owner: Client, bob: User
 ) -> None:
     permission = Permission.objects.get(codename="change_provideraccount")
@@ -88,7 +88,7 @@ def test_S02_an_owner_makes_nobody_superuser_and_gives_no_single_permission(  # 
     assert "is_superuser" not in opened(owner, page_of(bob)).fields
 
 
-def test_S02_an_owner_cannot_touch_a_superuser(owner: Client) -> None:  # noqa: N802 - named for its row
+def test_S02_an_owner_cannot_touch_a_superuser(owner: Client) -> None:
     root = User.objects.create_superuser("root", password=PASSWORD)
 
     for url in (page_of(root), reverse("admin:auth_user_password_change", args=[root.pk])):
@@ -138,7 +138,7 @@ def test_a_person_is_added(owner: Client) -> None:
     assert AuditEvent.objects.get(type="user.changed").data["user"] == carol.pk
 
 
-def test_S11_a_password_set_for_someone_is_recorded_without_it_and_ends_their_sessions(  # noqa: N802 - named for its row
+def test_S11_a_password_set_for_someone_is_recorded_without_it_and_ends_their_sessions(
     owner: Client, bob: User
 ) -> None:
     url = reverse("admin:auth_user_password_change", args=[bob.pk])
@@ -165,7 +165,7 @@ def test_a_password_that_was_refused_is_not_recorded(owner: Client, bob: User) -
     assert not AuditEvent.objects.filter(type="password.changed").exists()
 
 
-def test_S11_roles_ask_for_a_fresh_sign_in(bob: User) -> None:  # noqa: N802 - named for its row
+def test_S11_roles_ask_for_a_fresh_sign_in(bob: User) -> None:
     stale = signed_in(person("olga", OWNER), at=timezone.now() - timedelta(minutes=20))
     operators = Group.objects.get(name=OPERATOR)
 

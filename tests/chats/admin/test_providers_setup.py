@@ -170,9 +170,7 @@ class TestConnect:
 
 
 class TestKeys:
-    def test_S14_a_key_is_stored_encrypted_and_never_recorded(  # noqa: N802 - named for its row
-        self, now: datetime
-    ) -> None:
+    def test_S14_a_key_is_stored_encrypted_and_never_recorded(self, now: datetime) -> None:
         account = saved(now)
 
         assert KEY not in str(list(ProviderAccount.objects.values()))
@@ -188,7 +186,7 @@ class TestKeys:
             "https://api.example.com.evil.net/v1",
         ],
     )
-    def test_S15_a_key_does_not_follow_the_account_to_another_server(  # noqa: N802 - named for its row
+    def test_S15_a_key_does_not_follow_the_account_to_another_server(
         self, base_url: str, now: datetime
     ) -> None:
         account = saved(now)
@@ -214,7 +212,7 @@ class TestKeys:
         assert secrets.decrypt(account.encrypted_key) == KEY
         assert last_event("provider.changed")["key"] == "kept"
 
-    def test_S14_a_command_moves_every_key_to_the_newest_encryption_key(  # noqa: N802 - named for its row
+    def test_S14_a_command_moves_every_key_to_the_newest_encryption_key(
         self, now: datetime, settings: Settings
     ) -> None:
         old, new = (Fernet.generate_key().decode() for _ in range(2))
@@ -242,7 +240,7 @@ class TestKeys:
         account.refresh_from_db()
         assert secrets.decrypt(account.encrypted_key) == KEY
 
-    def test_S14_a_rotation_that_cannot_read_one_key_changes_none(  # noqa: N802 - named for its row
+    def test_S14_a_rotation_that_cannot_read_one_key_changes_none(
         self, now: datetime, settings: Settings
     ) -> None:
         saved(now)

@@ -1,5 +1,4 @@
 """S1: what is somebody else's does not exist: every address of the schema, with every method."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import uuid
 from datetime import datetime

@@ -1,5 +1,4 @@
 """S13: keys are shown once, stored as hashes, scoped, ended at once, and only in their header."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 from datetime import datetime, timedelta
 

@@ -1,5 +1,4 @@
 """S18: the event stream for programs: exact, resumable, closed when the right to read ends."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 import uuid

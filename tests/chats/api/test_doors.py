@@ -1,5 +1,4 @@
 """The API's doors: fields that cannot be set, requests without a token, hostile input, the docs."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import logging
 import re

@@ -1,5 +1,4 @@
 """S19: bodies that break parsers, or that two parsers would read differently."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 from contextlib import suppress

@@ -65,7 +65,7 @@ def prepare_and_publish(chat: Chat, now: datetime) -> None:
 
 
 @pytest.mark.parametrize("point", ["before_summary", "after_summary", "in_publication"])
-def test_F04_a_kill_during_compaction_leaves_all_or_nothing(  # noqa: N802 - named for its row
+def test_F04_a_kill_during_compaction_leaves_all_or_nothing(
     point: str,
     second_round: Chat,
     writes: Writes,
@@ -111,7 +111,7 @@ FAULTS["not_finished"] = [TextDelta("## Facts\n- The order"), Finished("none")]
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_F22_a_fault_of_the_summariser_changes_nothing_and_the_chat_answers(  # noqa: N802 - named for its row
+def test_F22_a_fault_of_the_summariser_changes_nothing_and_the_chat_answers(
     fault: str,
     second_round: Chat,
     writes: Writes,
@@ -134,7 +134,7 @@ def test_F22_a_fault_of_the_summariser_changes_nothing_and_the_chat_answers(  # 
     assert say(second_round).status == "completed"
 
 
-def test_S07_an_injection_that_is_summarised_again_and_again_stays_data(  # noqa: N802 - named for its row
+def test_S07_an_injection_that_is_summarised_again_and_again_stays_data(
     alice: User,
     long_chat: Chat,
     set_policy: SetPolicy,
@@ -172,7 +172,7 @@ def test_S07_an_injection_that_is_summarised_again_and_again_stays_data(  # noqa
     ],
     ids=["a role's header", "a token of a template", "an address"],
 )
-def test_S07_a_summary_that_plays_a_role_or_brings_an_address_is_rejected(  # noqa: N802 - named for its row
+def test_S07_a_summary_that_plays_a_role_or_brings_an_address_is_rejected(
     added: str, reason: str, second_round: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes(*[[TextDelta(GOOD + added), Finished("stop")]] * 6)
@@ -184,7 +184,7 @@ def test_S07_a_summary_that_plays_a_role_or_brings_an_address_is_rejected(  # no
     assert kept is None or "evil" not in kept.text
 
 
-def test_S08_the_summariser_has_no_tools_and_its_calls_run_nothing(  # noqa: N802 - named for its row
+def test_S08_the_summariser_has_no_tools_and_its_calls_run_nothing(
     second_round: Chat, writes: Writes, now: datetime
 ) -> None:
     call = [TextDelta(GOOD), ToolCallDelta(0, "c", "chat_history_search", "{}"), Finished("stop")]

@@ -1,5 +1,4 @@
 """Row S15: which addresses may be called as a provider, by name and after resolving."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 

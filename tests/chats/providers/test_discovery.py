@@ -1,5 +1,4 @@
 """Finding model servers on this host and asking one what it offers."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 

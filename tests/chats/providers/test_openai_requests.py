@@ -1,5 +1,4 @@
 """What leaves for the model server: messages, tools, options, headers, and what stays here."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 import logging

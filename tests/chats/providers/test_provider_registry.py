@@ -1,5 +1,4 @@
 """One provider per account value, and no openai package before it is needed."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import asyncio
 import subprocess

@@ -1,5 +1,4 @@
 """The worst texts of 32,000 characters take at most 1.5 s of a core, code included."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import time
 from collections.abc import Callable

@@ -1,5 +1,4 @@
 """Whatever a user, a model, a tool or an import wrote: nothing of it runs, loads or acts."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 from html.parser import HTMLParser
 

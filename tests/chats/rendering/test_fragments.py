@@ -1,5 +1,4 @@
 """A streamed reply ends up as the text that was streamed, whatever the pieces were."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import html as html_module
 import re

@@ -1,5 +1,4 @@
 """What people see of Markdown."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import pytest
 

@@ -1,5 +1,4 @@
 """Each text is rendered once per renderer version and then read."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 from typing import Any
 

@@ -1,5 +1,4 @@
 """S11: a session begins under a new id, ends when it should, and can be ended from elsewhere."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 from datetime import datetime, timedelta

@@ -1,5 +1,4 @@
 """S12: wrong sign-ins are counted, unknown names tell nothing, and no lock lasts."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 from datetime import datetime, timedelta
 from unittest.mock import patch

@@ -1,5 +1,4 @@
 """One-time links."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 from datetime import datetime, timedelta

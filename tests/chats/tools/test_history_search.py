@@ -1,5 +1,4 @@
 """The model's search in what is no longer in its prompt: within one chat, capped, in the ledger."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import json
 from collections.abc import Callable

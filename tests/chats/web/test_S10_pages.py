@@ -1,5 +1,4 @@
 """No inline code anywhere, and every page carries the headers that forbid it."""
-# ruff: noqa: N802 (tests are named for the row they hold)
 
 import re
 from collections.abc import Callable
