@@ -16,6 +16,9 @@ from chats.models import Chat, ProviderAccount
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 
+# So that its assertions say what they found, as those of a test do.
+pytest.register_assert_rewrite("tests.faults.promises")
+
 # Of each property; a developer's run is shorter.
 EXAMPLES = 300 if "CI" in os.environ else 60
 settings.register_profile(

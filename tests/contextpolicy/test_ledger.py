@@ -3,9 +3,10 @@
 import json
 import uuid
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 
 from contextpolicy.ledger import (
@@ -129,6 +130,30 @@ def test_one_scope_can_be_verified_alone(now: datetime) -> None:
 
     assert list(verify(scope="instance")) == []
     assert list(verify(scope=f"chat:{CHAT}")) == []
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("scope", [None, "instance", f"chat:{CHAT}"])
+def test_a_chain_that_grows_while_it_is_verified_is_not_broken(
+    scope: str | None, times: int, now: datetime
+) -> None:
+    record("policy.created", actor="user:1", now=now)
+    left = [times]
+
+    def meanwhile(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        """Each time after a head was read and before the rows are, both chains grow."""
+        if sql.startswith("SELECT") and 'FROM "contextpolicy_auditevent"' in sql and left[0]:
+            left[0] -= 1
+            record("policy.assigned", actor="user:1", now=now)
+            record("turn.started", actor="user:1", now=now, chat_id=CHAT)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(meanwhile):
+        found = list(verify(scope=scope))
+
+    assert found == []
+    assert left == [0]
+    assert AuditEvent.objects.count() > 2
 
 
 def test_recording_takes_a_bounded_number_of_queries(

@@ -34,7 +34,7 @@ READ_ONLY = sorted(
 OFFERS = {
     "NewChat": ["model", "text", "title"],
     "PatchedChatChange": ["model", "title"],
-    "NewMessage": ["text"],
+    "NewMessage": ["stream", "text"],
     "PatchedStateChange": ["remove", "values", "version"],
     "Erasing": ["quotes"],
     "OtherWords": ["text"],
