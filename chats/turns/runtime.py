@@ -5,6 +5,7 @@ semaphore keeps what a worker cannot hold in the broker, where another may fetch
 """
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -13,14 +14,21 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import uvloop
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connection,
+)
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -31,13 +39,19 @@ from chats.models import ProviderAccount
 from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns import steps
 from chats.turns.beats import Beats
 from chats.turns.run import SHUTDOWN, STOP, Run, run
+from chats.turns.threads import Threads
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-DB_THREADS = 4
+# SQLite takes one writer: there more threads only wait for each other.
+DB_THREADS = {"sqlite": 2, "postgresql": 4}
+# How long a call may stand behind others, in seconds. Who reads a reply to its end has its words;
+# who waits for first words has nothing yet.
+PATIENCE: dict[Callable[..., Any], float] = {steps.close_step: 0.25}
 # How long a database that went away is waited for, in seconds; the lease outlives it.
 DB_PATIENCE = 20.0
 # How long a worker that ends tries to hand its turns back.
@@ -57,7 +71,7 @@ class Runtime:
         load_what_calls_need()
         self.clock: Callable[[], datetime] = timezone.now
         self.slots = threading.BoundedSemaphore(settings.REPLIES_PER_WORKER)
-        self.threads = ThreadPoolExecutor(DB_THREADS, thread_name_prefix="db")
+        self.threads = Threads(DB_THREADS[connection.vendor])
         self.runs: dict[uuid.UUID, Run] = {}
         # Turns handed to the loop and not over, also those whose claim is still on its way.
         self.begun: set[Future[None]] = set()
@@ -69,6 +83,10 @@ class Runtime:
         self.thread = threading.Thread(target=self.loop.run_forever, name="turns", daemon=True)
         self.thread.start()
         beats = Beats(worker=self, runs=self.runs)
+        # What is loaded by now stays: the collector would walk through all of it again and again,
+        # each time with every reply standing still for a tenth of a second.
+        gc.collect()
+        gc.freeze()
         self.tasks = [
             self.schedule(work)
             for work in (self.hear_stops(), beats.keep_leases(), beats.checkpoint())
@@ -115,9 +133,10 @@ class Runtime:
         pause = 0.1
         while True:
             try:
-                return await self.loop.run_in_executor(
-                    self.threads, in_database, function, arguments
+                call = self.threads.submit(
+                    partial(in_database, function, arguments), patience=PATIENCE.get(function, 0)
                 )
+                return await asyncio.wrap_future(call)
             except (OperationalError, InterfaceError) as error:
                 if time.monotonic() > give_up:
                     raise

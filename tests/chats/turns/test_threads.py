@@ -1,0 +1,74 @@
+"""Who waits for first words goes before who has all words, and nobody waits for ever."""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import wait
+
+import pytest
+
+from chats.turns.threads import Threads
+
+
+@pytest.fixture
+def one() -> Threads:
+    """A single thread, so that the order is the one of the calls."""
+    return Threads(1)
+
+
+@pytest.fixture
+def held(one: Threads) -> Callable[[], None]:
+    """Keep the thread busy until what this gives is called."""
+    release, busy = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        release.wait(10)
+
+    one.submit(hold)
+    assert busy.wait(10)
+    return release.set
+
+
+def test_a_call_that_may_wait_stands_behind_those_that_came_later(
+    one: Threads, held: Callable[[], None]
+) -> None:
+    done: list[str] = []
+    calls = [
+        one.submit(lambda: done.append("end"), patience=60),
+        one.submit(lambda: done.append("first")),
+        one.submit(lambda: done.append("second")),
+    ]
+    held()
+    wait(calls, timeout=10)
+    assert done == ["first", "second", "end"]
+
+
+def test_a_call_that_waited_long_enough_goes_first(one: Threads, held: Callable[[], None]) -> None:
+    done: list[str] = []
+    end = one.submit(lambda: done.append("end"), patience=0.05)
+    time.sleep(0.06)
+    later = one.submit(lambda: done.append("later"))
+    held()
+    wait([end, later], timeout=10)
+    assert done == ["end", "later"]
+
+
+def test_result_and_error_are_the_callers(one: Threads) -> None:
+    def fail() -> None:
+        raise LookupError("nothing there")
+
+    assert one.submit(lambda: 7).result(10) == 7
+    with pytest.raises(LookupError, match="nothing there"):
+        one.submit(fail).result(10)
+    assert one.submit(lambda: 8).result(10) == 8
+
+
+def test_a_call_that_was_given_up_is_not_made(one: Threads, held: Callable[[], None]) -> None:
+    done: list[str] = []
+    given_up = one.submit(lambda: done.append("given up"))
+    kept = one.submit(lambda: done.append("kept"))
+    assert given_up.cancel()
+    held()
+    wait([kept], timeout=10)
+    assert done == ["kept"]
