@@ -61,10 +61,10 @@ def overflow_of(call: Call, *, model: ModelSpec | None) -> ProviderError | None:
 def taught(prompt: context.Prompt, overflow: ProviderError) -> int:
     """The window that would have prevented an overflow, in tokens.
 
-    The one that the error names, unless our count of the prompt was below it already: then the
-    count is too low for this model, and the window has to make up for that.
+    The one that the error names, unless our estimate of the prompt was below it already: then the
+    estimate is too low for this model, and the window has to make up for that.
     """
-    if overflow.limit and prompt.prompt_tokens + prompt.reserve > overflow.limit:
+    if overflow.limit and estimate(prompt) + prompt.reserve > overflow.limit:
         return overflow.limit
     return shrunk(prompt, overflow)
 
@@ -72,10 +72,15 @@ def taught(prompt: context.Prompt, overflow: ProviderError) -> int:
 def shrunk(prompt: context.Prompt, error: ProviderError) -> int:
     """A smaller window after an overflow, in tokens, reserve included.
 
-    The numbers that the error names are the provider's own; ours may differ, so their ratio
-    counts. A tenth is taken off, for the same reason.
+    What the error names was counted by the provider and need not be what our estimate says, so
+    their ratio counts. A tenth is taken off, for the same reason.
     """
-    room = min(prompt.prompt_limit, prompt.prompt_tokens)
+    room = min(prompt.prompt_limit, estimate(prompt))
     if error.limit and error.actual:
-        room = min(room, prompt.prompt_tokens * error.limit // error.actual)
+        room = min(room, estimate(prompt) * error.limit // error.actual)
     return room * 9 // 10 + prompt.reserve
+
+
+def estimate(prompt: context.Prompt) -> int:
+    """The prompt in the provider's tokens, which windows and limits are named in."""
+    return int(prompt.prompt_tokens * prompt.calibration)

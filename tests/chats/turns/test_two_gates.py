@@ -102,6 +102,38 @@ def test_inv_49_what_cannot_shrink_ends_with_the_overflow(
     assert (turn.status, turn.error_code, replies(turn)) == ("failed", "context_overflow", [])
 
 
+@pytest.mark.parametrize("factor", [0.5, 0.7, 1.0, 1.4, 2.0])
+@pytest.mark.parametrize("named", [{}, {"limit": 6000, "actual": 9000}], ids=["no", "numbers"])
+def test_inv_49_a_smaller_prompt_is_smaller_in_the_models_own_tokens(
+    named: dict[str, int],
+    factor: float,
+    alice: User,
+    talked: Chat,
+    now: datetime,
+    work: Work,
+    demo_model: ModelSpec,
+) -> None:
+    ModelSpec.objects.filter(pk=demo_model.pk).update(calibration=factor)
+    turn = ask(alice, talked, now)
+    work(turn, [ProviderError("context_overflow", **named)], ANSWER)  # type: ignore[arg-type]  # numbers only
+    first, second = Receipt.objects.filter(turn=turn).order_by("call")
+    aim = 0.9 * (named["limit"] / named["actual"] if named else 1)
+    limit = second.budget["prompt_limit"]
+    assert limit == pytest.approx(first.prompt_tokens * factor * aim, rel=0.01)
+    assert second.prompt_tokens * factor <= limit
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.7, 1.4])
+def test_inv_49_what_cannot_shrink_is_not_sent_twice_whatever_the_model_counts(
+    factor: float, alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
+) -> None:
+    ModelSpec.objects.filter(pk=demo_model.pk).update(calibration=factor)
+    turn = start(user=alice, chat=chat, text="word " * 30, now=now).turn
+    worker = work(turn, [ProviderError("context_overflow", status=413)], ANSWER)
+    assert len(worker.scripted.requests) == 1
+    assert (turn.status, turn.error_code) == ("failed", "context_overflow")
+
+
 def test_inv_50_a_rate_limit_is_no_overflow(
     alice: User, talked: Chat, now: datetime, work: Work, demo_model: ModelSpec
 ) -> None:
