@@ -8,13 +8,13 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
 import openai
-from openai import AsyncAPIResponse, AsyncOpenAI
+from openai import AsyncOpenAI, AsyncStream
 
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest, Timeouts
@@ -117,13 +117,15 @@ class OpenAIProvider:
 
     async def _open(
         self, request: ProviderRequest, deadlines: "_Deadlines", connection: AsyncExitStack
-    ) -> AsyncAPIResponse[Any]:
+    ) -> httpx2.Response:
         """Send the request; once more for each option that the server turns out not to take."""
         while True:
             dialect = self._dialects.get(request.model, _Dialect())
             try:
                 async with asyncio.timeout_at(deadlines.opening()):
-                    return await connection.enter_async_context(self._call(request, dialect))
+                    answer = await self._send(request, dialect)
+                connection.push_async_callback(answer.aclose)
+                return answer
             except openai.APIStatusError as error:
                 body = error.response.text
                 failure = failure_of_response(
@@ -142,27 +144,33 @@ class OpenAIProvider:
                     "provider_unavailable", retryable=False, sentence=_ADDRESS_REFUSED
                 ) from None
 
-    def _call(
-        self, request: ProviderRequest, dialect: _Dialect
-    ) -> AbstractAsyncContextManager[AsyncAPIResponse[Any]]:
-        limits: dict[str, Any] = {}
+    async def _send(self, request: ProviderRequest, dialect: _Dialect) -> httpx2.Response:
+        """The answer, its body unread.
+
+        By the package's plain `post`: its typed method walks through every argument of the
+        interface, given or not, value by value, and takes as long for it as for all the rest.
+        """
         body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
-        # Beside the package's own argument, which it walks through value by value.
+        body["model"] = request.model
         body["messages"] = [_message(message) for message in request.messages]
+        body["stream"] = request.stream
         if request.max_output_tokens is not None:
-            limits[dialect.limit_name] = request.max_output_tokens
+            body[dialect.limit_name] = request.max_output_tokens
         if request.stream and dialect.takes_usage_option:
-            limits["stream_options"] = {"include_usage": True}
+            body["stream_options"] = {"include_usage": True}
         if request.tools:
-            limits["tools"] = [_tool(spec) for spec in request.tools]
-        return self._client.chat.completions.with_streaming_response.create(
-            model=request.model,
-            messages=[],
-            stream=request.stream,
-            extra_body=body,
-            extra_headers={} if self._has_key else {"Authorization": openai.Omit()},
-            **limits,
+            body["tools"] = [_tool(spec) for spec in request.tools]
+        headers = {} if self._has_key else {"Authorization": openai.Omit()}
+        # As a stream even where one whole reply is asked for: that is bounded here, as it arrives.
+        stream = await self._client.post(
+            "/chat/completions",
+            body=body,
+            options={"headers": headers},
+            cast_to=object,
+            stream=True,
+            stream_cls=AsyncStream[object],
         )
+        return stream.response
 
 
 class _Deadlines:
@@ -194,10 +202,10 @@ class _Answer:
     """The payloads of one answer, whether it is an event stream or one JSON object."""
 
     def __init__(
-        self, response: AsyncAPIResponse[Any], reader: ReplyReader, deadlines: _Deadlines
+        self, response: httpx2.Response, reader: ReplyReader, deadlines: _Deadlines
     ) -> None:
         # As sent: the transport takes no compressed answer, so there is nothing to decode.
-        self._body: Body = response.http_response.extensions["body"]
+        self._body: Body = response.extensions["body"]
         self._reader = reader
         self._deadlines = deadlines
         # One timer for the whole answer: one for each token would cost as much as its reading.

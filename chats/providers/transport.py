@@ -91,16 +91,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     async def _send(self, request: httpx2.Request, address: str) -> httpx2.Response:
         headers = [(k, v) for k, v in request.headers.items() if k.lower() in _SENT_HEADERS]
-        response = await self._inner.handle_async_request(
-            httpx2.Request(
-                method=request.method,
-                url=request.url.copy_with(host=address),
-                headers=[*headers, ("Accept-Encoding", "identity")],
-                stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": request.url.host},
-            )
-        )
-        return await _bounded(response)
+        headers.append(("Accept-Encoding", "identity"))
+        return await _bounded(await self._inner.send(request, address=address, headers=headers))
 
 
 class Body(httpx2.AsyncByteStream):
@@ -144,14 +136,16 @@ class _NoNames(AbstractResolver):
         """Nothing is held."""
 
 
-class _Connections(httpx2.AsyncBaseTransport):
-    """aiohttp's pool behind httpx2's interface. Belongs to the loop it is first used in."""
+class _Connections:
+    """aiohttp's pool, in httpx2's words. Belongs to the loop it is first used in."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._tls: ssl.SSLContext | None = None
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def send(
+        self, request: httpx2.Request, *, address: str, headers: list[tuple[str, str]]
+    ) -> httpx2.Response:
         """One request as it stands: no redirect, cookie, proxy or header of aiohttp's own."""
         is_tls = request.url.scheme == "https"
         body = await request.aread()
@@ -159,13 +153,13 @@ class _Connections(httpx2.AsyncBaseTransport):
         try:
             answer = await self._open_session().request(
                 request.method,
-                URL(str(request.url), encoded=True),
-                headers=request.headers.multi_items(),
+                _at(request.url, address),
+                headers=headers,
                 data=body or None,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=patience),
                 ssl=self._tls_context() if is_tls else True,
-                server_hostname=request.extensions["sni_hostname"] if is_tls else None,
+                server_hostname=request.url.host if is_tls else None,
             )
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             _raise_as_httpx2(error)
@@ -200,6 +194,20 @@ class _Connections(httpx2.AsyncBaseTransport):
         if self._tls is None:
             self._tls = httpx2.create_ssl_context()
         return self._tls
+
+
+def _at(url: httpx2.URL, address: str) -> URL:
+    """The same URL with a judged address in place of the host."""
+    path, _, query = url.raw_path.decode("ascii").partition("?")
+    return URL.build(
+        scheme=url.scheme,
+        # What is given as encoded is taken as it is, so the brackets have to be there.
+        host=f"[{address}]" if ":" in address else address,
+        port=url.port,
+        path=path,
+        query_string=query,
+        encoded=True,
+    )
 
 
 def _raise_as_httpx2(error: Exception) -> NoReturn:
