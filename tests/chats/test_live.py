@@ -13,15 +13,12 @@ from chats.live import CONTROL, KEY, Frame, Hub, Writer
 A, B = uuid.uuid4(), uuid.uuid4()
 
 
-class FakeBus:
-    """A client and its pipeline; `sent` holds the keys and texts of each execution."""
+class FakePipeline:
+    """Collects entries and sends them together."""
 
-    def __init__(self) -> None:
+    def __init__(self, bus: "FakeBus") -> None:
+        self.bus = bus
         self.queued: list[tuple[str, str]] = []
-        self.sent: list[list[tuple[str, str]]] = []
-
-    def pipeline(self, **_options: Any) -> "FakeBus":
-        return self
 
     def xadd(self, key: str, fields: dict[str, Any], **_options: Any) -> None:
         self.queued.append((key, fields["t"]))
@@ -30,8 +27,21 @@ class FakeBus:
         """Kept for a while."""
 
     async def execute(self) -> None:
-        self.sent.append(self.queued)
+        self.bus.sent.append(self.queued)
         self.queued = []
+
+
+class FakeBus:
+    """A client; `sent` holds the keys and texts of each sending."""
+
+    def __init__(self) -> None:
+        self.sent: list[list[tuple[str, str]]] = []
+
+    def pipeline(self, **_options: Any) -> FakePipeline:
+        return FakePipeline(self)
+
+    async def xadd(self, key: str, fields: dict[str, Any], **_options: Any) -> None:
+        self.sent.append([(key, fields["t"])])
 
     async def after(self, sendings: int) -> None:
         """Wait for so many executions."""
