@@ -5,16 +5,16 @@ database takes for one row. Here that happens once for each kind of database, an
 change. What is compiled and how rows are made is Django's own.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from functools import cache
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, connections, models
+from django.db.models import query as django_query
 from django.db.models.expressions import Expression
-from django.db.models.query import ModelIterable
 from django.db.models.sql import InsertQuery, UpdateQuery
 
 Row = TypeVar("Row", bound=models.Model)
@@ -34,49 +34,163 @@ class Place(Expression):
         """A parameter that is this place itself."""
         return "%s", [self]
 
-    def filled(self, value: Any, connection: Any) -> Any:
-        """The value as this database takes it."""
-        if isinstance(value, models.Model):
-            value = value.pk
-        if self.kind is not None:
-            return self.kind.get_db_prep_save(value, connection)
-        if isinstance(value, UUID) and not connection.features.has_native_uuid_field:
-            return value.hex
-        if isinstance(value, datetime):
-            return connection.ops.adapt_datetimefield_value(value)
-        return value
+    def taker(self, vendor: str) -> "Take":
+        """What makes a value one that this kind of database takes."""
+        if self.kind is None:
+            return _take_any
+        prepare = self.kind.get_db_prep_save
+        target: Any = self.kind
+        while isinstance(target, models.ForeignKey):
+            target = target.target_field
+        as_it_is = _AS_IT_IS[vendor].get(type(target))
+
+        def take(value: Any, connection: Any) -> Any:
+            if value is None or type(value) is as_it_is:
+                return value
+            if isinstance(value, models.Model):
+                value = value.pk
+            return prepare(value, connection)
+
+        return take
+
+
+# Makes a value one that the database of the connection takes.
+Take = Callable[[Any, Any], Any]
+_TEXTS: Mapping[type[Any], type[Any]] = {models.CharField: str, models.TextField: str}
+# By the kind of field: the type whose values Django would look at and leave as they are.
+_AS_IT_IS: Mapping[str, Mapping[type[Any], type[Any]]] = {
+    "postgresql": {**_TEXTS, models.UUIDField: UUID},
+    "sqlite": {
+        **_TEXTS,
+        models.BooleanField: bool,
+        models.IntegerField: int,
+        models.PositiveBigIntegerField: int,
+        models.PositiveIntegerField: int,
+        models.PositiveSmallIntegerField: int,
+    },
+}
+
+
+def _take_any(value: Any, connection: Any) -> Any:
+    if isinstance(value, models.Model):
+        value = value.pk
+    if isinstance(value, UUID) and not connection.features.has_native_uuid_field:
+        return value.hex
+    if isinstance(value, datetime):
+        return connection.ops.adapt_datetimefield_value(value)
+    return value
+
+
+class Compiled:
+    """A statement of one kind of database: its text, and how its parameters come about."""
+
+    def __init__(self, sql: str, parameters: Sequence[Any], *, vendor: str) -> None:
+        self.sql = sql
+        # In SQLite's own words: what Django's cursor makes of it each time.
+        self.native = sql.replace("%s", "?").replace("%%", "%") if vendor == "sqlite" else ""
+        # The name of a place and its taker, or no name and the parameter itself.
+        self.places = [
+            (each.name, each.taker(vendor)) if isinstance(each, Place) else ("", each)
+            for each in parameters
+        ]
+        self.rows: Rows | None = None
+
+    def filled(self, values: Mapping[str, Any], connection: Any) -> tuple[Any, ...]:
+        """The parameters with these values."""
+        return tuple(
+            [taken(values[name], connection) if name else taken for name, taken in self.places]
+        )
+
+    def run(self, values: Mapping[str, Any], connection: Any) -> Any:
+        """A cursor in which the statement was executed.
+
+        On SQLite without Django's cursor, which costs as much as a row: it puts each statement into
+        SQLite's words anew. Who listens to statements hears them, for then it goes through it.
+        """
+        parameters = self.filled(values, connection)
+        is_watched = connection.execute_wrappers or connection.queries_logged
+        if not self.native or is_watched or connection.needs_rollback:
+            cursor = connection.cursor()
+            cursor.execute(self.sql, parameters)
+            return cursor
+        connection.ensure_connection()
+        with connection.wrap_database_errors:
+            return connection.connection.execute(self.native, parameters)
 
 
 class Statement:
     """One statement, compiled once for each kind of database."""
 
     def __init__(self) -> None:
-        self.compiled: dict[str, tuple[Any, str, Sequence[Any]]] = {}
+        self.compiled: dict[str, Compiled] = {}
 
     def query(self) -> Any:
         """What is compiled, with its places."""
         raise NotImplementedError
 
-    def compile(self) -> tuple[Any, str, Sequence[Any]]:
-        """The compiler, the SQL and its parameters, with their places."""
-        compiler = self.query().get_compiler(DEFAULT_DB_ALIAS)
-        return compiler, *compiler.as_sql()
+    def compile(self, connection: Any) -> Compiled:
+        """The statement for the connection's kind of database."""
+        sql, parameters = self.query().get_compiler(connection=connection).as_sql()
+        return Compiled(sql, parameters, vendor=connection.vendor)
 
-    def filled(self, values: Mapping[str, Any]) -> tuple[Any, str, tuple[Any, ...]]:
-        """The compiler, the SQL, and its parameters with these values."""
-        connection = connections[DEFAULT_DB_ALIAS]
+    def known(self, connection: Any) -> Compiled:
+        """The same, compiled before."""
         known = self.compiled.get(connection.vendor)
         if known is None:
-            known = self.compiled[connection.vendor] = self.compile()
-        compiler, sql, parameters = known
-        return (
-            compiler,
-            sql,
-            tuple(
-                each.filled(values[each.name], connection) if isinstance(each, Place) else each
-                for each in parameters
-            ),
-        )
+            known = self.compiled[connection.vendor] = self.compile(connection)
+        return known
+
+
+class Rows:
+    """Makes rows of what a query's columns hold, as Django's own maker does each time anew."""
+
+    def __init__(self, compiler: Any) -> None:
+        # Django's own converters; none makes anything of an empty column.
+        columns = [column[0] for column in compiler.select[: compiler.col_count]]
+        self.converters = [
+            (position, makers, expression)
+            for position, (makers, expression) in compiler.get_converters(columns).items()
+        ]
+        self.width = compiler.col_count
+        self.annotations = list((compiler.annotation_col_map or {}).items())
+        self.klass_info = compiler.klass_info
+        if self.klass_info:
+            fields = self.klass_info["select_fields"]
+            self.own = slice(fields[0], fields[-1] + 1)
+            self.names = [column[0].target.attname for column in compiler.select[self.own]]
+            # Its stubs are those of a later Django.
+            populators: Any = django_query.get_related_populators
+            self.related = populators(self.klass_info, compiler.select, DEFAULT_DB_ALIAS)
+
+    def tuples(self, cursor: Any, connection: Any) -> list[tuple[Any, ...]]:
+        """The rows as Python's values."""
+        return [tuple(row) for row in self.converted(cursor, connection)]
+
+    def models(self, cursor: Any, connection: Any) -> list[Any]:
+        """The rows as models, with what was asked for beside them."""
+        found = []
+        for row in self.converted(cursor, connection):
+            model = self.klass_info["model"].from_db(DEFAULT_DB_ALIAS, self.names, row[self.own])
+            for related in self.related:
+                related.populate(row, model)
+            for name, position in self.annotations:
+                setattr(model, name, row[position])
+            found.append(model)
+        return found
+
+    def converted(self, cursor: Any, connection: Any) -> list[list[Any]]:
+        """All rows."""
+        with connection.wrap_database_errors:
+            rows = [list(row[: self.width]) for row in cursor.fetchall()]
+        cursor.close()
+        for row in rows:
+            for position, makers, expression in self.converters:
+                value = row[position]
+                if value is not None:
+                    for make in makers:
+                        value = make(value, expression, connection)
+                    row[position] = value
+        return rows
 
 
 class Select(Statement, Generic[Row]):
@@ -86,13 +200,13 @@ class Select(Statement, Generic[Row]):
         super().__init__()
         self.build = build
 
-    def compile(self) -> tuple[Any, str, Sequence[Any]]:
-        """The same, with what turns columns into values kept as well."""
-        compiler, sql, parameters = super().compile()
-        columns = [column[0] for column in compiler.select[: compiler.col_count]]
-        converters = compiler.get_converters(columns)
-        compiler.get_converters = lambda _columns: converters
-        return compiler, sql, parameters
+    def compile(self, connection: Any) -> Compiled:
+        """The same, with what makes rows of columns."""
+        compiler = self.query().get_compiler(connection=connection)
+        sql, parameters = compiler.as_sql()
+        compiled = Compiled(sql, parameters, vendor=connection.vendor)
+        compiled.rows = Rows(compiler)
+        return compiled
 
     def query(self) -> Any:
         """The query of the set."""
@@ -100,7 +214,9 @@ class Select(Statement, Generic[Row]):
 
     def rows(self, **values: Any) -> list[Row]:
         """The rows as models."""
-        return list(ModelIterable(_Ready(self.ready(values))))  # type: ignore[arg-type]  # all it needs of a set
+        connection = connections[DEFAULT_DB_ALIAS]
+        known = self.known(connection)
+        return cast(Rows, known.rows).models(known.run(values, connection), connection)
 
     def first(self, **values: Any) -> Row | None:
         """The first row, or None."""
@@ -108,15 +224,9 @@ class Select(Statement, Generic[Row]):
 
     def tuples(self, **values: Any) -> list[tuple[Any, ...]]:
         """The rows of a set of values."""
-        return list(self.ready(values).results_iter(tuple_expected=True))
-
-    def ready(self, values: Mapping[str, Any]) -> Any:
-        """A compiler for this thread's connection that has nothing to compile any more."""
-        compiler, sql, parameters = self.filled(values)
-        mine = copy.copy(compiler)
-        mine.connection = connections[DEFAULT_DB_ALIAS]
-        mine.as_sql = lambda: (sql, parameters)
-        return mine
+        connection = connections[DEFAULT_DB_ALIAS]
+        known = self.known(connection)
+        return cast(Rows, known.rows).tuples(known.run(values, connection), connection)
 
 
 class Lock(Select[Row]):
@@ -126,26 +236,6 @@ class Lock(Select[Row]):
         """Wait for the rows. Without row locks (SQLite) the transaction itself is the lock."""
         if connections[DEFAULT_DB_ALIAS].features.has_select_for_update:
             self.tuples(**values)
-
-
-class _Ready:
-    """What Django's maker of rows needs of a query set, around a compiler that is ready."""
-
-    db = DEFAULT_DB_ALIAS
-    _known_related_objects: ClassVar[Mapping[str, Any]] = {}
-
-    def __init__(self, compiler: Any) -> None:
-        self.compiler = compiler
-
-    @property
-    def query(self) -> "_Ready":
-        """In place of the query: it is asked for its compiler only."""
-        return self
-
-    def get_compiler(self, *, using: str) -> Any:
-        """The compiler that is ready."""
-        del using
-        return self.compiler
 
 
 class Update(Statement):
@@ -173,10 +263,9 @@ class Update(Statement):
 
     def run(self, new: Mapping[str, Any], **where: Any) -> int:
         """Write the new values; returns how many rows there were."""
-        values = {f"new {name}": value for name, value in new.items()}
-        _, sql, parameters = self.filled({**values, **where})
-        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-            cursor.execute(sql, parameters)
+        connection = connections[DEFAULT_DB_ALIAS]
+        values = {f"new {name}": value for name, value in new.items()} | where
+        with closing(self.known(connection).run(values, connection)) as cursor:
             return int(cursor.rowcount)
 
 
@@ -191,11 +280,12 @@ class Insert(Statement):
         # The key, where the database makes it.
         self.made = [f for f in meta.concrete_fields if isinstance(f, models.AutoField)]
 
-    def compile(self) -> tuple[Any, str, Sequence[Any]]:
+    def compile(self, connection: Any) -> Compiled:
         """One statement, which returns the key that the database made."""
-        compiler = self.query().get_compiler(DEFAULT_DB_ALIAS)
+        compiler = self.query().get_compiler(connection=connection)
         compiler.returning_fields = self.made
-        return compiler, *compiler.as_sql()[0]
+        sql, parameters = compiler.as_sql()[0]
+        return Compiled(sql, parameters, vendor=connection.vendor)
 
     def query(self) -> Any:
         """Django's insert of a row of places."""
@@ -206,11 +296,9 @@ class Insert(Statement):
 
     def run(self, row: models.Model) -> None:
         """Write the row, which must be new."""
-        _, sql, parameters = self.filled(
-            {f.attname: f.pre_save(row, add=True) for f in self.fields}
-        )
-        with connections[DEFAULT_DB_ALIAS].cursor() as cursor:
-            cursor.execute(sql, parameters)
+        connection = connections[DEFAULT_DB_ALIAS]
+        values = {f.attname: f.pre_save(row, add=True) for f in self.fields}
+        with closing(self.known(connection).run(values, connection)) as cursor:
             if self.made:
                 row.pk = cursor.fetchone()[0]
         row._state.adding, row._state.db = False, DEFAULT_DB_ALIAS  # noqa: SLF001  # as `save` does
