@@ -7,8 +7,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from contextpolicy.models.base import Stored
 
-class Folder(models.Model):
+
+class Folder(Stored):
     """A person's own group of chats."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -25,7 +27,7 @@ class Folder(models.Model):
         return self.name
 
 
-class Chat(models.Model):
+class Chat(Stored):
     """One conversation of one person."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -57,7 +59,7 @@ class Chat(models.Model):
         return self.title or f"chat {self.pk}"
 
 
-class Branch(models.Model):
+class Branch(Stored):
     """One path through a chat. A child shares its parent's messages up to `fork_seq`."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -101,7 +103,7 @@ class Branch(models.Model):
         return f"branch {self.pk}"
 
 
-class Message(models.Model):
+class Message(Stored):
     """What a person or a model said. Parts never change after the row was written.
 
     `seq` is empty while the message waits to be taken up. `accepted` orders the waiting ones.
@@ -184,7 +186,7 @@ class Message(models.Model):
         return self.finish == self.Finish.INCOMPLETE and not self.kept
 
 
-class Rendering(models.Model):
+class Rendering(Stored):
     """A message text as safe HTML, made once per text and renderer version."""
 
     digest = models.CharField(max_length=64, primary_key=True)
@@ -194,7 +196,7 @@ class Rendering(models.Model):
         return self.digest
 
 
-class IdempotencyRecord(models.Model):
+class IdempotencyRecord(Stored):
     """What a request with an `Idempotency-Key` led to, so that its repetition leads nowhere new."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)

@@ -6,8 +6,10 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 
+from contextpolicy.models.base import Stored
 
-class LoginLink(models.Model):
+
+class LoginLink(Stored):
     """A one-time link that signs a person in without a password. Only its hash is stored."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
@@ -19,7 +21,7 @@ class LoginLink(models.Model):
         return f"login link {self.pk}"
 
 
-class LoginFailure(models.Model):
+class LoginFailure(Stored):
     """One failed sign-in, kept as long as the throttle needs it."""
 
     address = models.CharField(max_length=64)
@@ -36,7 +38,7 @@ class LoginFailure(models.Model):
         return f"failed sign-in {self.pk}"
 
 
-class ApiKey(models.Model):
+class ApiKey(Stored):
     """A named, scoped, expiring key of one person. Only its hash and its first letters stay."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

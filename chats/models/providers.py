@@ -4,8 +4,10 @@ from typing import ClassVar
 
 from django.db import models
 
+from contextpolicy.models.base import Stored
 
-class ProviderAccount(models.Model):
+
+class ProviderAccount(Stored):
     """One model server: an address and, encrypted, its key.
 
     The key's text is never shown again; `key_last_four` is all that a page may print.

@@ -6,6 +6,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from chats.models.conversation import Message
+from contextpolicy.models.base import Stored
 
 
 class SearchWords(models.TextField[str, str]):
@@ -48,7 +49,7 @@ class Has(models.Lookup[Any]):
         return f"{table}.id IN ({found} {query})", tuple(given)
 
 
-class SearchText(models.Model):
+class SearchText(Stored):
     """One archived message as search compares it (`chats.memory.words`).
 
     Its first word names the chat: the index of all chats is one, and a search looks into one chat.

@@ -7,8 +7,10 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from contextpolicy.models.base import Stored
 
-class ChatState(models.Model):
+
+class ChatState(Stored):
     """One version of the state of a branch. The newest counts; only an erasure changes a row.
 
     A branch without rows of its own has the state that its parent had at the fork. What the

@@ -6,8 +6,10 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Q
 
+from contextpolicy.models.base import Stored
 
-class Turn(models.Model):
+
+class Turn(Stored):
     """A user message and what it caused: the unit of work of the reply pipeline.
 
     A state machine, `queued → running → completed | stopped | failed`, or `absorbed` when another
@@ -110,7 +112,7 @@ class Turn(models.Model):
         return self.status not in {self.Status.QUEUED, self.Status.RUNNING}
 
 
-class PromptText(models.Model):
+class PromptText(Stored):
     """A text that was sent but is no message (system, tools, summary), by content hash.
 
     Receipts name these by digest, so that one policy text sent a million times is stored once
@@ -126,7 +128,7 @@ class PromptText(models.Model):
         return f"{self.origin} {self.digest[:12]}"
 
 
-class Receipt(models.Model):
+class Receipt(Stored):
     """What one model call was sent and why: written before the call, completed once after it.
 
     Call 0 of a turn asked for the state of the chat, not for the reply.
@@ -182,7 +184,7 @@ class Receipt(models.Model):
         return "state" if self.call == self.FOR_STATE else "reply"
 
 
-class Compaction(models.Model):
+class Compaction(Stored):
     """One batch of history that left the prompt: folded into a summary, or left out by a window."""
 
     class Kind(models.TextChoices):

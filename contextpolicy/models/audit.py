@@ -4,6 +4,8 @@ from typing import Any, ClassVar, NoReturn
 
 from django.db import models
 
+from contextpolicy.models.base import Stored
+
 
 class AppendOnly(Exception):
     """A ledger row was about to be changed or deleted through the ORM."""
@@ -22,7 +24,7 @@ class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
     bulk_create = refuse
 
 
-class AuditEvent(models.Model):
+class AuditEvent(Stored):
     """One thing that happened. `hash` chains it to the row before it in the same scope."""
 
     scope = models.CharField(max_length=50)
@@ -62,7 +64,7 @@ class AuditEvent(models.Model):
         raise AppendOnly("Audit events are never deleted.")
 
 
-class LedgerHead(models.Model):
+class LedgerHead(Stored):
     """The end of one chain. Locked and moved in the transaction that appends."""
 
     scope = models.CharField(max_length=50, primary_key=True)

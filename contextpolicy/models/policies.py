@@ -7,8 +7,10 @@ from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models import Q
 
+from contextpolicy.models.base import Stored
 
-class ContextPolicy(models.Model):
+
+class ContextPolicy(Stored):
     """A named policy. What it says stands in its versions."""
 
     slug = models.SlugField(max_length=60, unique=True)
@@ -28,7 +30,7 @@ class ContextPolicy(models.Model):
         return self.name
 
 
-class PolicyVersion(models.Model):
+class PolicyVersion(Stored):
     """One immutable set of values. An empty field means: this policy says nothing about it.
 
     `values` holds only the fields that are set, by the names of `engine.policy.PolicyValues`;
@@ -54,7 +56,7 @@ class PolicyVersion(models.Model):
         return f"{self.policy} v{self.number}"
 
 
-class PolicyAssignment(models.Model):
+class PolicyAssignment(Stored):
     """Where a policy applies: everywhere, to a group, to a person, or to one chat.
 
     The chat is a plain id: this package knows nothing of chats.
@@ -102,7 +104,7 @@ class PolicyAssignment(models.Model):
         return f"{self.policy} for {self.get_level_display()}"
 
 
-class EffectivePolicy(models.Model):
+class EffectivePolicy(Stored):
     """The values that governed something, and where each came from. Immutable, by content.
 
     `sources` maps each field to [level, policy slug, version, locked].

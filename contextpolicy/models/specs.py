@@ -4,8 +4,10 @@ from typing import ClassVar
 
 from django.db import models
 
+from contextpolicy.models.base import Stored
 
-class ModelSpec(models.Model):
+
+class ModelSpec(Stored):
     """One model at one provider: its limits, its price, and what experience taught about it.
 
     The provider is named by slug, because accounts live above this package.
