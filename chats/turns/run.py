@@ -1,15 +1,15 @@
-"""Work on one turn, from the claim to its end, as a coroutine on the worker's loop.
+"""Work on one turn, from its opening to its end, as a coroutine on the worker's loop.
 
-Read it top down: `run` claims, `turns.beats` keeps the lease alive; `Run.work` repeats steps;
-`Run.answer` calls the model with patience; `turns.call` listens to one stream. Every write is in
-`turns.steps`.
+Read it top down: `run` waits for the opening, `turns.beats` keeps the lease alive; `Run.work`
+repeats steps; `Run.answer` calls the model with patience; `turns.call` listens to one stream. Every
+write is in `turns.steps`.
 """
 
 import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -29,7 +29,7 @@ from chats.turns import lease as leases
 from chats.turns import limits, state, steps
 from chats.turns.call import Call
 from chats.turns.lease import Beat, LeaseLost, Partial
-from chats.turns.opening import Opening, open_turn
+from chats.turns.opening import Opening
 from chats.turns.steps import Ending
 from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.tokens import TokenCounter
@@ -44,7 +44,6 @@ CUT_SENTENCE = "The reply broke off before its end. The text so far is kept; con
 class Worker(Protocol):
     """What a turn needs from the process that works on it (`turns.runtime`, or a test)."""
 
-    name: str
     clock: Callable[[], datetime]
 
     @property
@@ -65,19 +64,16 @@ class Worker(Protocol):
         ...
 
 
-async def run(*, turn_id: uuid.UUID, worker: Worker, runs: dict[uuid.UUID, "Run"]) -> None:
-    """Claim the turn and work on it; a turn that cannot be claimed is somebody else's."""
+async def run(
+    *, opened: Awaitable[Opening | None], worker: Worker, runs: dict[uuid.UUID, "Run"]
+) -> None:
+    """Work on the turn that is being opened; one that cannot be claimed is somebody else's."""
     clock = asyncio.get_running_loop().time
     asked_at = clock()
-    opening = await worker.db(
-        open_turn,
-        turn_id=turn_id,
-        worker=worker.name,
-        counter=worker.counter,
-        now=worker.clock(),
-    )
+    opening = await opened
     if opening is None:
         return
+    turn_id = opening.turn.pk
     current = Run(opening=opening, worker=worker)
     runs[turn_id] = current
     try:

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import uvloop
 from django.conf import settings
@@ -41,6 +41,7 @@ from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import steps
 from chats.turns.beats import Beats
+from chats.turns.opening import Opening, open_turn
 from chats.turns.run import SHUTDOWN, STOP, Run, run
 from chats.turns.threads import Threads
 
@@ -107,7 +108,9 @@ class Runtime:
         if self.closing:
             queue.publish(queue.RUN_TURN, {"turn_id": str(turn_id)})
             return
-        begun = self.schedule(self.work(turn_id))
+        # Asked for here already: the way through the loop takes longer than many a statement.
+        opened = Ask(self.threads, open_turn, self.opening(turn_id))
+        begun = self.schedule(self.work(turn_id, opened))
         self.begun.add(begun)
         begun.add_done_callback(self.ended)
 
@@ -116,33 +119,25 @@ class Runtime:
         self.begun.discard(begun)
         self.slots.release()
 
-    async def work(self, turn_id: uuid.UUID) -> None:
+    def opening(self, turn_id: uuid.UUID) -> dict[str, Any]:
+        """What `open_turn` is given."""
+        return {
+            "turn_id": turn_id,
+            "worker": self.name,
+            "counter": self.counter,
+            "now": self.clock(),
+        }
+
+    async def work(self, turn_id: uuid.UUID, opened: "Ask[Opening | None]") -> None:
         """One turn; nothing it raises may end the loop."""
         try:
-            await run(turn_id=turn_id, worker=self, runs=self.runs)
+            await run(opened=opened.answer(), worker=self, runs=self.runs)
         except Exception:
             logger.exception("turn %s ended without a result; its lease will run out", turn_id)
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run a database function in a thread.
-
-        A connection that broke is tried again for a while. That is safe after a commit of unknown
-        fate too: every write is fenced, so its repetition finds no row and raises `LeaseLost`.
-        """
-        give_up = time.monotonic() + DB_PATIENCE
-        pause = 0.1
-        while True:
-            try:
-                call = self.threads.submit(
-                    partial(in_database, function, arguments), patience=PATIENCE.get(function, 0)
-                )
-                return await asyncio.wrap_future(call)
-            except (OperationalError, InterfaceError) as error:
-                if time.monotonic() > give_up:
-                    raise
-                logger.warning("database: %s, trying again", type(error).__name__)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 2.0)
+        """Run a database function in a thread; see `Ask`."""
+        return await Ask(self.threads, function, arguments).answer()
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
         """Say something on the live bus."""
@@ -208,6 +203,41 @@ class Runtime:
         await self.writer.close()
         await registry.aclose_all()
         await self.bus.aclose()
+
+
+class Ask(Generic[Result]):
+    """A database function that is run in a thread, from now on.
+
+    A connection that broke is tried again for a while. That is safe after a commit of unknown
+    fate too: every write is fenced, so its repetition finds no row and raises `LeaseLost`.
+    """
+
+    def __init__(
+        self, threads: Threads, function: Callable[..., Result], arguments: dict[str, Any]
+    ) -> None:
+        self.threads = threads
+        self.call = partial(in_database, function, arguments)
+        self.patience = PATIENCE.get(function, 0)
+        self.attempt = self.submit()
+
+    def submit(self) -> "Future[Result]":
+        """One attempt, in a thread."""
+        return self.threads.submit(self.call, patience=self.patience)
+
+    async def answer(self) -> Result:
+        """What the function returns or raises."""
+        give_up = time.monotonic() + DB_PATIENCE
+        pause = 0.1
+        while True:
+            try:
+                return await asyncio.wrap_future(self.attempt)
+            except (OperationalError, InterfaceError) as error:
+                if time.monotonic() > give_up:
+                    raise
+                logger.warning("database: %s, trying again", type(error).__name__)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+                self.attempt = self.submit()
 
 
 def load_what_calls_need() -> None:

@@ -13,6 +13,7 @@ from django.utils import timezone
 from chats.live import Frame
 from chats.models import Turn
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
+from chats.turns.opening import open_turn
 from chats.turns.run import Run, run
 from contextpolicy.engine.tokens import ApproximateCounter
 
@@ -68,6 +69,13 @@ class InlineWorker:
         self.ways.append(function.__name__)
         return await sync_to_async(function, thread_sensitive=True)(**arguments)
 
+    async def turn(self, turn_id: uuid.UUID) -> None:
+        """Work on one turn to its end."""
+        opened = self.db(
+            open_turn, turn_id=turn_id, worker=self.name, counter=self.counter, now=self.clock()
+        )
+        await run(opened=opened, worker=self, runs=self.runs)
+
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
         """Keep the frame."""
         self.frames.append(frame)
@@ -84,7 +92,7 @@ def work() -> Callable[..., InlineWorker]:
 
     def working(turn: Turn, *scripts: Script) -> InlineWorker:
         worker = InlineWorker(ScriptedProvider(list(scripts)))
-        async_to_sync(run)(turn_id=turn.pk, worker=worker, runs=worker.runs)
+        async_to_sync(worker.turn)(turn.pk)
         turn.refresh_from_db()
         return worker
 

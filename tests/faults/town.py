@@ -22,7 +22,6 @@ from chats.models import Branch, Chat, Compaction, ProviderAccount, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
 from chats.turns import recover
-from chats.turns.run import run
 from chats.turns.start import start
 from chats.turns.stop import stop
 from contextpolicy import publish
@@ -153,7 +152,7 @@ def answer(turn: Turn, *, overflows: bool = False) -> None:
     """What a worker does with a turn, which another one may hold."""
     said = [TextDelta(SENTENCE * 3), a_moment, TextDelta(SENTENCE * 3), Finished("stop")]
     worker = InlineWorker(ScriptedProvider([[OVERFLOW], said] if overflows else [said]))
-    async_to_sync(run)(turn_id=turn.pk, worker=worker, runs=worker.runs)
+    async_to_sync(worker.turn)(turn.pk)
 
 
 async def a_moment(_worker: InlineWorker) -> None:

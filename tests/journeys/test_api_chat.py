@@ -15,7 +15,6 @@ from django.test import Client
 from chats.models import Turn
 from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.streams import connection
-from chats.turns.run import run
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
 from tests.chats.conftest import InlineWorker, ScriptedProvider
@@ -73,7 +72,7 @@ def work(turn_id: str) -> None:
     """What a worker does with the turn."""
     script = [*map(TextDelta, REPLY), UsageReport(20, 9, 0, 0), Finished("stop")]
     worker: Any = InlineWorker(ScriptedProvider([script]))
-    async_to_sync(run)(turn_id=UUID(turn_id), worker=worker, runs=worker.runs)
+    async_to_sync(worker.turn)(UUID(turn_id))
 
 
 def stream(program: Program, path: str) -> str:

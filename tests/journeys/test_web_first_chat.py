@@ -10,7 +10,6 @@ from django.test import Client
 
 from chats.models import Turn
 from chats.providers.base import Finished, TextDelta
-from chats.turns.run import run
 from contextpolicy.models import ModelSpec
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 
@@ -19,7 +18,7 @@ def answer(text: str) -> None:
     """Let a worker take the next queued turn."""
     worker = InlineWorker(ScriptedProvider([[TextDelta(text), Finished("stop")]]))
     turn = Turn.objects.get(status=Turn.Status.QUEUED)
-    async_to_sync(run)(turn_id=turn.pk, worker=worker, runs=worker.runs)
+    async_to_sync(worker.turn)(turn.pk)
 
 
 def form(html: str, action: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.demo import DemoProvider
-from chats.turns.run import SHUTDOWN, STOP, run
+from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry, start
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.segments import prompt_json, text_ref
@@ -530,7 +530,7 @@ def test_asking_again_after_a_lost_answer_of_the_database_changes_nothing(
             return result
 
     worker = Doubting(ScriptedProvider([found(destination="Oslo"), REPLY]))
-    async_to_sync(run)(turn_id=turn.pk, worker=worker, runs=worker.runs)
+    async_to_sync(worker.turn)(turn.pk)
     turn.refresh_from_db()
     assert turn.status == Turn.Status.COMPLETED
     assert [row[0] for row in of_chat(chat)] == [1]
