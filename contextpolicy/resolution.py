@@ -8,13 +8,14 @@ import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.contrib.auth.models import Group
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from contextpolicy import prepared
 from contextpolicy.engine.budget import PolicyImpossible
@@ -29,15 +30,9 @@ from contextpolicy.models import EffectivePolicy, PolicyAssignment
 
 FAR_TO_NEAR = ("instance", "group", "user", "chat")
 BUILT_IN = "Built-in defaults"
-# Of an assignment, what a `Layer` is made of.
-_LAYER = (
-    "level",
-    "policy__slug",
-    "policy__name",
-    "policy__current__number",
-    "policy__current__values",
-    "policy__current__locks",
-)
+# Of an assignment, what a `Layer` is made of: level, slug, name, version, and its values and locks
+# as the database's text, which is read once for all who are given the same.
+Assigned = tuple[str, str, str, int, str, str]
 
 # [level, policy slug, version, locked]; level is also `setting` (of the server) or `default`.
 Source = tuple[str, str, int, bool]
@@ -73,72 +68,77 @@ def resolve(
     Raises PolicyImpossible when the merged values cannot work, even with a smaller keep-last and
     low mark.
     """
-    layers = layers_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
-    digest, content = _outcome(_Given(layers, model_window, defaults))
+    assigned = assigned_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
+    digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
     row = _BY_DIGEST.first(digest=digest)
     if row is None:
         row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
     return row
 
 
-_BY_DIGEST = prepared.Select(lambda at: EffectivePolicy.objects.filter(pk=at("digest")))
-
-
-class _Given:
-    """What an outcome follows from, compared by what it says: every reply asks, few differ."""
-
-    def __init__(
-        self, layers: tuple[Layer, ...], model_window: int | None, defaults: Mapping[str, object]
-    ) -> None:
-        self.layers = layers
-        self.model_window = model_window
-        self.defaults = defaults
-        self.words = repr((layers, model_window, defaults))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Given) and self.words == other.words
-
-    def __hash__(self) -> int:
-        return hash(self.words)
+# What it says follows from the digest: see `values_of`.
+_BY_DIGEST = prepared.Select(
+    lambda at: EffectivePolicy.objects.only("label").filter(pk=at("digest"))
+)
 
 
 @lru_cache(maxsize=256)
-def _outcome(given: _Given) -> tuple[str, dict[str, Any]]:
-    """The digest and the columns of the effective policy. Raises PolicyImpossible."""
-    merged, sources = merge(given.layers, defaults=given.defaults)
-    values, adjusted = made_to_work(merged, model_window=given.model_window)
+def _outcome(
+    assigned: tuple[Assigned, ...],
+    model_window: int | None,
+    defaults: tuple[tuple[str, object], ...],
+) -> tuple[str, dict[str, Any]]:
+    """The digest and the columns of the effective policy: every reply asks, and few differ.
+
+    Raises PolicyImpossible.
+    """
+    layers = [
+        Layer(level, slug, name, version, json.loads(values), frozenset(json.loads(locks)))
+        for level, slug, name, version, values, locks in assigned
+    ]
+    merged, sources = merge(layers, defaults=dict(defaults))
+    values, adjusted = made_to_work(merged, model_window=model_window)
     content = {
         "values": values.to_json(),
         "sources": {name: list(source) for name, source in sources.items()},
         "adjusted": [list(adjustment) for adjustment in adjusted],
-        "label": label_of(given.layers),
+        "label": label_of(layers),
     }
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest(), content
 
 
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A row as its digest: two that have the same say the same."""
+
+    digest: str
+    row: EffectivePolicy = field(compare=False)
+
+
 def values_of(row: EffectivePolicy) -> PolicyValues:
     """The values of an effective policy as the engine takes them."""
-    return from_json(row.values)
+    return _values(_Said(row.digest, row))
 
 
-def layers_for(
+@lru_cache(maxsize=256)
+def _values(said: _Said) -> PolicyValues:
+    return from_json(said.row.values)
+
+
+def assigned_for(
     *, user_id: int, group_ids: Collection[int] | None, chat_id: UUID | None
-) -> tuple[Layer, ...]:
+) -> tuple[Assigned, ...]:
     """The policies that apply, far to near.
 
     Of several groups the one whose policy comes first by slug counts as the nearest.
     """
     if group_ids is None:
-        assigned = _ASSIGNED.tuples(user=user_id, chat=chat_id)
+        found = cast(list[Assigned], _ASSIGNED.tuples(user=user_id, chat=chat_id))
     else:
-        assigned = list(assigned_to(user=user_id, groups=group_ids, chat=chat_id))
-    layers = [
-        Layer(level, slug, name, version, values, frozenset(locks))
-        for level, slug, name, version, values, locks in assigned
-    ]
-    layers.sort(key=lambda layer: layer.slug, reverse=True)
-    return tuple(sorted(layers, key=lambda layer: FAR_TO_NEAR.index(layer.level)))
+        found = list(assigned_to(user=user_id, groups=group_ids, chat=chat_id))
+    found.sort(key=lambda assigned: assigned[1], reverse=True)
+    return tuple(sorted(found, key=lambda assigned: FAR_TO_NEAR.index(assigned[0])))
 
 
 def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
@@ -148,7 +148,14 @@ def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignme
     if chat is not None:
         applies |= Q(level="chat", chat_id=chat)
     assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
-    return assigned.values_list(*_LAYER)
+    return assigned.values_list(
+        "level",
+        "policy__slug",
+        "policy__name",
+        "policy__current__number",
+        Cast("policy__current__values", TextField()),
+        Cast("policy__current__locks", TextField()),
+    )
 
 
 _ASSIGNED = prepared.Select(
@@ -172,19 +179,19 @@ def merge(
     """The values the layers (far to near) come out to, and the source of each field."""
     chosen: dict[str, object] = {}
     sources: dict[str, Source] = {}
-    for field in (item.name for item in fields(PolicyValues)):
+    for name in (item.name for item in fields(PolicyValues)):
         # The config of a strategy means nothing to another one, so both come from one layer.
-        decisive = "strategy" if field == "strategy_config" else field
+        decisive = "strategy" if name == "strategy_config" else name
         found = _decide(decisive, layers)
         if found is not None:
             value, layer, locked = found
-            chosen[field] = layer.values.get(field, {}) if decisive != field else value
-            sources[field] = (layer.level, layer.slug, layer.version, locked)
+            chosen[name] = layer.values.get(name, {}) if decisive != name else value
+            sources[name] = (layer.level, layer.slug, layer.version, locked)
     base = defaults_for(str(chosen.get("strategy", PolicyValues().strategy)))
-    for field, value in defaults.items() if base.strategy == "simple" else ():
-        if field not in chosen:
-            chosen[field] = value
-            sources[field] = ("setting", "", 0, False)
+    for name, value in defaults.items() if base.strategy == "simple" else ():
+        if name not in chosen:
+            chosen[name] = value
+            sources[name] = ("setting", "", 0, False)
     values = from_json(chosen, base=base)
     return values, {name: sources.get(name, ("default", "", 0, False)) for name in values.to_json()}
 
