@@ -123,13 +123,29 @@ def _names(parts: int) -> list[tuple[str, str, str]]:
     return [(f"branch{n}", f"above{n}", f"last{n}") for n in range(parts)]
 
 
+# What a value is made of: of twenty columns those that a prompt of hundreds of messages needs.
+_COLUMNS = (
+    "seq",
+    "role",
+    "parts",
+    "token_count",
+    "speaker",
+    "turn",
+    "pinned_at",
+    "excluded",
+    "finish",
+    "kept",
+    "created_at",
+)
+
+
 @cache
 def _page(parts: int, size: int) -> prepared.Select[Message]:
     """The newest `size` messages of so many pieces of a path."""
 
     def build(at: prepared.At) -> QuerySet[Message]:
         places = [(at(branch), at(above), at(last)) for branch, above, last in _names(parts)]
-        return in_parts(places).order_by("-seq")[:size]
+        return in_parts(places).only(*_COLUMNS).order_by("-seq")[:size]
 
     return prepared.Select(build)
 

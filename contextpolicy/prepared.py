@@ -113,7 +113,8 @@ class Compiled:
             cursor = connection.cursor()
             cursor.execute(self.sql, parameters)
             return cursor
-        connection.ensure_connection()
+        if connection.connection is None:
+            connection.connect()
         with connection.wrap_database_errors:
             return connection.connection.execute(self.native, parameters)
 

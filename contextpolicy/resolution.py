@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
@@ -148,7 +148,7 @@ def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignme
     if chat is not None:
         applies |= Q(level="chat", chat_id=chat)
     assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
-    return assigned.values_list(
+    return assigned.order_by().values_list(
         "level",
         "policy__slug",
         "policy__name",
@@ -160,7 +160,9 @@ def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignme
 
 _ASSIGNED = prepared.Select(
     lambda at: assigned_to(
-        user=at("user"), groups=Group.objects.filter(user=at("user")).values("pk"), chat=at("chat")
+        user=at("user"),
+        groups=User.groups.through.objects.filter(user=at("user")).values("group"),
+        chat=at("chat"),
     )
 )
 
