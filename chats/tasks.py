@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 import uuid
 from functools import cache
 from typing import Any
@@ -19,6 +20,9 @@ from chats.turns import recover
 from chats.turns.runtime import Runtime
 
 logger = logging.getLogger(__name__)
+# How long the rest of a handed over task rests, in seconds: what Celery does behind it would share
+# the interpreter with the turn's opening, for whose end somebody waits.
+GIVE_WAY = 0.01
 _making = threading.Lock()
 
 
@@ -37,6 +41,7 @@ def _runtime() -> Runtime:
 def run_turn(*, turn_id: str, **_later: Any) -> None:
     """Hand a turn to this process's loop. Delivered twice, it is claimed once."""
     runtime().submit(uuid.UUID(turn_id))
+    time.sleep(GIVE_WAY)
 
 
 @shared_task(name=queue.MAINTAIN_CHAT)

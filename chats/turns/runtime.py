@@ -248,8 +248,7 @@ def load_what_calls_need() -> None:
 
 
 def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
-    """Call the function with a usable connection, and give the connection back after it."""
-    close_old_connections()
+    """Call the function, and leave a usable connection or none to the next one."""
     try:
         return function(**arguments)
     finally:
