@@ -41,7 +41,9 @@ def open_turn(
         prompt = context.compose(turn=turn, counter=counter, branch=turn.branch)
         if not isinstance(prompt, context.Prompt) or prompt.need.action == "swap":
             return Opening(lease, turn)
-        receipt_id = steps.book_call(lease=lease, turn=turn, prompt=prompt, call=1, now=now)
+        receipt_id = steps.book_call(
+            lease=lease, turn=turn, prompt=prompt, call=1, now=now, is_first_asking=True
+        )
     except LeaseLost:
         return None
     except (Refusal, BudgetRefusal, OperationalError, InterfaceError):

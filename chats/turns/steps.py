@@ -178,15 +178,25 @@ def own_steps(turn: Turn) -> int:
 
 
 @transaction.atomic
-def book_call(*, lease: Lease, turn: Turn, prompt: Prompt, call: int, now: datetime) -> uuid.UUID:
+def book_call(
+    *,
+    lease: Lease,
+    turn: Turn,
+    prompt: Prompt,
+    call: int,
+    now: datetime,
+    is_first_asking: bool = False,
+) -> uuid.UUID:
     """Write the receipt of a call before it is made, and the event of a compressed context.
 
-    After a commit of unknown fate this is asked again: the call may be booked already.
+    After a commit of unknown fate this is asked again: the call may be booked already, unless the
+    attempt has only just begun.
     """
     write(lease, effective_policy=prompt.effective)
-    booked = _BOOKED.tuples(turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call)
-    if booked:
-        return cast(uuid.UUID, booked[0][0])
+    if not is_first_asking:
+        booked = _BOOKED.tuples(turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call)
+        if booked:
+            return cast(uuid.UUID, booked[0][0])
     digests = [
         PromptText(digest=key, origin=origin, text=text) for key, origin, text in prompt.texts
     ]

@@ -2,11 +2,13 @@
 
 import uuid
 from datetime import datetime, timedelta
+from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection
-from django.db.models import F
+from django.db import IntegrityError, connection, transaction
+from django.db.models import F, Value
+from django.db.models.functions import Concat
 from django.test.utils import CaptureQueriesContext
 
 from contextpolicy import prepared
@@ -112,3 +114,56 @@ def test_saved_fields_are_written_and_no_others(now: datetime) -> None:
     prepared.save(policy, "current", "name")
     policy.refresh_from_db()
     assert policy.current is None
+
+
+def test_who_listens_to_statements_hears_them_and_they_do_the_same(now: datetime) -> None:
+    heard: list[str] = []
+
+    def listen(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        heard.append(sql.split()[0])
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(listen):
+        prepared.insert(event(seq=1, now=now))
+        found = EVENTS.rows(chat=CHAT, since=now)
+    assert heard == ["INSERT", "SELECT"]
+    assert found == EVENTS.rows(chat=CHAT, since=now)
+    assert found[0].data == EVENTS.rows(chat=CHAT, since=now)[0].data == {"ü": [1, None, "%s"]}
+
+
+def test_a_refused_statement_raises_djangos_error_and_the_transaction_takes_no_more(
+    now: datetime,
+) -> None:
+    prepared.insert(event(seq=1, now=now))
+    with transaction.atomic():
+        with pytest.raises(IntegrityError), transaction.atomic():
+            prepared.insert(event(seq=1, now=now))
+        assert len(EVENTS.rows(chat=CHAT, since=now)) == 1
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            EVENTS.rows(chat=CHAT, since=now)
+
+
+def test_columns_that_were_not_asked_for_are_read_when_they_are_used(now: datetime) -> None:
+    ContextPolicy.objects.create(slug="long", name="Long", description="For long chats")
+    short = prepared.Select(lambda at: ContextPolicy.objects.only("name").filter(slug=at("slug")))
+    row = short.first(slug="long")
+    assert row is not None
+    with CaptureQueriesContext(connection) as queries:
+        assert row.name == "Long"
+        assert not queries.captured_queries
+        assert row.description == "For long chats"
+    assert len(queries.captured_queries) == 1
+
+
+def test_what_is_computed_stands_beside_the_columns_also_with_a_percent_sign(now: datetime) -> None:
+    ContextPolicy.objects.create(slug="half", name="50 % of it", description="x")
+    likened = prepared.Select(
+        lambda at: ContextPolicy.objects.annotate(marked=Concat("slug", Value(" 100%"))).filter(
+            slug=at("slug"), name__contains="%"
+        )
+    )
+    row = likened.first(slug="half")
+    assert row is not None
+    assert cast(Any, row).marked == "half 100%"
+    assert likened.first(slug="long") is None
