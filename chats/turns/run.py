@@ -8,6 +8,7 @@ write is in `turns.steps`.
 import asyncio
 import logging
 import random
+import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -65,11 +66,16 @@ class Worker(Protocol):
 
 
 async def run(
-    *, opened: Awaitable[Opening | None], worker: Worker, runs: dict[uuid.UUID, "Run"]
+    *,
+    opened: Awaitable[Opening | None],
+    asked_at: float,
+    worker: Worker,
+    runs: dict[uuid.UUID, "Run"],
 ) -> None:
-    """Work on the turn that is being opened; one that cannot be claimed is somebody else's."""
-    clock = asyncio.get_running_loop().time
-    asked_at = clock()
+    """Work on the turn that is opened; one that cannot be claimed is somebody else's.
+
+    `asked_at` is when its opening was asked for, by the monotonic clock.
+    """
     opening = await opened
     if opening is None:
         return
@@ -77,7 +83,7 @@ async def run(
     current = Run(opening=opening, worker=worker)
     runs[turn_id] = current
     try:
-        if clock() - asked_at > settings.HEARTBEAT_EVERY:
+        if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
             # The lease has run since the claim, and the next beat may be long in coming.
             current.obey((await worker.db(leases.renew, leases=[opening.lease]))[0])
         await current.to_the_end()

@@ -74,8 +74,8 @@ class Runtime:
         self.slots = threading.BoundedSemaphore(settings.REPLIES_PER_WORKER)
         self.threads = Threads(DB_THREADS[connection.vendor])
         self.runs: dict[uuid.UUID, Run] = {}
-        # Turns handed to the loop and not over, also those whose claim is still on its way.
-        self.begun: set[Future[None]] = set()
+        # The openings of turns that are not over, also those that are still on their way.
+        self.begun: set[Ask[Opening | None]] = set()
         self.closing = False
         self.drainer: threading.Thread | None = None
         self.loop = uvloop.new_event_loop()
@@ -108,16 +108,11 @@ class Runtime:
         if self.closing:
             queue.publish(queue.RUN_TURN, {"turn_id": str(turn_id)})
             return
-        # Asked for here already: the way through the loop takes longer than many a statement.
+        # Asked for here already, and the loop hears of it when it is there: each way through the
+        # loop takes longer than many a statement, and takes the interpreter from them.
         opened = Ask(self.threads, open_turn, self.opening(turn_id))
-        begun = self.schedule(self.work(turn_id, opened))
-        self.begun.add(begun)
-        begun.add_done_callback(self.ended)
-
-    def ended(self, begun: "Future[None]") -> None:
-        """A turn is over here: its place is free."""
-        self.begun.discard(begun)
-        self.slots.release()
+        self.begun.add(opened)
+        opened.attempt.add_done_callback(lambda _: self.schedule(self.work(turn_id, opened)))
 
     def opening(self, turn_id: uuid.UUID) -> dict[str, Any]:
         """What `open_turn` is given."""
@@ -129,11 +124,14 @@ class Runtime:
         }
 
     async def work(self, turn_id: uuid.UUID, opened: "Ask[Opening | None]") -> None:
-        """One turn; nothing it raises may end the loop."""
+        """One turn; nothing it raises may end the loop. Then its place is free."""
         try:
-            await run(opened=opened.answer(), worker=self, runs=self.runs)
+            await run(opened=opened.answer(), asked_at=opened.asked_at, worker=self, runs=self.runs)
         except Exception:
             logger.exception("turn %s ended without a result; its lease will run out", turn_id)
+        finally:
+            self.begun.discard(opened)
+            self.slots.release()
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
         """Run a database function in a thread; see `Ask`."""
@@ -218,6 +216,7 @@ class Ask(Generic[Result]):
         self.threads = threads
         self.call = partial(in_database, function, arguments)
         self.patience = PATIENCE.get(function, 0)
+        self.asked_at = time.monotonic()
         self.attempt = self.submit()
 
     def submit(self) -> "Future[Result]":
@@ -230,6 +229,8 @@ class Ask(Generic[Result]):
         pause = 0.1
         while True:
             try:
+                if self.attempt.done():
+                    return self.attempt.result()
                 return await asyncio.wrap_future(self.attempt)
             except (OperationalError, InterfaceError) as error:
                 if time.monotonic() > give_up:

@@ -1,6 +1,7 @@
 """A worker in the test's own transaction, with a provider that says what it is told."""
 
 import asyncio
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -74,7 +75,7 @@ class InlineWorker:
         opened = self.db(
             open_turn, turn_id=turn_id, worker=self.name, counter=self.counter, now=self.clock()
         )
-        await run(opened=opened, worker=self, runs=self.runs)
+        await run(opened=opened, asked_at=time.monotonic(), worker=self, runs=self.runs)
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
         """Keep the frame."""
