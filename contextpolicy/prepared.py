@@ -5,6 +5,7 @@ database takes for one row. Here that happens once for each kind of database, an
 change. What is compiled and how rows are made is Django's own.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -81,13 +82,40 @@ def _take_any(value: Any, connection: Any) -> Any:
     return value
 
 
+# Where a parameter stands; two percent signs are one that is meant.
+FREE = re.compile("(?<!%)%s")
+
+
+def written_out(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The statement with its texts and numbers in it, and the parameters that are left.
+
+    SQLite finds an index on part of a table only by what the statement itself says. Where it would
+    have to look at parameters for that, it plans the statement anew each time it is run.
+    """
+    begin, *rest = FREE.split(sql)
+    written, left = [begin], []
+    for parameter, following in zip(parameters, rest, strict=True):
+        if isinstance(parameter, str):
+            quoted = parameter.replace("'", "''").replace("%", "%%")
+            written.append(f"'{quoted}'")
+        elif isinstance(parameter, int):
+            written.append(str(int(parameter)))
+        else:
+            written.append("%s")
+            left.append(parameter)
+        written.append(following)
+    return "".join(written), left
+
+
 class Compiled:
     """A statement of one kind of database: its text, and how its parameters come about."""
 
     def __init__(self, sql: str, parameters: Sequence[Any], *, vendor: str) -> None:
+        if vendor == "sqlite":
+            sql, parameters = written_out(sql, parameters)
         self.sql = sql
         # In SQLite's own words: what Django's cursor makes of it each time.
-        self.native = sql.replace("%s", "?").replace("%%", "%") if vendor == "sqlite" else ""
+        self.native = FREE.sub("?", sql).replace("%%", "%") if vendor == "sqlite" else ""
         # The name of a place and its taker, or no name and the parameter itself.
         self.places = [
             (each.name, each.taker(vendor)) if isinstance(each, Place) else ("", each)

@@ -7,15 +7,24 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import DateTimeField, Exists, ExpressionWrapper, OuterRef, Q
+from django.db.models import (
+    DateTimeField,
+    DurationField,
+    Exists,
+    ExpressionWrapper,
+    OuterRef,
+    Q,
+    QuerySet,
+)
 from django.db.models.functions import Now
 
 from chats import queue
 from chats.compaction import maintain
 from chats.models import Receipt, Turn
 from chats.turns.lease import RELEASED
+from chats.turns.start import UNFINISHED
 from chats.turns.steps import enqueue_next
-from contextpolicy import ledger
+from contextpolicy import ledger, prepared
 
 LOST_CODE = "worker_lost"
 LOST_SENTENCE = (
@@ -76,17 +85,22 @@ def release(turn: Turn, *, now: datetime) -> int:
     return 1
 
 
+def overdue(at: prepared.At) -> QuerySet[Turn]:
+    """Turns that wait for longer than they should, or that a worker gave back."""
+    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
+    since = ExpressionWrapper(Now() - at("age", DurationField()), output_field=DateTimeField())
+    # Asked twice of the status: SQLite finds the index of unfinished turns by its own words only,
+    # and without it would look through all turns there ever were.
+    waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
+    return waiting.filter(~Exists(running), Q(queued_at__lt=since) | Q(handed_back=True))
+
+
+_OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
+
+
 def enqueue_overdue() -> int:
     """Send tasks again for turns that no worker fetched: their broker message may be lost."""
-    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
-    age = timedelta(seconds=settings.REQUEUE_AFTER)
-    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
-    overdue = Turn.objects.filter(
-        ~Exists(running),
-        Q(queued_at__lt=since) | Q(handed_back=True),
-        status=Turn.Status.QUEUED,
-    )
-    ids = list(overdue.order_by("queued_at").values_list("pk", flat=True)[:1000])
-    for turn_id in ids:
+    found = _OVERDUE.tuples(age=timedelta(seconds=settings.REQUEUE_AFTER))
+    for (turn_id,) in found:
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
-    return len(ids)
+    return len(found)

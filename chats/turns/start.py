@@ -15,6 +15,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
 from chats import answering, messages, queue
 from chats.failpoints import hit
@@ -221,8 +222,10 @@ _PERSON = prepared.Lock(
 )
 _BUSY_BRANCHES = prepared.Select(
     lambda at: (
-        Turn.objects.filter(branch__chat__owner=at("owner"), status__in=UNFINISHED)
+        Turn.objects.filter(status__in=UNFINISHED)
         .exclude(branch=at("branch"))
+        # Asked of each, for there are few: from the person's side it were all they ever said.
+        .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
         .values_list("branch")
         .distinct()
     )

@@ -167,3 +167,35 @@ def test_what_is_computed_stands_beside_the_columns_also_with_a_percent_sign(now
     assert row is not None
     assert cast(Any, row).marked == "half 100%"
     assert likened.first(slug="long") is None
+
+
+@pytest.mark.parametrize("name", ["it's", "50 %", "%s", "%%s", "'; --", 'a "name"', "?", "ü\\"])
+def test_a_text_of_the_statement_itself_is_that_text(name: str) -> None:
+    named = prepared.Select(lambda at: ContextPolicy.objects.filter(name=name, slug=at("slug")))
+    ContextPolicy.objects.create(slug="other", name=f"{name}!")
+    written = ContextPolicy.objects.create(slug="this", name=name)
+    assert named.first(slug="this") == written
+    assert named.first(slug="other") is None
+    with CaptureQueriesContext(connection):
+        assert named.rows(slug="this") == [written]
+
+
+def test_numbers_and_truths_of_the_statement_itself_are_what_they_were(now: datetime) -> None:
+    for seq in (1, 2):
+        event(seq=seq, now=now).save()
+    second = prepared.Select(
+        lambda at: AuditEvent.objects.filter(seq=2, chat_id__isnull=False, scope=at("scope"))
+    )
+    assert [row.seq for row in second.rows(scope="chat:7")] == [2]
+    truths = prepared.Select(
+        lambda at: AuditEvent.objects.annotate(yes=Value(True), no=Value(False)).filter(
+            scope=at("scope")
+        )
+    )
+    row = cast(Any, truths.first(scope="chat:7"))
+    assert (row.yes, row.no) == (True, False)
+
+
+def test_a_text_or_number_where_a_parameter_is_missing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        prepared.written_out("a = %s AND b = %s", ["text"])

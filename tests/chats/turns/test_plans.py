@@ -1,0 +1,47 @@
+"""How SQLite finds what is unfinished: by its index, however much was said before."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from chats.turns import lease, recover, start, steps
+from contextpolicy import prepared
+
+pytestmark = [
+    pytest.mark.django_db,
+    pytest.mark.skipif(
+        "connection.vendor != 'sqlite'", reason="PostgreSQL plans by how much there is"
+    ),
+]
+
+
+def plan(statement: prepared.Statement) -> list[str]:
+    """What SQLite does for the statement, step by step."""
+    known = statement.known(connection)
+    values = [1 if name else parameter for name, parameter in known.places]
+    rows: list[Any] = connection.connection.execute(f"EXPLAIN QUERY PLAN {known.native}", values)
+    return [row[3] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [start._BUSY_BRANCHES, recover._OVERDUE],
+    ids=["replies of a person", "overdue turns"],
+)
+def test_the_unfinished_are_found_without_the_finished(statement: prepared.Statement) -> None:
+    first, *more = plan(statement)
+    assert first.startswith("SEARCH chats_turn USING INDEX turn_unfinished")
+    assert not [step for step in more if step.startswith("SCAN")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [lease._CLAIM, lease._LOCKED, lease._RENEW, lease._SAVE, steps._NEXT],
+    ids=["claim", "locked", "renew", "save", "next"],
+)
+def test_what_decides_about_the_plan_stands_in_the_statement(statement: prepared.Statement) -> None:
+    known = statement.known(connection)
+    # As a parameter it would have SQLite plan anew each time.
+    assert "running" in known.native or "queued" in known.native
+    assert not [step for step in plan(statement) if step.startswith("SCAN")]
