@@ -99,6 +99,10 @@ class Supervisor:
     def add(self, child: Child) -> None:
         """Start a child and look after it from now on."""
         child.start()
+        self.take(child)
+
+    def take(self, child: Child) -> None:
+        """Look after a child that was started before."""
         self.children.append(child)
 
     def request_stop(self, *_signal: object) -> None:

@@ -1,8 +1,11 @@
 """`manage.py serve`: the whole product from one command, whatever ends one of its processes."""
 
+import fcntl
 import os
 import shutil
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,11 +14,13 @@ from typing import Self
 import httpx2
 import pytest
 
+from project.management.commands import web
 from tests.faults.harness import OVER, TIMINGS, Desk, new_folder
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
 from tests.faults.stores import Row, SQLite, count, wait_for_rows
 
-FIRST_PAGE = 10.0
+# The first page takes so many times what `manage.py check` takes: machines differ, and are busy.
+FIRST_PAGE = 7.0
 # What a child's command line has in it.
 MARKS = {"broker": "broker.sock", "worker": "celery", "web": "--port"}
 
@@ -101,8 +106,15 @@ def test_the_first_start_shows_a_page_in_time(folder: Path) -> None:
         with Launched(folder / name) as first:
             return first.seconds
 
+    def is_in_time(name: str) -> bool:
+        begun = time.monotonic()
+        environment = Launched(folder / f"{name}-bare").env
+        subprocess.run(python(MANAGE, "check"), env=environment, check=True, capture_output=True)
+        bare = time.monotonic() - begun
+        return first_start(name) < FIRST_PAGE * bare
+
     # A busy machine gets a second chance, on a folder that is empty as well.
-    assert first_start("one") < FIRST_PAGE or first_start("two") < FIRST_PAGE
+    assert is_in_time("one") or is_in_time("two")
 
 
 def test_ctrl_c_leaves_no_process(folder: Path) -> None:
@@ -115,6 +127,38 @@ def test_ctrl_c_leaves_no_process(folder: Path) -> None:
         assert first.program.process.returncode == 0
         until(lambda: not any(map(command_line, children.values())), seconds=2)
         assert not first.program.left_behind()
+
+
+def test_a_stop_while_the_database_is_prepared_leaves_no_process(folder: Path) -> None:
+    launched = Launched(folder)
+    launched.program = launched.serve()
+    until(lambda: "web" in launched.children(), seconds=30, what="the web process")
+    child = launched.children()["web"]
+    launched.program.send(signal.SIGINT)
+    launched.program.process.wait(30)
+    assert launched.program.process.returncode == 0
+    assert "could not be prepared" not in launched.program.said()
+    assert "/login/link/" not in launched.program.said()
+    until(lambda: not command_line(child), seconds=2)
+    assert not launched.program.left_behind()
+
+
+def test_the_web_process_loads_what_it_needs_and_waits_for_who_prepares_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    # It would change how this process, too, sends its tasks.
+    monkeypatch.setattr(web, "import_module", loaded.append)
+    lock = tmp_path / "prepare.lock"
+    waiting = threading.Thread(target=web.load_and_wait, args=(lock,), daemon=True)
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive()
+        assert loaded == ["project.asgi"]
+    waiting.join(30)
+    assert not waiting.is_alive()
 
 
 def test_a_second_start_keeps_what_was_said_and_a_second_launcher_is_refused(folder: Path) -> None:

@@ -33,6 +33,14 @@ WORKER_GRACE = 25.0
 PAGE_SECONDS = 30.0
 
 
+# Locked while the database is being prepared.
+PREPARING = settings.DATA_DIR / "prepare.lock"
+
+
+class Unprepared(CommandError):
+    """The database could not be migrated or seeded."""
+
+
 class Command(BaseCommand):
     """Broker, worker, web and the schedule; Ctrl-C ends all of it."""
 
@@ -57,18 +65,29 @@ class Command(BaseCommand):
                 f"Palimpsest already runs with the data in {settings.DATA_DIR}."
                 " Stop it first, or set PALIMPSEST_DATA to another folder."
             ) from error
-        welcome = prepare(base_url=f"http://{host}:{port}")
         supervisor = Supervisor()
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, supervisor.request_stop)
+        web = web_child(host=host, port=port)
         try:
-            start(supervisor, host=host, port=port)
-            wait_for_page(supervisor, host=host, port=port)
-            self.stdout.write(welcome)
-            self.stdout.flush()
+            with PREPARING.open("w") as preparing:
+                fcntl.flock(preparing, fcntl.LOCK_EX)
+                # It loads what it needs meanwhile, and opens its doors when the lock is free.
+                web.start()
+                welcome = prepare(base_url=f"http://{host}:{port}")
+            if not supervisor.stopping:
+                start(supervisor, web=web)
+                wait_for_page(supervisor, host=host, port=port)
+                self.stdout.write(welcome)
+                self.stdout.flush()
             supervisor.watch()
+        except Unprepared:
+            # Who ended it while it was preparing its data ended that, too.
+            if not supervisor.stopping:
+                raise
         finally:
             supervisor.stop()
+            web.stop()
             lock.close()
 
 
@@ -90,11 +109,21 @@ def prepare(*, base_url: str) -> str:
     command = [sys.executable, MANAGE, "setup", "--base-url", base_url]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
     if done.returncode:
-        raise CommandError("The database could not be prepared; the lines above say why.")
+        raise Unprepared("The database could not be prepared; the lines above say why.")
     return done.stdout
 
 
-def start(supervisor: Supervisor, *, host: str, port: int) -> None:
+def web_child(*, host: str, port: int) -> Child:
+    """The web process, which waits until the database is prepared."""
+    address = ["--host", host, "--port", str(port)]
+    return Child(
+        name="web",
+        command=[sys.executable, MANAGE, "web", *address, "--after", str(PREPARING)],
+        grace=6.0,
+    )
+
+
+def start(supervisor: Supervisor, *, web: Child) -> None:
     """Broker first, then what needs it; the schedule is a thread of this process."""
     if not env.text("REDIS_URL"):
         try:
@@ -112,13 +141,7 @@ def start(supervisor: Supervisor, *, host: str, port: int) -> None:
             grace=WORKER_GRACE,
         )
     )
-    supervisor.add(
-        Child(
-            name="web",
-            command=[sys.executable, MANAGE, "web", "--host", host, "--port", str(port)],
-            grace=6.0,
-        )
-    )
+    supervisor.take(web)
     begin_schedule()
 
 

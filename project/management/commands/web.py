@@ -1,8 +1,11 @@
 """`manage.py web`: one web process that ends its event streams before it goes."""
 
+import fcntl
 import os
 import signal
 from argparse import ArgumentParser
+from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -26,6 +29,13 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
+def load_and_wait(lock: Path) -> None:
+    """Load the application while somebody prepares its database, then wait for them."""
+    import_module("project.asgi")
+    with lock.open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+
+
 class Command(BaseCommand):
     """Serves pages, REST and event streams."""
 
@@ -38,10 +48,23 @@ class Command(BaseCommand):
             "--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420"))
         )
         parser.add_argument("--uds", default=None, help="A unix socket instead of a port.")
+        parser.add_argument(
+            "--after", type=Path, default=None, help="Wait until nobody holds this file's lock."
+        )
 
-    def handle(self, *_args: Any, host: str, port: int, uds: str | None, **_options: Any) -> None:
+    def handle(
+        self,
+        *_args: Any,
+        host: str,
+        port: int,
+        uds: str | None,
+        after: Path | None,
+        **_options: Any,
+    ) -> None:
         """Serve until told to stop."""
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        if after:
+            load_and_wait(after)
         config = uvicorn.Config(
             "project.asgi:application",
             host=host,
