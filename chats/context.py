@@ -286,8 +286,8 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     question = asked[-1]
     if question.seq == branch.last_seq:
         return [question], []
-    rows = Message.objects.filter(branch=branch, seq__isnull=False).order_by("seq")
-    return [question], list(rows.filter(seq__gt=question.seq))
+    rows = Message.objects.filter(branch=branch, seq__gt=question.seq, seq__lte=branch.last_seq)
+    return [question], list(rows.order_by("seq"))
 
 
 def prompt_of(

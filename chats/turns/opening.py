@@ -8,14 +8,10 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db import InterfaceError, OperationalError
-
 from chats import context
 from chats.models import Turn
-from chats.refusals import Refusal
 from chats.turns import steps
 from chats.turns.lease import Lease, LeaseLost
-from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.tokens import TokenCounter
 
 
@@ -46,8 +42,9 @@ def open_turn(
         )
     except LeaseLost:
         return None
-    except (Refusal, BudgetRefusal, OperationalError, InterfaceError):
+    except Exception:  # noqa: BLE001  # nothing is swallowed: the run composes again
         # The run meets it again, and knows what to do about it. Raised from here, a broken
-        # connection would have the claim tried again, which this worker already holds.
+        # connection would have the claim tried again, which this worker already holds, and of
+        # what nobody foresaw the chat would not hear before the lease has run out.
         return Opening(lease, turn)
     return Opening(lease, turn, prompt, receipt_id)

@@ -1,6 +1,8 @@
 """Composing: what it reads, what it costs, and what it says about it."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -88,6 +90,39 @@ def test_a_long_history_is_accounted_for_to_the_first_message(
         named += range(first, last + 1)
     assert sorted(named) == list(range(1, 3002))
     assert fields["prompt_tokens"] <= prompt.prompt_limit
+
+
+def test_what_others_append_meanwhile_is_not_in_the_prompt(
+    alice: User, chat: Chat, now: datetime
+) -> None:
+    fill(chat, 4, now)
+    turn = ready_turn(alice, chat, now)
+
+    def append(seq: int, role: str, own: Turn | None) -> None:
+        Message.objects.create(
+            branch=turn.branch,
+            seq=seq,
+            accepted=seq,
+            role=role,
+            parts=[{"type": "text", "text": f"Message {seq}"}],
+            counter_version="approx-1",
+            created_at=now,
+            turn=own,
+        )
+        Branch.objects.filter(pk=turn.branch_id).update(last_seq=seq)
+
+    def receipt(branch: Branch) -> Mapping[str, Any]:
+        made = context.compose(turn=turn, counter=ApproximateCounter(), branch=branch)
+        assert isinstance(made, context.Prompt)
+        return made.receipt_fields
+
+    append(6, "assistant", turn)
+    branch = context.read_branch(turn)
+    before = receipt(branch)
+    append(7, "user", turn)
+    append(8, "user", None)
+    assert receipt(branch) == before
+    assert receipt(context.read_branch(turn))["last_seq"] == 8
 
 
 def test_a_server_that_wants_alternating_roles_gets_them(

@@ -59,6 +59,17 @@ def test_a_refusal_of_the_first_prompt_is_told_by_the_turn(turn: Turn, work: Wor
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "policy_impossible")
 
 
+def test_what_nobody_foresaw_is_told_at_once(
+    turn: Turn, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_given: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(context, "compose", broken)
+    work(turn, REPLY)
+    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "internal_error")
+
+
 def test_a_turn_taken_away_while_it_begins_is_left_alone(
     turn: Turn, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
