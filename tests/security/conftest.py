@@ -1,8 +1,11 @@
 """People with and without rights, and Alice's things behind every address."""
 
+import shutil
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import httpx2
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -13,6 +16,11 @@ from chats import keys, providers_setup, rates
 from contextpolicy import roles
 from tests.chats.api.programs import Program
 from tests.contextpolicy.people import person, signed_in
+from tests.fakes.fake_server import FakeServer
+from tests.faults.harness import new_folder
+from tests.faults.programs import python, run
+from tests.faults.stores import Cluster, Database, Postgres, SQLite
+from tests.security.instance import SETUP, Instance, new_client
 from tests.security.world import World, build
 
 SUPERUSER = "superuser"
@@ -40,6 +48,37 @@ def world(alice: User, now: datetime) -> World:
 def page(alice: User) -> Client:
     """Alice's browser."""
     return signed_in(alice)
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
+    """Web process, worker and broker on a database, with logs that say as much as they can."""
+    folder, cluster_folder = new_folder(), new_folder()
+    cluster = Cluster(cluster_folder) if request.param == "postgres" else None
+    database: Database = Postgres(cluster, "safe") if cluster else SQLite(folder)
+    with FakeServer() as fake:
+        tree = Instance(folder=folder, database=database, fake=fake)
+        tree.env |= {"LOG_LEVEL": "DEBUG", "STREAM_RECHECK_SECONDS": "0.5"}
+        try:
+            tree.broker.start()
+            tree.prepare()
+            tree.said_at_setup = run(python("-c", SETUP), env=tree.env)
+            tree.worker()
+            tree.web()
+            yield tree
+        finally:
+            tree.close()
+            if cluster:
+                cluster.stop()
+            for used in (folder, cluster_folder):
+                shutil.rmtree(used)
+
+
+@pytest.fixture
+def http(instance: Instance) -> Iterator[httpx2.Client]:
+    """A client that follows nothing and is nobody yet."""
+    with new_client(instance) as client:
+        yield client
 
 
 def browser_of(who: str) -> Client:

@@ -1,11 +1,9 @@
 """S14, S19, S23, S24 on real processes: secrets and texts stay where they belong, sizes are held.
 
-One instance with its own web process, worker, broker and database, talkative logs, and a word for
-each kind of thing that must not be found outside of its place.
+A word stands for each kind of thing that must not be found outside of its place.
 """
 
 import re
-import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,45 +13,19 @@ import httpx2
 import pytest
 from redis import Redis
 
-from tests.fakes.fake_server import FakeServer
-from tests.faults.harness import Tree, new_folder
 from tests.faults.programs import MANAGE, python, run
-from tests.faults.stores import Cluster, Database, Postgres, SQLite
+from tests.faults.stores import SQLite
+from tests.security.instance import EMAIL, PASSWORD, SECRET, Instance, logs, sign_in, token_of
 
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.services,
-    pytest.mark.xdist_group("faults"),
+    pytest.mark.xdist_group("served"),
 ]
 
-SECRET = "sk-canary-provider-0123456789abcdef"
 MESSAGE = "canary-message-9c1e"
 REPLY = "canary-reply-77aa"
 TITLE = "canary-title-31d0"
-EMAIL = "canary-person@canary.example"
-PASSWORD = "canary-password-5b2f"
-DATABASES = ["sqlite", "postgres"]
-# As a person of the product: with a password, an address, a role, and a provider that needs a key.
-SETUP = f"""
-import django; django.setup()
-from django.contrib.auth.models import User
-from django.utils import timezone
-from chats import providers_setup, signin
-from chats.models import ProviderAccount
-root = User.objects.create_superuser("root", "{EMAIL}", "{PASSWORD}")
-account = ProviderAccount.objects.get(slug="fake")
-providers_setup.save_account(
-    account=account, values={{}}, api_key="{SECRET}", actor="system", now=timezone.now()
-)
-print(repr(account), account, vars(account))
-print("link", signin.create_link(user=root, now=timezone.now()))
-"""
-
-
-class Instance(Tree):
-    """A tree, and what its first administrator's setup printed."""
-
-    said_at_setup = ""
 
 
 @pytest.fixture(autouse=True)
@@ -61,66 +33,23 @@ def sent() -> None:
     """Here the broker is real."""
 
 
-@pytest.fixture(scope="module", params=DATABASES)
-def instance(request: pytest.FixtureRequest) -> Iterator[Instance]:
-    """The processes, with logs that say as much as they can."""
-    folder, cluster_folder = new_folder(), new_folder()
-    cluster = Cluster(cluster_folder) if request.param == "postgres" else None
-    database: Database = Postgres(cluster, "safe") if cluster else SQLite(folder)
-    with FakeServer() as fake:
-        tree = Instance(folder=folder, database=database, fake=fake)
-        tree.env["LOG_LEVEL"] = "DEBUG"
-        try:
-            tree.broker.start()
-            tree.prepare()
-            fake.configure(reply=REPLY)
-            tree.said_at_setup = run(python("-c", SETUP), env=tree.env)
-            tree.worker()
-            tree.web()
-            yield tree
-        finally:
-            tree.close()
-            if cluster:
-                cluster.stop()
-            for used in (folder, cluster_folder):
-                shutil.rmtree(used)
-
-
-@pytest.fixture
-def http(instance: Instance) -> Iterator[httpx2.Client]:
-    """A client that follows nothing and is nobody yet."""
-    transport = httpx2.HTTPTransport(uds=instance.socket)
-    with httpx2.Client(transport=transport, base_url="http://localhost", timeout=30) as client:
-        yield client
-
-
-def sign_in(http: httpx2.Client) -> None:
-    """As the superuser, by password."""
-    http.get("/login/")
-    form = {"username": "root", "password": PASSWORD, **token_of(http)}
-    assert http.post("/login/", data=form).status_code == 302
-
-
-def token_of(http: httpx2.Client) -> dict[str, str]:
-    """The field that a form of this browser needs."""
-    return {"csrfmiddlewaretoken": http.cookies["csrftoken"]}
-
-
 def talk(instance: Instance, http: httpx2.Client) -> str:
-    """A chat with a message and its reply; the turn's id."""
+    """A chat with a message and its reply; its address."""
+    instance.fake.configure(reply=REPLY, fault="")
+    instance.desk.ask("save_account", slug="fake")
     answer = http.post("/chats/new", data={"text": MESSAGE, "key": "k1", **token_of(http)})
     assert answer.status_code == 302
     address = answer.headers["Location"]
     http.post(f"{address}rename", data={"title": TITLE, **token_of(http)})
-    row = instance.database.rows("SELECT id FROM chats_turn ORDER BY queued_at DESC LIMIT 1")[0]
-    instance.wait_until_over(str(row["id"]))
+    wait_for_newest(instance)
     assert REPLY in http.get(address).text
     return address
 
 
-def logs(instance: Instance) -> str:
-    """Everything that every process of the product said."""
-    return "\n".join(path.read_text("utf-8", "replace") for path in instance.folder.glob("*.log"))
+def wait_for_newest(instance: Instance) -> None:
+    """Until the last turn is over."""
+    row = instance.database.rows("SELECT id FROM chats_turn ORDER BY queued_at DESC LIMIT 1")[0]
+    instance.wait_until_over(str(row["id"]))
 
 
 def everything_stored(instance: Instance) -> bytes:
@@ -143,13 +72,13 @@ def test_S13_S14_S24_S25_a_provider_key_and_the_texts_stay_where_they_belong(
     instance: Instance, http: httpx2.Client
 ) -> None:
     sign_in(http)
-    instance.fake.configure(reply=REPLY)
     address = talk(instance, http)
     sent = instance.fake.requests()[-1]
     assert f"…{SECRET[-4:]}" in str(sent), "the key was used"
     instance.fake.configure(reply="", fault="401")
     failed = http.post(f"{address}messages", data={"text": MESSAGE, **token_of(http)})
     assert failed.status_code == 302
+    wait_for_newest(instance)
     seen = [instance.said_at_setup.partition("link")[0]]
     for path in ("/setup/", "/admin/", "/admin/chats/provideraccount/", "/api/v1/models", address):
         seen.append(http.get(path).text)
