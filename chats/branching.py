@@ -14,7 +14,7 @@ from django.db import transaction
 
 from chats.compaction.force import USABLE, chain, is_true, is_visible, settle
 from chats.history import segments
-from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
 from chats.refusals import NotFound, Refusal
 from chats.turns.start import Accepted, Keyed, accept_message, caused_turn, lock_chat, recall
 from contextpolicy import ledger
@@ -69,6 +69,7 @@ def edit(
     text: str,
     now: datetime,
     idempotency_key: str = "",
+    api_key: ApiKey | None = None,
 ) -> Accepted:
     """Say a message in other words: a new branch from the message before it, and its turn.
 
@@ -86,14 +87,19 @@ def edit(
             raise NotAUserMessage
         seq = message.seq or 1
         open_branch(chat, at=message, fork_seq=seq - 1, cause="edit", user=user, now=now)
-        made, turn = accept_message(user=user, chat=chat, text=text, now=now)
+        made, turn = accept_message(user=user, chat=chat, text=text, now=now, api_key=api_key)
         keyed.remember(result={"message": str(made.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=made, turn=turn, repeated=False)
 
 
 @transaction.atomic
 def regenerate(
-    *, user: AbstractBaseUser, message: Message, now: datetime, idempotency_key: str = ""
+    *,
+    user: AbstractBaseUser,
+    message: Message,
+    now: datetime,
+    idempotency_key: str = "",
+    api_key: ApiKey | None = None,
 ) -> Turn:
     """Answer again what a reply answered, on a branch that ends with that question.
 
@@ -113,7 +119,9 @@ def regenerate(
     branch = open_branch(
         chat, at=question or message, fork_seq=fork_seq, cause="regenerate", user=user, now=now
     )
-    turn = caused_turn(user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now)
+    turn = caused_turn(
+        user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now, api_key=api_key
+    )
     keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return turn
 

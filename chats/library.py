@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from chats import answering, queue
-from chats.models import Branch, Chat, Message, ProviderAccount, Turn
+from chats.models import ApiKey, Branch, Chat, Message, ProviderAccount, Turn
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED, Accepted, Keyed, recall, start
 from contextpolicy import ledger, prepared, resolution
@@ -103,6 +103,7 @@ def start_in_new_chat(
     now: datetime,
     model_slug: str = "",
     idempotency_key: str = "",
+    api_key: ApiKey | None = None,
 ) -> Accepted:
     """The first message of a new chat, in one transaction: both exist or neither does.
 
@@ -118,7 +119,7 @@ def start_in_new_chat(
             return recall(known)
         model = find_model(model_slug) if model_slug else None
         chat = create_chat(owner=user, now=now, model=model)
-        accepted = start(user=user, chat=chat, text=text, now=now)
+        accepted = start(user=user, chat=chat, text=text, now=now, api_key=api_key)
         result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
         keyed.remember(result=result, now=now)
     return accepted

@@ -11,12 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats import access, library
-from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
+from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
 from chats.api.inputs import ChatChange, NewChat, Nothing, PageQuery
 from chats.api.outputs import ChatOut, MessageOut, NewChatOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
-from chats.models import Chat
+from chats.models import ApiKey, Chat
 from chats.turns.start import Accepted, Keyed
 
 
@@ -56,7 +56,7 @@ class Chats(Endpoint):
             chat = create(owner=person(request), key=key, **values)
             return Response({**one(ChatOut, chat), "message": None, "turn": None}, status=201)
         count_message(request)
-        accepted = start(user=person(request), key=key, **values)
+        accepted = start(user=person(request), key=key, api_key=key_of(request), **values)
         chat = access.chat_for(user=person(request), chat_id=accepted.turn.branch.chat_id)
         message, turn = one(MessageOut, accepted.message), one(TurnOut, accepted.turn)
         return Response({**one(ChatOut, chat), "message": message, "turn": turn}, status=202)
@@ -117,12 +117,14 @@ def create(*, owner: User, key: str, title: str, model: str) -> Chat:
 
 
 @transaction.atomic
-def start(*, user: User, key: str, text: str, title: str, model: str) -> Accepted:
+def start(
+    *, user: User, key: str, api_key: ApiKey | None, text: str, title: str, model: str
+) -> Accepted:
     """A chat with its first message; without a title the message gives it one."""
     lock(user)
     now = timezone.now()
     accepted = library.start_in_new_chat(
-        user=user, text=text, now=now, model_slug=model, idempotency_key=key
+        user=user, text=text, now=now, model_slug=model, idempotency_key=key, api_key=api_key
     )
     if title and not accepted.repeated:
         chat = accepted.turn.branch.chat

@@ -40,10 +40,11 @@ class HasScope(BasePermission):
         scope = cast(Endpoint, view).scopes.get(method)
         if scope is None:
             raise MethodNotAllowed(str(request.method))
-        if isinstance(request.auth, ApiKey) and scope != ANY_KEY:
+        key = key_of(request)
+        if key is not None and scope != ANY_KEY:
             if scope == NO_KEY:
                 raise SessionRequired
-            keys.require_scope(key=request.auth, scope=scope)
+            keys.require_scope(key=key, scope=scope)
         return True
 
 
@@ -71,8 +72,8 @@ class Endpoint(APIView):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, authorise, then count. Raises `RateLimited`."""
         super().initial(request, *args, **kwargs)
-        key = request.auth
-        client = f"key:{key.pk}" if isinstance(key, ApiKey) else f"user:{request.user.pk}"
+        key = key_of(request)
+        client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
         self.rate = rates.REQUESTS.take(client, now=time.monotonic())
 
     def handle_exception(self, exc: Exception) -> Response:
@@ -102,6 +103,11 @@ def nothing_here(request: HttpRequest) -> NoReturn:
 def person(request: Request) -> User:
     """Who asks; the permissions have made sure that somebody does."""
     return cast(User, request.user)
+
+
+def key_of(request: Request) -> ApiKey | None:
+    """What a program asks with; None in a session."""
+    return request.auth if isinstance(request.auth, ApiKey) else None
 
 
 def idempotency_key(request: Request) -> str:

@@ -13,11 +13,10 @@ from rest_framework.response import Response
 
 from chats import access, erasure, sessions
 from chats.api import examples
-from chats.api.endpoint import Endpoint, person
+from chats.api.endpoint import Endpoint, key_of, person
 from chats.api.inputs import Erasing, Nothing
 from chats.api.outputs import ErasedOut, MessageOut, one
 from chats.api.schema import answers
-from chats.models import ApiKey
 
 
 class Erasure(Endpoint):
@@ -27,7 +26,7 @@ class Erasure(Endpoint):
 
     def check(self, request: Request) -> None:
         """Raise `ReauthenticationRequired` in a session that is not fresh."""
-        if not isinstance(request.auth, ApiKey):
+        if key_of(request) is None:
             sessions.require_recent(session=request.session, now=timezone.now())
 
 

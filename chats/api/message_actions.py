@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from chats import access, branching
 from chats.api import examples
-from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
+from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
 from chats.api.inputs import Nothing, OtherWords
 from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
@@ -142,6 +142,7 @@ class Edit(MessageAction):
             text=text,
             now=timezone.now(),
             idempotency_key=idempotency_key(request),
+            api_key=key_of(request),
         )
         return Response(
             {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)},
@@ -168,6 +169,7 @@ class Regenerate(MessageAction):
             message=message,
             now=timezone.now(),
             idempotency_key=idempotency_key(request),
+            api_key=key_of(request),
         )
         return Response(one(TurnOut, turn), status=202)
 

@@ -12,12 +12,11 @@ from rest_framework.response import Response
 
 from chats import access, history, keys
 from chats import messages as store
-from chats.api.endpoint import Endpoint, count_message, idempotency_key, person
+from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
 from chats.api.inputs import MessagesQuery, NewMessage
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, answers
-from chats.models import ApiKey
 from chats.streams import connection
 from chats.streams.api import Viewer, check_room, stream_of
 from chats.streams.web import cookie_of
@@ -84,6 +83,7 @@ class Messages(Endpoint):
             text=sent["text"],
             now=timezone.now(),
             idempotency_key=idempotency_key(request),
+            api_key=key_of(request),
         )
         answer = {"message": one(MessageOut, accepted.message), "turn": one(TurnOut, accepted.turn)}
         if viewer is None:
@@ -94,8 +94,8 @@ class Messages(Endpoint):
 
 def follower(request: Request) -> Viewer:
     """Who will follow the reply, if they may. Raises `InsufficientScope` and `TooManyStreams`."""
-    key, user = request.auth, person(request)
-    if isinstance(key, ApiKey):
+    key, user = key_of(request), person(request)
+    if key is not None:
         keys.require_scope(key=key, scope="chats:read")
         viewer = Viewer(user=user, key_id=key.pk)
     else:

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats import access
-from chats.api.endpoint import Endpoint, count_message, person
+from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import Nothing
 from chats.api.outputs import TurnDetailOut, TurnOut, one
 from chats.api.schema import READ_ERRORS, answers
@@ -69,7 +69,7 @@ class RetryTurn(TurnAction):
         """Answer the same message again, as a new turn."""
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
-        again = retry(user=person(request), turn=turn, now=timezone.now())
+        again = retry(user=person(request), turn=turn, now=timezone.now(), api_key=key_of(request))
         return Response(one(TurnOut, again), status=202)
 
 
@@ -83,5 +83,7 @@ class ContinueTurn(TurnAction):
         """Let the model go on where its reply was cut, as a new turn."""
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
-        onward = continue_reply(user=person(request), turn=turn, now=timezone.now())
+        onward = continue_reply(
+            user=person(request), turn=turn, now=timezone.now(), api_key=key_of(request)
+        )
         return Response(one(TurnOut, onward), status=202)

@@ -59,6 +59,15 @@ class Turn(Stored):
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
     )
     model_name = models.CharField(max_length=200, blank=True, default="")
+    # The key that asked for it; None where a person did. Only unfinished turns are looked up by it.
+    api_key = models.ForeignKey(
+        "ApiKey",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+    )
     step = models.PositiveIntegerField(default=0)
     # What the prompts of all its steps end with before the question: {"state": id, "note": …}.
     # None until the first prompt needed it.

@@ -19,7 +19,7 @@ from django.db.models import Exists, OuterRef
 
 from chats import answering, messages, queue
 from chats.failpoints import hit
-from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
+from chats.models import ApiKey, Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.refusals import NotFound, Refusal
 from contextpolicy import ledger, prepared
 
@@ -54,6 +54,14 @@ class TooManyRuns(Refusal):
     status = 429
     sentence = "{limit} replies of yours are already running in other chats. Wait for one to end."
     retry_after = 5
+
+
+class TooManyRunsOfKey(TooManyRuns):
+    """A program has as many replies running as one key may."""
+
+    sentence = (
+        "{limit} replies to this key are already running in other chats. Wait for one to end."
+    )
 
 
 class TurnNotOver(Refusal):
@@ -106,9 +114,15 @@ class Accepted:
 
 
 def start(
-    *, user: AbstractBaseUser, chat: Chat, text: str, now: datetime, idempotency_key: str = ""
+    *,
+    user: AbstractBaseUser,
+    chat: Chat,
+    text: str,
+    now: datetime,
+    idempotency_key: str = "",
+    api_key: ApiKey | None = None,
 ) -> Accepted:
-    """Accept a user message in a chat of this person's.
+    """Accept a user message in a chat of this person's; `api_key` is what a program asks with.
 
     Raises the refusals of `chats.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyRuns`,
     `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, and what resolving the
@@ -129,7 +143,9 @@ def start(
         if chat.model_id != asked.model_id:
             # Another model was chosen since the chat was read.
             choice = answerable(chat, text=text)
-        message, turn = store_message(user=user, chat=chat, choice=choice, text=text, now=now)
+        message, turn = store_message(
+            user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key
+        )
         keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
 
@@ -156,11 +172,16 @@ _CHAT = prepared.Select(
 
 
 def accept_message(
-    *, user: AbstractBaseUser, chat: Chat, text: str, now: datetime
+    *,
+    user: AbstractBaseUser,
+    chat: Chat,
+    text: str,
+    now: datetime,
+    api_key: ApiKey | None = None,
 ) -> tuple[Message, Turn]:
     """Check and store a message with its turn; the chat is locked by the caller."""
     choice = answerable(chat, text=text)
-    return store_message(user=user, chat=chat, choice=choice, text=text, now=now)
+    return store_message(user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key)
 
 
 def answerable(chat: Chat, *, text: str) -> answering.Choice:
@@ -172,11 +193,17 @@ def answerable(chat: Chat, *, text: str) -> answering.Choice:
 
 
 def store_message(
-    *, user: AbstractBaseUser, chat: Chat, choice: answering.Choice, text: str, now: datetime
+    *,
+    user: AbstractBaseUser,
+    chat: Chat,
+    choice: answering.Choice,
+    text: str,
+    now: datetime,
+    api_key: ApiKey | None,
 ) -> tuple[Message, Turn]:
     """Store a checked message with its turn, if there is room; the chat is locked by the caller."""
     branch = open_branch(chat)
-    check_room(user=user, chat=chat)
+    check_room(user=user, chat=chat, api_key=api_key)
     message = messages.accept(chat=chat, branch=branch, text=text, now=now)
     turn = Turn(
         branch=branch,
@@ -184,6 +211,7 @@ def store_message(
         trigger=message,
         model=choice.model,
         model_name=choice.model.name,
+        api_key=api_key,
         queued_at=now,
     )
     prepared.insert(turn)
@@ -222,7 +250,7 @@ _PERSON = prepared.Lock(
 )
 _BUSY_BRANCHES = prepared.Select(
     lambda at: (
-        Turn.objects.filter(status__in=UNFINISHED)
+        Turn.objects.filter(status__in=UNFINISHED, api_key=None)
         .exclude(branch=at("branch"))
         # Asked of each, for there are few: from the person's side it were all they ever said.
         .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
@@ -231,9 +259,21 @@ _BUSY_BRANCHES = prepared.Select(
     )
 )
 
+_BUSY_BRANCHES_OF_KEY = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(status__in=UNFINISHED, api_key=at("key"))
+        .exclude(branch=at("branch"))
+        .values_list("branch")
+        .distinct()
+    )
+)
 
-def check_room(*, user: AbstractBaseUser, chat: Chat) -> None:
-    """Raise `ChatFull`, `ChatBusy` or `TooManyRuns`; the chat is locked by the caller."""
+
+def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
+    """Raise `ChatFull`, `ChatBusy` or `TooManyRuns`; the chat is locked by the caller.
+
+    A person's replies and those of each key are counted apart: no program silences its owner.
+    """
     branch = open_branch(chat)
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
@@ -243,6 +283,11 @@ def check_room(*, user: AbstractBaseUser, chat: Chat) -> None:
         raise ChatBusy(waiting=waiting)
     # After the chat, as everywhere: two chats of one person that ask at once see each other.
     _PERSON.hold(owner=user.pk)
+    if api_key is not None:
+        others = _BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)
+        if len(others) >= settings.RUNS_PER_KEY:
+            raise TooManyRunsOfKey(limit=settings.RUNS_PER_KEY)
+        return
     others = _BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
     if len(others) >= settings.RUNS_PER_USER:
         raise TooManyRuns(limit=settings.RUNS_PER_USER)
@@ -257,20 +302,24 @@ def title_from(text: str) -> str:
     return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
 
 
-def retry(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
+def retry(
+    *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
+) -> Turn:
     """Answer the same message again after a failure or a stop, as a new turn.
 
     Raises `TurnNotOver` and `NotTheLastTurn`.
     """
-    return follow_up(user=user, turn=turn, now=now, make=again)
+    return follow_up(user=user, turn=turn, now=now, make=again, api_key=api_key)
 
 
-def continue_reply(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
+def continue_reply(
+    *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
+) -> Turn:
     """Let the model go on with a reply that was cut, as a new turn without a message.
 
     Raises `TurnNotOver`, `NotTheLastTurn` and `NothingToContinue`.
     """
-    return follow_up(user=user, turn=turn, now=now, make=onward)
+    return follow_up(user=user, turn=turn, now=now, make=onward, api_key=api_key)
 
 
 def again(turn: Turn) -> dict[str, Any]:
@@ -291,6 +340,7 @@ def follow_up(
     turn: Turn,
     now: datetime,
     make: Callable[[Turn], dict[str, Any]],
+    api_key: ApiKey | None,
 ) -> Turn:
     """A new turn in the same branch, caused by an earlier one. Raises `ModelUnavailable` too."""
     with transaction.atomic():
@@ -303,7 +353,12 @@ def follow_up(
         ):
             raise NotTheLastTurn
         return caused_turn(
-            user=user, chat=chat, branch_id=turn.branch_id, cause=make(turn), now=now
+            user=user,
+            chat=chat,
+            branch_id=turn.branch_id,
+            cause=make(turn),
+            now=now,
+            api_key=api_key,
         )
 
 
@@ -314,6 +369,7 @@ def caused_turn(
     branch_id: uuid.UUID,
     cause: Mapping[str, Any],
     now: datetime,
+    api_key: ApiKey | None,
 ) -> Turn:
     """A new turn without a new message; the chat is locked by the caller.
 
@@ -321,12 +377,13 @@ def caused_turn(
     """
     choice = answering.choose(chat=chat)
     answering.available_account(choice.model)
-    check_room(user=user, chat=chat)
+    check_room(user=user, chat=chat, api_key=api_key)
     new = Turn.objects.create(
         branch_id=branch_id,
         accepted=messages.next_accepted(chat=chat),
         model=choice.model,
         model_name=choice.model.name,
+        api_key=api_key,
         queued_at=now,
         **cause,
     )

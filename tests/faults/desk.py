@@ -116,6 +116,11 @@ def save_account(*, slug: str) -> None:
     providers_setup.save_account(account=account, values={}, actor="system", now=timezone.now())
 
 
+def move_account(*, slug: str, base_url: str) -> None:
+    """An account stands elsewhere, without anybody having judged where."""
+    ProviderAccount.objects.filter(slug=slug).update(base_url=base_url)
+
+
 def forget_limit(*, slug: str) -> None:
     """An operator believes a model's own window again."""
     limits.forget(model=ModelSpec.objects.get(slug=slug), actor="system", now=timezone.now())
@@ -175,6 +180,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         begin_again,
         sweep,
         save_account,
+        move_account,
         forget_limit,
         fold_early,
         rest,

@@ -85,6 +85,7 @@ def environment(folder: str, port: int) -> dict[str, str]:
         "PALIMPSEST_PORT": str(port),
         "ALLOWED_PRIVATE_PROVIDERS": f"127.0.0.1:{MODEL_PORT}",
         "RUNS_PER_USER": "10000",
+        "RUNS_PER_KEY": "10000",
         "REPLIES_PER_WORKER": "400",
         "STREAMS_PER_USER": "2000",
         "MESSAGES_PER_MINUTE": "1000000",

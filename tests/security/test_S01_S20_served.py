@@ -60,20 +60,24 @@ def sent() -> None:
     """Here the broker is real."""
 
 
+def speak_plainly(instance: Instance) -> None:
+    """The model server says its plain words, and the key that another test refused counts again."""
+    instance.fake.configure(reply="", fault="", ms=0, tokens=20, faults=[], replies=[])
+    instance.desk.ask("save_account", slug="fake")
+
+
 @pytest.fixture
 def answers(instance: Instance) -> Iterator[None]:
     """The model server says its plain words; after the test again."""
-    plain: dict[str, Any] = {"reply": "", "fault": "", "ms": 0, "tokens": 20, "faults": []}
-    instance.fake.configure(**plain)
-    # Another test's wrong key had closed the account.
-    instance.desk.ask("save_account", slug="fake")
+    speak_plainly(instance)
     yield
-    instance.fake.configure(**plain)
+    speak_plainly(instance)
 
 
-@pytest.fixture
-def of_alice(instance: Instance, answers: None) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def of_alice(instance: Instance) -> dict[str, str]:
     """A chat of Alice's with a summary in force, and a key, by the names that addresses use."""
+    speak_plainly(instance)
     chat = instance.new_chat(model="locked")
     instance.desk.ask("fold_early", chat=chat)
     for number in range(3):
@@ -517,16 +521,6 @@ def listener() -> Iterator[socket.socket]:
             server.accept()
 
 
-def moved(instance: Instance, base_url: str) -> None:
-    """The account `narrow` stands elsewhere, by whatever way that got into the database."""
-    text = (
-        "import django; django.setup()\n"
-        "from chats.models import ProviderAccount\n"
-        f"ProviderAccount.objects.filter(slug='narrow').update(base_url={base_url!r})"
-    )
-    run(python("-c", text), env=instance.env)
-
-
 @pytest.mark.parametrize(
     "base_url",
     [
@@ -552,13 +546,14 @@ def test_S15_as_served_no_forbidden_address_is_called(
         assert told.status_code == 200
         assert "errorlist" in told.text
     assert instance.database.rows(query)[0]["base_url"] == account["base_url"]
-    moved(instance, chosen)
+    # By whatever way it got into the database.
+    instance.desk.ask("move_account", slug="narrow", base_url=chosen)
     try:
         row = instance.wait_until_over(instance.post("Hello", model="narrow"))
         assert (row["status"], row["error_code"]) == ("failed", "provider_unavailable")
         assert not row["error_sentence"].startswith("The provider did not")
     finally:
-        moved(instance, account["base_url"])
+        instance.desk.ask("move_account", slug="narrow", base_url=account["base_url"])
 
 
 # --- Sizes and shapes ----------------------------------------------------------------------------
@@ -580,23 +575,18 @@ def test_S15_as_served_no_forbidden_address_is_called(
     ],
     ids=["depth", "twice", "NaN", "surrogate", "bytes", "object", "number", "proto", "null", "0"],
 )
-def test_S19_as_served_a_broken_body_is_refused_in_words(
-    body: bytes, instance: Instance, of_alice: dict[str, str]
-) -> None:
-    before = everything(instance, of_alice)
+def test_S19_as_served_a_broken_body_is_refused_in_words(body: bytes, instance: Instance) -> None:
     errors = logs(instance).count("Traceback")
-    path = f"/api/v1/chats/{of_alice['chat_id']}/messages"
     with program(instance, "alice") as alice:
+        chat = over_rest(alice, "POST", "/api/v1/chats", {}).json()["id"]
+        path = f"/api/v1/chats/{chat}/messages"
         answer = alice.post(path, content=body, headers={"Content-Type": "application/json"})
         error = answer.json()["error"]
         assert answer.status_code in {400, 422}
         assert error["code"]
         assert error["message"].endswith(".")
-        sound = alice.post(path, json={"text": "\x00 \u202e"})
-        assert sound.status_code in {202, 400, 422}
+        assert alice.get(path).json()["data"] == []
     assert logs(instance).count("Traceback") == errors
-    if sound.status_code != 202:
-        assert everything(instance, of_alice) == before
 
 
 @pytest.mark.parametrize("name", sorted(WORST)[::7])

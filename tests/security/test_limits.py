@@ -16,7 +16,7 @@ from pytest_django import Settings
 from chats import keys, library, rates
 from chats.api import inputs, parsing
 from chats.messages import MESSAGE_CEILING, MessageTooLong, check_text
-from chats.models import Chat, Message
+from chats.models import Chat, Message, Turn
 from chats.providers import sse, transport
 from chats.streams import connection
 from chats.turns.start import start
@@ -49,6 +49,7 @@ def test_every_default_is_the_table_s() -> None:
         "MESSAGES_PER_CHAT": 200_000,
         "CHATS_PER_USER": 20_000,
         "RUNS_PER_USER": 4,
+        "RUNS_PER_KEY": 8,
         "WAITING_PER_CHAT": 20,
         "MESSAGES_PER_MINUTE": 30,
         "API_REQUESTS_PER_MINUTE": 300,
@@ -126,14 +127,42 @@ def test_no_policy_raises_the_ceiling_of_a_message() -> None:
 
 
 def test_a_person_has_so_many_replies_at_once(
-    program: Program, alice: User, settings: Settings
+    page: Client, demo_model: object, settings: Settings
 ) -> None:
     settings.RUNS_PER_USER = 2
+    for number in range(2):
+        assert page.post("/chats/new", {"text": "x", "key": f"{number}"}).status_code == 302
+    answer = page.post("/chats/new", {"text": "keep this text", "key": "2"})
+    assert answer.status_code == 429
+    assert "2 replies of yours are already running" in answer.content.decode()
+    assert "keep this text" in answer.content.decode()
+    assert Chat.objects.count() == 2
+
+
+def test_each_key_has_so_many_replies_at_once(
+    program: Program, page: Client, alice: User, settings: Settings
+) -> None:
+    settings.RUNS_PER_KEY = 2
+    settings.RUNS_PER_USER = 1
     answers = [program.post("chats", {"text": "x"}) for _ in range(3)]
     assert [answer.status_code for answer in answers[:2]] == [202, 202]
     assert code_of(answers[2]) == (429, "too_many_runs")
+    assert "this key" in answers[2].json()["error"]["message"]
     assert int(answers[2]["Retry-After"]) > 0
-    assert Chat.objects.count() == 2
+    # Another key and the person themselves have their own.
+    assert program_of(alice).post("chats", {"text": "x"}).status_code == 202
+    assert page.post("/chats/new", {"text": "x"}).status_code == 302
+    assert page.post("/chats/new", {"text": "x"}).status_code == 429
+    # What waits in the same chat waits for its turn, and does not count twice.
+    own = f"chats/{answers[0].json()['id']}"
+    assert program.post(f"{own}/messages", {"text": "x"}).status_code == 202
+    Turn.objects.update(status="failed", error_code="internal_error")
+    assert program.post("chats", {"text": "x"}).status_code == 202
+    assert program.post("chats", {"text": "x"}).status_code == 202
+    assert Turn.objects.filter(status="queued").count() == 2
+    last = answers[1].json()
+    again = f"chats/{last['id']}/turns/{last['turn']['id']}/retry"
+    assert code_of(program.post(again)) == (429, "too_many_runs")
 
 
 def test_a_chat_has_so_many_waiting_messages_and_so_many_in_all(

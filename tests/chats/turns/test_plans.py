@@ -26,8 +26,8 @@ def plan(statement: prepared.Statement) -> list[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    [start._BUSY_BRANCHES, recover._OVERDUE],
-    ids=["replies of a person", "overdue turns"],
+    [start._BUSY_BRANCHES, start._BUSY_BRANCHES_OF_KEY, recover._OVERDUE],
+    ids=["replies of a person", "replies to a key", "overdue turns"],
 )
 def test_the_unfinished_are_found_without_the_finished(statement: prepared.Statement) -> None:
     first, *more = plan(statement)
