@@ -13,6 +13,10 @@ from typing import Any
 NO_REPLY = "(No reply was recorded.)"
 
 
+class NotARecording(ValueError):
+    """The file has no turns to play; its text says where it is wrong."""
+
+
 @dataclass(slots=True)
 class RecordedCall:
     """One tool call and, if there was one, its result."""
@@ -46,9 +50,40 @@ class RecordedTurn:
 
 
 def read(path: Path) -> list[RecordedTurn]:
-    """The turns of a recording, each with at least one step."""
-    with path.open(encoding="utf-8") as file:
-        return turns_of(json.loads(line) for line in file if line.strip())
+    """The turns of a recording, each with at least one step. Raises `NotARecording`."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotARecording(f"{path} cannot be read: {error}.") from error
+    messages = [
+        message_of(line, where=f"{path}, line {number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    try:
+        turns = turns_of(messages)
+    except (KeyError, TypeError) as error:
+        raise NotARecording(
+            f"{path} has a tool call without an id, or without a function's name and arguments."
+        ) from error
+    if not turns:
+        raise NotARecording(f"{path} has no message of a user.")
+    return turns
+
+
+def message_of(line: str, *, where: str) -> dict[str, Any]:
+    """The message of one line. Raises `NotARecording`."""
+    try:
+        message = json.loads(line)
+    except ValueError as error:
+        raise NotARecording(f"{where} is no JSON: {error}.") from error
+    is_message = isinstance(message, dict) and isinstance(message.get("role"), str)
+    if not is_message or not isinstance(message.get("content") or "", str):
+        raise NotARecording(
+            f'{where} is no message: each line needs a "role", and a text as its "content".'
+        )
+    found: dict[str, Any] = message
+    return found
 
 
 def turns_of(messages: Iterable[dict[str, Any]]) -> list[RecordedTurn]:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
 
 from project.recordings import NO_REPLY, read, turns_of
 
@@ -34,6 +36,33 @@ def test_a_turn_that_broke_off_is_ended() -> None:
 
 def test_what_stands_before_the_first_question_is_left() -> None:
     assert turns_of([{"role": "assistant", "content": "Hello"}]) == []
+
+
+USER = '{"role": "user", "content": "Hello"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "has no message of a user"),
+        (f"{USER}\n{{", "line 2 is no JSON"),
+        (f"{USER}\n\n[]", "line 3 is no message"),
+        ('{"type": "session"}', 'each line needs a "role"'),
+        ('{"role": "user", "content": [{"text": "x"}]}', "a text as its"),
+        (f'{USER}\n{{"role": "assistant", "tool_calls": [{{"id": "a"}}]}}', "tool call without"),
+        (f'{USER}\n{{"role": "assistant", "tool_calls": "x"}}', "tool call without"),
+    ],
+)
+def test_what_is_no_recording_is_said_with_its_place(text: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.jsonl"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(CommandError, match=words):
+        call_command("replay", str(file))
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"nowhere\.jsonl cannot be read"):
+        call_command("replay", str(tmp_path / "nowhere.jsonl"))
 
 
 @pytest.mark.processes

@@ -30,6 +30,8 @@ from project.replay import (
     stored_messages,
 )
 
+Turns = list[recordings.RecordedTurn]
+
 COLUMNS = (
     "turns",
     "messages",
@@ -75,8 +77,12 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, files: list[Path], **options: Any) -> None:
         """Play each file in a chat of its own."""
+        try:
+            played = {path: recordings.read(path) for path in files}
+        except recordings.NotARecording as error:
+            raise CommandError(str(error)) from error
         if options["matrix"]:
-            self.combine(files)
+            self.combine(list(played.values()))
             return
         call_command("migrate", verbosity=0)
         seed_policies(now=timezone.now())
@@ -90,12 +96,12 @@ class Command(BaseCommand):
         except ContextPolicy.DoesNotExist as error:
             slugs = ", ".join(ContextPolicy.objects.values_list("slug", flat=True))
             raise CommandError(f"There is no such policy. There are: {slugs}.") from error
-        self.replay_all(files, limit=options["limit"], folder=options["record"])
+        self.replay_all(played, limit=options["limit"], folder=options["record"])
 
-    def combine(self, files: list[Path]) -> None:
+    def combine(self, played: list[Turns]) -> None:
         """One row per combination; every file is a chat of its own in each."""
         begun, counter = time.monotonic(), matrix.ByteCounter()
-        chats = [stored(recordings.read(path), counter=counter) for path in files]
+        chats = [stored(turns, counter=counter) for turns in played]
         self.stdout.write(matrix.HEADING)
         calls, faults, details = 0, 0, list[str]()
         for combination in matrix.combinations():
@@ -105,22 +111,22 @@ class Command(BaseCommand):
             details += [tally.first_fault] if tally.first_fault else []
         seconds = time.monotonic() - begun
         self.stdout.write(
-            f"{len(files)} conversations, {calls:,} prompts, {faults} violations, {seconds:.0f} s"
+            f"{len(played)} conversations, {calls:,} prompts, {faults} violations, {seconds:.0f} s"
         )
         if faults:
             raise CommandError(
                 "A law of the engine was broken. First of each row:\n" + "\n".join(details)
             )
 
-    def replay_all(self, files: list[Path], *, limit: int, folder: Path | None) -> None:
+    def replay_all(self, played: dict[Path, Turns], *, limit: int, folder: Path | None) -> None:
         """One row per file, played through the pipeline."""
         # A recording may have longer messages and turns than people write.
         settings.MAX_STEPS = 1000
-        width = max(len(path.stem) for path in files)
+        width = max(len(path.stem) for path in played)
         self.stdout.write(" ".join(["file".ljust(width), *(f"{name:>9}" for name in COLUMNS)]))
         failed = False
-        for path in files:
-            report, stored = self.replay(path, limit=limit, folder=folder)
+        for path, turns in played.items():
+            report, stored = self.replay(path, turns, limit=limit, folder=folder)
             self.stdout.write(" ".join([path.stem.ljust(width), *cells(report, stored)]))
             broken = report.unaccounted + report.over_limit + report.unsound
             failed |= bool(report.errors or broken)
@@ -129,9 +135,10 @@ class Command(BaseCommand):
                 "A turn failed, a limit was passed, a receipt has a gap or a summary is unsound."
             )
 
-    def replay(self, path: Path, *, limit: int, folder: Path | None) -> tuple[Report, int]:
+    def replay(
+        self, path: Path, turns: Turns, *, limit: int, folder: Path | None
+    ) -> tuple[Report, int]:
         """One recording."""
-        turns = recordings.read(path)
         with fake_server(limit=limit) as base:
             chat = prepare(base=base, limit=limit, now=timezone.now())
             report = play(turns, chat=chat, base=base)
