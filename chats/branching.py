@@ -14,9 +14,10 @@ from django.db import transaction
 
 from chats.compaction.force import USABLE, chain, is_true, is_visible, settle
 from chats.history import segments
+from chats.idempotency import Keyed
 from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
 from chats.refusals import NotFound, Refusal
-from chats.turns.start import Accepted, Keyed, accept_message, caused_turn, lock_chat, recall
+from chats.turns.start import Accepted, accept_message, caused_turn, lock_chat, recall
 from contextpolicy import ledger
 
 BRANCHES_PER_CHAT = 200

@@ -11,9 +11,10 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from chats import answering, queue
+from chats.idempotency import Keyed
 from chats.models import ApiKey, Branch, Chat, Message, ProviderAccount, Turn
 from chats.refusals import Refusal
-from chats.turns.start import UNFINISHED, Accepted, Keyed, recall, start
+from chats.turns.start import UNFINISHED, Accepted, recall, start
 from contextpolicy import ledger, prepared, resolution
 from contextpolicy.models import ModelSpec
 

@@ -16,8 +16,9 @@ from chats.api.inputs import ChatChange, NewChat, Nothing, PageQuery
 from chats.api.outputs import ChatOut, MessageOut, NewChatOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.idempotency import Keyed
 from chats.models import ApiKey, Chat
-from chats.turns.start import Accepted, Keyed
+from chats.turns.start import Accepted
 
 
 class Chats(Endpoint):

@@ -14,9 +14,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from chats import keys, rates
+from chats.idempotency import InvalidIdempotencyKey
 from chats.models import ApiKey
 from chats.refusals import NotFound, Refusal
-from chats.turns.start import InvalidIdempotencyKey
 
 # Instead of a scope: every key may, or none.
 ANY_KEY = "any"

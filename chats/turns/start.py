@@ -4,11 +4,10 @@ The answer is "accepted", never "done": the reply is a Celery task's work, enque
 commit. A refusal is raised before anything is written.
 """
 
-import hashlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -19,11 +18,11 @@ from django.db.models import Exists, OuterRef
 
 from chats import answering, messages, queue
 from chats.failpoints import hit
-from chats.models import ApiKey, Branch, Chat, IdempotencyRecord, Message, Turn
+from chats.idempotency import Keyed
+from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.refusals import NotFound, Refusal
 from contextpolicy import ledger, prepared
 
-KEY_LIFETIME = timedelta(hours=24)
 UNFINISHED = [Turn.Status.QUEUED, Turn.Status.RUNNING]
 
 
@@ -86,22 +85,6 @@ class NotTheLastTurn(Refusal):
     code = "not_the_last_turn"
     status = 409
     sentence = "The chat has gone on since. Send a new message instead."
-
-
-class InvalidIdempotencyKey(Refusal):
-    """The key has no usable form."""
-
-    code = "invalid_idempotency_key"
-    status = 400
-    sentence = "An Idempotency-Key has 1 to 255 printable ASCII characters."
-
-
-class IdempotencyKeyReused(Refusal):
-    """The key belongs to another request."""
-
-    code = "idempotency_key_reused"
-    status = 422
-    sentence = "This Idempotency-Key was used for another request. Use a new key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,43 +384,3 @@ def recall(known: dict[str, str]) -> Accepted:
     if message is None or turn is None:
         raise NotFound
     return Accepted(message=message, turn=turn, repeated=True)
-
-
-class Keyed:
-    """One request with an idempotency key; without a key every request is new."""
-
-    def __init__(self, *, user: AbstractBaseUser, route: str, key: str, body: str) -> None:
-        if key and not (len(key) <= 255 and key.isascii() and key.isprintable()):
-            raise InvalidIdempotencyKey
-        self.owner_id = user.pk
-        self.route = route
-        self.key = key
-        self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
-
-    def find(self, *, now: datetime) -> dict[str, str] | None:
-        """The stored result, or None. Raises `IdempotencyKeyReused` for another body."""
-        if not self.key:
-            return None
-        row = IdempotencyRecord.objects.filter(
-            owner_id=self.owner_id, route=self.route, key=self.key
-        ).first()
-        if row is not None and row.created_at < now - KEY_LIFETIME:
-            row.delete()
-            return None
-        if row is None:
-            return None
-        if row.body_sha256 != self.digest:
-            raise IdempotencyKeyReused
-        return dict(row.result)
-
-    def remember(self, *, result: dict[str, str], now: datetime) -> None:
-        """Store the result, in the transaction that made it true."""
-        if self.key:
-            IdempotencyRecord.objects.create(
-                owner_id=self.owner_id,
-                route=self.route,
-                key=self.key,
-                body_sha256=self.digest,
-                result=result,
-                created_at=now,
-            )

@@ -10,9 +10,10 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from django_htmx.http import reswap, retarget
 
 from chats import access, library
+from chats.idempotency import IdempotencyKeyReused
 from chats.models import Chat
 from chats.refusals import Refusal
-from chats.turns.start import IdempotencyKeyReused, start
+from chats.turns.start import start
 from chats.web.composer import PolicyInTheWay, composer_for, meter_view
 from chats.web.doors import PersonRequest, actor, count_message, signed_in
 from chats.web.looks import next_look

@@ -8,9 +8,9 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from chats import answering, library
+from chats.idempotency import IdempotencyKeyReused
 from chats.models import Chat
 from chats.refusals import Refusal
-from chats.turns.start import IdempotencyKeyReused
 from chats.web.chat_pages import AlreadySent, sent_text
 from chats.web.composer import PolicyInTheWay, composer_for
 from chats.web.doors import PersonRequest, count_message, signed_in

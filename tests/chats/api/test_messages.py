@@ -12,8 +12,8 @@ from pytest_django.fixtures import Settings
 from chats import messages as store
 from chats.api import messages as api_messages
 from chats.api.messages import Messages
+from chats.idempotency import KEY_LIFETIME
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
-from chats.turns.start import KEY_LIFETIME
 from tests.chats.api.programs import Program
 
 TEXTS = [
