@@ -21,6 +21,7 @@ from tests.faults.stores import Row, SQLite, count, wait_for_rows
 
 # The first page takes so many times what `manage.py check` takes: machines differ, and are busy.
 FIRST_PAGE = 7.0
+WELCOME = "Palimpsest runs at"
 # What a child's command line has in it.
 MARKS = {"broker": "broker.sock", "worker": "celery", "web": "--port"}
 
@@ -46,6 +47,8 @@ class Launched:
         self.program = self.serve()
         until(self.has_page, seconds=30, what="the first page")
         self.seconds = time.monotonic() - begun
+        # The page may be there before the last process is; the welcome comes after all of them.
+        until(lambda: WELCOME in self.program.said(), seconds=30, what="the launcher's welcome")
         return self
 
     def __exit__(self, *_error: object) -> None:
