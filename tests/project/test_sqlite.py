@@ -37,6 +37,9 @@ def end(connection: BaseDatabaseWrapper) -> None:
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "some.sqlite3"
     with closing(sqlite3.connect(path)) as connection:
+        # As the product's is from its first migration on: SQLite refuses the change to it, without
+        # any patience, to who comes while another writes.
+        connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("CREATE TABLE counted (n)")
         connection.execute("INSERT INTO counted VALUES (0)")
         connection.commit()
