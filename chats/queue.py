@@ -21,6 +21,13 @@ MAINTAIN_CHAT = "chats.maintain_chat"
 SWEEP = "chats.sweep"
 TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP})
 
+# The queues, by who waits for what is in them: a person for a reply; nobody for a summary, an
+# index, a verification. `CELERY_TASK_ROUTES` says which task goes where.
+REPLIES = "replies"
+SUMMARIES = "summaries"
+UPKEEP = "upkeep"
+BACKGROUND = (SUMMARIES, UPKEEP)
+
 
 def enqueue(task: str, **ids: uuid.UUID) -> None:
     """Send the task once the open transaction commits; at once when none is open."""

@@ -1,6 +1,8 @@
 """What Celery calls. A task never decides anything: it calls one function of the domain."""
 
 import logging
+import math
+import os
 import threading
 import time
 import uuid
@@ -8,13 +10,13 @@ from functools import cache
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import worker_init, worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
 from chats import queue
-from chats.compaction import maintain
+from chats.compaction import maintain, publish, running
 from chats.counting import O200kCounter
 from chats.turns import recover
 from chats.turns.runtime import Runtime
@@ -23,6 +25,8 @@ logger = logging.getLogger(__name__)
 # How long the rest of a handed over task rests, in seconds: what Celery does behind it would share
 # the interpreter with the turn's opening, for whose end somebody waits.
 GIVE_WAY = 0.01
+# How long a worker may take beyond the time that its replies have, in seconds.
+LAST_SECONDS = 4.0
 _making = threading.Lock()
 
 
@@ -47,7 +51,12 @@ def run_turn(*, turn_id: str, **_later: Any) -> None:
 @shared_task(name=queue.MAINTAIN_CHAT)
 def maintain_chat(*, chat_id: str, **_later: Any) -> None:
     """Prepare a compaction if the chat's policy asks for one."""
-    maintain.maintain(chat_id=uuid.UUID(chat_id), counter=O200kCounter(), now=timezone.now())
+    maintain.maintain(
+        chat_id=uuid.UUID(chat_id),
+        counter=O200kCounter(),
+        now=timezone.now(),
+        clock=timezone.now,
+    )
 
 
 @shared_task(name=queue.SWEEP)
@@ -56,12 +65,20 @@ def sweep(**_later: Any) -> None:
     recover.sweep(now=timezone.now())
 
 
+@worker_init.connect
+def share_threads(sender: Any = None, **_signal: Any) -> None:
+    """Summaries wait for their models in this worker's threads: a quarter stays for other work."""
+    threads = sender.concurrency or 1
+    running.here.most = max(threads - math.ceil(threads / 4), 1)
+
+
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
     """A new worker looks first for what its predecessor left.
 
     The loop and the tokenizer's vocabulary (90 MB) come with the first turn, before it is claimed.
     """
+    running.here.keep_leases(publish.renew_all)
     recover.sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
@@ -69,9 +86,23 @@ def sweep_at_start(**_signal: Any) -> None:
 
 @worker_shutting_down.connect
 def begin_to_drain(**_signal: Any) -> None:
-    """The order to end came: let running turns end or hand them back."""
+    """The order to end came: let running turns end or hand them back, and summaries at once.
+
+    Whatever this does not end is ended with the process: the database knows what was running.
+    """
+    latest = threading.Timer(settings.WORKER_DRAIN_SECONDS + LAST_SECONDS, end_now)
+    latest.daemon = True
+    latest.start()
+    running.here.hand_back()
     if _runtime.cache_info().currsize:
         _runtime().start_draining(settings.WORKER_DRAIN_SECONDS)
+
+
+def end_now() -> None:
+    """End the process without waiting for any thread."""
+    logger.warning("ended with work that did not stop in time; another worker takes it up")
+    logging.shutdown()
+    os._exit(0)
 
 
 @worker_shutdown.connect

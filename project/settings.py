@@ -4,11 +4,15 @@
 below `project/` asks which of the two ways the product runs in.
 """
 
+import os
+import secrets
+import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import django_stubs_ext
 from django.core.exceptions import ImproperlyConfigured
+from kombu import Exchange, Queue
 
 from project import env
 
@@ -101,6 +105,18 @@ CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"
 # --- Celery ----------------------------------------------------------------------------------
 SWEEP_EVERY = env.seconds("SWEEP_EVERY", 10.0)
 CELERY_BROKER_URL = env.broker_url(REDIS_URL)
+# Three queues, so that no background work stands before a reply. The sweep is quick, and lost
+# replies wait for it, so it goes with them.
+CELERY_TASK_DEFAULT_QUEUE = "replies"
+CELERY_TASK_QUEUES = [
+    Queue(name, Exchange(name), routing_key=name) for name in ("replies", "summaries", "upkeep")
+]
+CELERY_TASK_ROUTES = {
+    "chats.run_turn": {"queue": "replies"},
+    "chats.sweep": {"queue": "replies"},
+    "chats.maintain_chat": {"queue": "summaries"},
+    "chats.*": {"queue": "upkeep"},
+}
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
@@ -139,6 +155,10 @@ CHECKPOINT_EVERY = env.seconds("CHECKPOINT_EVERY", 1.0)
 COALESCE_SECONDS = env.seconds("COALESCE_SECONDS", 0.05)
 WORKER_DRAIN_SECONDS = env.seconds("WORKER_DRAIN_SECONDS", 8.0)
 REPLIES_PER_WORKER = env.positive_int("REPLIES_PER_WORKER", 200)
+# Leases name the worker that holds them.
+WORKER_NAME = env.text("PALIMPSEST_WORKER") or (
+    f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+)
 PROVIDER_TIMEOUTS = {
     "connect": env.seconds("PROVIDER_CONNECT_TIMEOUT", 5.0),
     "first_token": env.seconds("PROVIDER_FIRST_TOKEN_TIMEOUT", 60.0),
@@ -151,6 +171,8 @@ PROVIDER_BACKOFF_MAX = env.seconds("PROVIDER_BACKOFF_MAX", 30.0)
 BREAKER_SECONDS = env.seconds("BREAKER_SECONDS", 900.0)
 # A summariser gets this long in all; nobody waits for it.
 SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
+# Of one person at once, over all workers: a hundred chats of one delay no summary of another.
+SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
 # The state of a chat has to be there before its reply, which waits this long at most.
 STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
 MAX_STEPS = env.positive_int("MAX_STEPS", 25)

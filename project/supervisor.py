@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +26,10 @@ STEADY = 30.0
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
-def bind_to_parent() -> None:
+def bind_to_parent(niceness: int = 0) -> None:
     """In the child: a session of its own, and death with the parent where the kernel offers it."""
     os.setsid()
+    os.nice(niceness)
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -42,11 +44,17 @@ class Child:
     # Called with the environment of the process that ended, before a new one starts.
     after_death: Callable[[Mapping[str, str]], None] | None = None
     grace: float = 10.0
+    ends_last: bool = False
+    # How far it stands back behind other processes of the system, 0 to 19.
+    niceness: int = 0
+    # One that is not needed yet is started when this says so for the first time; None: at once.
+    is_needed: Callable[[], bool] | None = None
     process: subprocess.Popen[bytes] | None = None
     last_env: dict[str, str] = field(default_factory=dict)
     started_at: float = 0.0
     pause: float = FIRST_PAUSE
     start_at: float = 0.0
+    asked_at: float = 0.0
 
     def start(self) -> None:
         """Start a new process."""
@@ -58,12 +66,16 @@ class Child:
             stdin=subprocess.DEVNULL,
             # Everything worth reading goes to stderr; stdout has banners.
             stdout=subprocess.DEVNULL,
-            preexec_fn=bind_to_parent,  # runs two system calls only
+            preexec_fn=partial(bind_to_parent, self.niceness),  # runs three system calls only
         )
 
     def tend(self) -> None:
         """Restart the process if it ended, with growing pauses while it keeps ending."""
         now = time.monotonic()
+        if self.is_needed is not None:
+            if not self.is_needed():
+                return
+            self.is_needed = None
         if self.process is not None:
             if self.process.poll() is None:
                 return
@@ -79,11 +91,21 @@ class Child:
 
     def stop(self) -> None:
         """Ask the process to end, and end it when it does not."""
-        if self.process is None or self.process.poll() is not None:
+        self.ask_to_end()
+        self.wait_for_end()
+
+    def ask_to_end(self) -> None:
+        """Tell the process to end; its grace begins now."""
+        self.asked_at = time.monotonic()
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+
+    def wait_for_end(self) -> None:
+        """Until the process has ended; end it when its grace is over."""
+        if self.process is None:
             return
-        self.process.terminate()
         try:
-            self.process.wait(self.grace)
+            self.process.wait(max(self.asked_at + self.grace - time.monotonic(), 0))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -121,6 +143,10 @@ class Supervisor:
             child.tend()
 
     def stop(self) -> None:
-        """Stop the children, the last started first."""
-        for child in reversed(self.children):
-            child.stop()
+        """Stop the children all at once, and then those that the others need until their end."""
+        for is_last in (False, True):
+            leaving = [child for child in self.children if child.ends_last == is_last]
+            for child in leaving:
+                child.ask_to_end()
+            for child in leaving:
+                child.wait_for_end()

@@ -10,13 +10,14 @@ import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Protocol
 
 from django.conf import settings
 from django.db.models import DateTimeField, ExpressionWrapper, F
 from django.db.models.functions import Now
 
 from chats import queue
-from chats.compaction import plan, publish
+from chats.compaction import places, plan, publish, running
 from chats.compaction.perform import Performed, perform
 from chats.compaction.plan import Claimed, Try
 from chats.failpoints import hit
@@ -33,38 +34,63 @@ logger = logging.getLogger(__name__)
 ROUNDS = 2
 
 
-def maintain(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None:
+class Clock(Protocol):
+    """Says what time it is."""
+
+    def __call__(self) -> datetime: ...
+
+
+def maintain(
+    *, chat_id: uuid.UUID, counter: TokenCounter, now: datetime, clock: Clock | None = None
+) -> None:
     """Prepare a summary if one is due or asked for; a second delivery finds the place taken.
 
-    What is archived already becomes searchable.
+    What is archived already becomes searchable. `clock` is read after each call to a model, which
+    may take minutes; without one no time goes by.
     """
+    clock = clock or (lambda: now)
     for branch in Branch.objects.select_related("active_compaction").filter(
         chat_id=chat_id, chat__active_branch=F("pk"), active_compaction__isnull=False
     ):
         archive.index(branch)
     for _ in range(ROUNDS):
-        compact(chat_id=chat_id, counter=counter, now=now)
+        compact(chat_id=chat_id, counter=counter, clock=clock)
         if not Branch.objects.filter(chat=chat_id, asked_at__isnull=False).exists():
             return
 
 
-def compact(*, chat_id: uuid.UUID, counter: TokenCounter, now: datetime) -> None:
+def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
     """One compaction: down the ladder until a summary is kept, or nothing is left to try."""
-    if is_met(chat_id=chat_id, now=now):
+    if is_met(chat_id=chat_id, now=clock()):
         return
+    claimed = plan.claim(chat_id=chat_id, counter=counter, now=clock())
+    if claimed is None:
+        return
+    try:
+        climb_down(claimed, counter=counter, clock=clock)
+    finally:
+        places.call_next(now=clock())
+
+
+def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
+    """Make the first attempt, and the following ones where it brings no summary."""
     attempts: list[Attempt] = []
-    claimed = plan.claim(chat_id=chat_id, counter=counter, now=now)
+    claimed: Claimed | None = first
     while claimed is not None:
         try:
-            attempt, performed = prepare(claimed, counter=counter, now=now)
+            attempt, performed = prepare(claimed, counter=counter, clock=clock)
         except publish.ClaimLost:
             logger.info("compaction %s was released meanwhile", claimed.row.pk)
+            return
+        except running.HandedBack:
+            logger.info("compaction %s is handed back", claimed.row.pk)
             return
         attempts.append(attempt)
         following = next_try(claimed, attempts=attempts, performed=performed)
         if following is None:
             return
-        claimed = plan.claim(chat_id=chat_id, counter=counter, now=now, attempt=following)
+        chat_id = claimed.row.branch.chat_id
+        claimed = plan.claim(chat_id=chat_id, counter=counter, now=clock(), attempt=following)
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
@@ -100,26 +126,31 @@ def next_try(
 
 
 def prepare(
-    claimed: Claimed, *, counter: TokenCounter, now: datetime
+    claimed: Claimed, *, counter: TokenCounter, clock: Clock
 ) -> tuple[Attempt, Performed | None]:
     """Perform a claimed compaction, keep its result, and publish it when it is due already.
 
-    Raises `ClaimLost`, after which nothing was written.
+    Raises `ClaimLost`, after which nothing was written, and `HandedBack`.
     """
-    try:
-        hit("before_summary")
-        performed = perform(claimed, counter=counter, renew=partial(publish.renew, claimed))
-        hit("after_summary")
-    except publish.ClaimLost:
-        raise
-    except (ProviderError, Refusal) as error:
-        return failed(claimed, reason=error.code, now=now), None
-    except Exception:
-        logger.exception("compaction %s failed unexpectedly", claimed.row.pk)
-        return failed(claimed, reason="internal_error", now=now), None
-    kept = publish.store(claimed=claimed, performed=performed, now=now)
+    with running.here.held(row_id=claimed.row.pk, token=claimed.token):
+        try:
+            hit("before_summary")
+            performed = perform(claimed, counter=counter, renew=partial(publish.renew, claimed))
+            hit("after_summary")
+        except publish.ClaimLost:
+            raise
+        except running.HandedBack:
+            publish.hand_back(claimed=claimed, now=clock())
+            raise
+        except (ProviderError, Refusal) as error:
+            return failed(claimed, reason=error.code, now=clock()), None
+        except Exception:
+            logger.exception("compaction %s failed unexpectedly", claimed.row.pk)
+            return failed(claimed, reason="internal_error", now=clock()), None
+        now = clock()
+        kept = publish.store(claimed=claimed, performed=performed, now=now)
     if kept and is_due(claimed):
-        publish.publish_prepared(branch_id=claimed.row.branch_id, now=now)
+        publish.publish_prepared(branch_id=claimed.row.branch_id, now=clock())
     outcome: Outcome = "published" if kept else "rejected"
     return Attempt(claimed.attempt.rung or "model", outcome, performed.reasons, now), performed
 
@@ -150,12 +181,15 @@ def is_due(claimed: Claimed) -> bool:
 
 
 def sweep(*, now: datetime) -> int:
-    """Close the claims of dead workers, and send again what nobody began; returns how many."""
+    """Close the claims of dead workers, and send again what nobody began; returns how many.
+
+    What nobody began: what a person asked for, and what waits for a place.
+    """
     age = timedelta(seconds=settings.REQUEUE_AFTER)
     since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
     overdue = Branch.objects.filter(asked_at__lt=since)
     # Made distinct here: for the database that is a reason to walk through all branches.
-    chats = set(overdue.values_list("chat", flat=True)[:1000])
+    chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(places.overdue())
     for chat_id in chats:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
     return plan.sweep_dead(now=now) + len(chats)

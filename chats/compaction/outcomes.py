@@ -20,6 +20,7 @@ SENTENCES = {
     "window": "A window left messages out, so a summary was due.",
     "started": "A summary was begun.",
     "in_the_making": "A summary was being written or ready already.",
+    "put_off": "Other summaries of this person were being written; this one comes after them.",
     "waits_for_approval": "A summary waited for somebody to approve it.",
     "breaker_open": "Attempts had failed one after the other; they rest for a while.",
     "paused": "Automatic compaction was paused after an undo.",

@@ -25,6 +25,8 @@ def attempts_on(branch: Branch) -> QuerySet[Compaction]:
     rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
     if branch.breaker_reset_at:
         rows = rows.filter(created_at__gt=branch.breaker_reset_at)
+    # What a worker gave back because it ended says nothing about who writes the summaries.
+    rows = rows.exclude(status=Compaction.Status.FAILED, reason="handed_back")
     return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
 
 

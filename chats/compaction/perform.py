@@ -12,6 +12,7 @@ from typing import Any, cast
 from django.conf import settings
 
 from chats import answering
+from chats.compaction import running
 from chats.compaction.plan import Claimed
 from chats.providers import registry
 from chats.providers.base import (
@@ -209,7 +210,7 @@ class Calls:
             max_output_tokens=self.claimed.values.summary_max_tokens,
         )
         account = answering.account_for(self.spec)
-        written = asyncio.run(answer(request, account=account))
+        written = running.here.wait_for(answer(request, account=account), token=self.claimed.token)
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
         written.usage = dict(self.usage)

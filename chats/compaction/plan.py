@@ -4,6 +4,7 @@ The claim is a row with a lease, so that a worker that dies leaves something to 
 worker finds the place taken.
 """
 
+import logging
 import secrets
 import uuid
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from django.db import transaction
 from django.db.models import DateTimeField, ExpressionWrapper, F, Min
 from django.db.models.functions import Now
 
-from chats import answering, context, history
-from chats.compaction import pauses
+from chats import answering, context, history, queue
+from chats.compaction import pauses, places
 from chats.compaction.force import IN_THE_MAKING, close, overtake_making, summary_of
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from contextpolicy import ledger
@@ -30,7 +31,11 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
+logger = logging.getLogger(__name__)
+
 EXTRACTIVE = "extractive"
+# How often a claim plans again because the branch changed meanwhile.
+LOOKS = 3
 # Messages that one plan looks at; what lies beyond waits for the next plan.
 MOST_MESSAGES = 2000
 # A summariser's instructions and the frames of a transcript, in tokens.
@@ -91,18 +96,43 @@ def claim(
 
     Why not is written at the branch's last turn (see `outcomes`). Without an `attempt` it is the
     first one, which also takes up what a person asked for.
+
+    Planning reads thousands of messages, so it holds no lock; the claim holds one for a moment, and
+    plans again where the branch is no longer as it was read.
     """
-    with transaction.atomic():
-        branch = locked_branch(chat_id)
-        if branch is None:
+    for _ in range(LOOKS):
+        draft = draft_for(chat_id, attempt=attempt, counter=counter, now=now)
+        if draft is None:
             return None
-        release_dead(branch=branch, now=now)
-        attempt = attempt or Try(asked=asked_on(branch))
-        found = take(branch, attempt=attempt, counter=counter, now=now)
-        if isinstance(found, Claimed):
-            return found
-        refused(branch, reason=found, attempt=attempt, now=now)
-        return None
+        with transaction.atomic():
+            branch = locked_branch(chat_id)
+            if branch is None:
+                return None
+            release_dead(branch=branch, now=now)
+            if draft.seen != seen_of(branch):
+                continue
+            return claim_draft(branch, draft=draft, now=now)
+    logger.info("chat %s changed faster than it was planned; the next turn asks again", chat_id)
+    return None
+
+
+def claim_draft(branch: Branch, *, draft: "Draft", now: datetime) -> Claimed | None:
+    """Claim what was drafted on a locked branch, or write down why not."""
+    found = take(branch, draft=draft, now=now)
+    if isinstance(found, Claimed):
+        return found
+    if found == places.PUT_OFF:
+        told(branch, outcome=found)
+        places.put_off(branch, now=now)
+    else:
+        refused(branch, reason=found, attempt=draft.attempt, now=now)
+    return None
+
+
+def active_branch(chat_id: uuid.UUID) -> Branch | None:
+    """The chat's active branch with what is in force on it."""
+    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
+    return active.select_related("chat__owner", "chat__model", "active_compaction__base").first()
 
 
 def locked_branch(chat_id: uuid.UUID) -> Branch | None:
@@ -114,8 +144,9 @@ def locked_branch(chat_id: uuid.UUID) -> Branch | None:
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     ids = list(active.values_list("pk", flat=True))
     list(Branch.objects.select_for_update(no_key=True).filter(pk__in=ids).values_list("pk"))
-    rows = active.select_related("chat__owner", "chat__model", "active_compaction__base")
-    return rows.filter(pk__in=ids).first()
+    found = active_branch(chat_id)
+    # The chat may have moved to another branch before the lock was there.
+    return found if found is not None and found.pk in ids else None
 
 
 def asked_on(branch: Branch) -> Asked | None:
@@ -123,19 +154,47 @@ def asked_on(branch: Branch) -> Asked | None:
     return Asked(**branch.asked) if branch.asked else None
 
 
-def take(branch: Branch, *, attempt: Try, counter: TokenCounter, now: datetime) -> Claimed | str:
-    """Plan and claim on a locked branch, or the reason why not."""
+def seen_of(branch: Branch) -> tuple[Any, ...]:
+    """What a plan was made of, apart from the messages, which only grow."""
+    return (branch.pk, branch.active_compaction_id, branch.context_revision, branch.asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What may be claimed on a branch as it was read (`seen`), or the reason why nothing is due.
+
+    Without a `choice` no model can answer in the chat at all.
+    """
+
+    seen: tuple[Any, ...]
+    attempt: Try
+    choice: answering.Choice | None = None
+    plan: CompactionPlan | None = None
+    reason: str = ""
+    summariser: ModelSpec | None = None
+    readable: int | None = None
+
+
+def draft_for(
+    chat_id: uuid.UUID, *, attempt: Try | None, counter: TokenCounter, now: datetime
+) -> Draft | None:
+    """Plan the next compaction of the chat's active branch; locks and writes nothing."""
+    branch = active_branch(chat_id)
+    if branch is None:
+        return None
+    attempt = attempt or Try(asked=asked_on(branch))
+    seen = seen_of(branch)
     try:
         choice = answering.choose(chat=branch.chat)
     except (answering.NoModel, answering.ModelNotAllowed, answering.PolicyRefused) as refusal:
-        return refusal.code
+        return Draft(seen, attempt, reason=refusal.code)
     asked = attempt.asked
-    if reason := in_the_way(branch, asked=asked, now=now):
-        return reason
+    if is_being_written(branch):
+        return Draft(seen, attempt, choice, reason="in_the_making")
     # A ladder that has begun goes on to its end: its last rung needs no model and rarely fails.
     is_first = not attempt.rung
     if asked is None and is_first and pauses.breaker_of(branch, choice=choice, now=now).is_open:
-        return "breaker_open"
+        return Draft(seen, attempt, choice, reason="breaker_open")
     summariser = find_summariser(choice.values, asked=asked)
     rung = attempt.rung or first_rung(branch, summariser=summariser, asked=asked, now=now)
     if rung == "extractive":
@@ -144,18 +203,39 @@ def take(branch: Branch, *, attempt: Try, counter: TokenCounter, now: datetime) 
     readable = readable_by(summariser, values=choice.values)
     found = plan_for(branch, choice=choice, attempt=attempt, readable=readable, counter=counter)
     if isinstance(found, NotNeeded):
-        return found.reason
-    if not asked and not pauses.may_go_on(branch, choice=choice, plan=found, now=now):
+        return Draft(seen, attempt, choice, reason=found.reason)
+    return Draft(seen, attempt, choice, found, summariser=summariser, readable=readable)
+
+
+def is_being_written(branch: Branch) -> bool:
+    """Whether a living worker writes a summary of this branch."""
+    rows = branch.compactions.filter(status=Compaction.Status.PREPARING)
+    return rows.filter(lease_until__gte=Now()).exists()
+
+
+def take(branch: Branch, *, draft: Draft, now: datetime) -> Claimed | str:
+    """Claim what was drafted on a locked branch, or the reason why not."""
+    choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
+    if choice is None:
+        return draft.reason
+    if reason := in_the_way(branch, asked=asked, now=now):
+        return reason
+    if plan is None:
+        return draft.reason
+    if not asked and not pauses.may_go_on(branch, choice=choice, plan=plan, now=now):
         return "paused"
-    if not asked and not is_worth_it(branch, choice=choice, plan=found):
+    if not asked and not is_worth_it(branch, choice=choice, plan=plan):
         return "not_grown"
+    # A ladder that has begun keeps the place that it has.
+    if draft.attempt.number == 1 and not places.has_place(branch):
+        return places.PUT_OFF
     return store_claim(
         branch,
         choice=choice,
-        summariser=summariser,
-        plan=found,
-        attempt=attempt,
-        readable=readable,
+        summariser=draft.summariser,
+        plan=plan,
+        attempt=draft.attempt,
+        readable=draft.readable,
         now=now,
     )
 
@@ -319,8 +399,8 @@ def fixed_tokens(branch: Branch) -> int:
 
 
 def lease() -> ExpressionWrapper[Any]:
-    """The end of a claim that is made or renewed now: one call and a margin."""
-    length = timedelta(seconds=settings.SUMMARY_SECONDS + settings.LEASE_SECONDS)
+    """The end of a claim that is made or renewed now; see `running.keep_leases`."""
+    length = timedelta(seconds=settings.LEASE_SECONDS)
     return ExpressionWrapper(Now() + length, output_field=DateTimeField())
 
 
@@ -342,6 +422,7 @@ def store_claim(
     told(branch, outcome="started")
     if asked:
         Branch.objects.filter(pk=branch.pk).update(asked={}, asked_at=None)
+    places.took(branch)
     row = Compaction.objects.create(
         branch=branch,
         kind=Compaction.Kind.SUMMARY,
@@ -364,6 +445,7 @@ def store_claim(
         effective_policy=choice.effective,
         model_name=summariser.name if summariser else EXTRACTIVE,
         tokens_before=plan.tokens_before,
+        worker=settings.WORKER_NAME,
         lease_token=token,
         lease_until=lease(),
         created_at=now,
@@ -394,12 +476,23 @@ def store_claim(
 
 
 def sweep_dead(*, now: datetime) -> int:
-    """Close the claims of workers that ended, in every chat; returns how many."""
-    dead = Compaction.objects.filter(status=Compaction.Status.PREPARING, lease_until__lt=Now())
+    """Close the claims of workers that ended, in every chat, and ask for their summaries again.
+
+    Returns how many there were.
+    """
+    dead = Compaction.objects.filter(lease_until__lt=Now())
     branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
     for branch_id in branches:
         with transaction.atomic():
             branch = Branch.objects.select_for_update(no_key=True).filter(pk=branch_id).first()
             if branch is not None:
                 release_dead(branch=branch, now=now)
+                places.put_off(branch, now=now)
+                queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
     return len(branches)
+
+
+def expire(*, worker: str) -> int:
+    """Let the claims of workers whose name begins so run out now: they are known to have ended."""
+    claims = Compaction.objects.filter(lease_until__isnull=False, worker__startswith=worker)
+    return claims.update(lease_until=Now())

@@ -2,12 +2,14 @@
 
 import hashlib
 import uuid
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 
-from chats.compaction import force
+from chats import queue
+from chats.compaction import force, places
 from chats.compaction.force import close, record, summary_of
 from chats.compaction.perform import Performed
 from chats.compaction.plan import Claimed, lease
@@ -17,43 +19,48 @@ from chats.models import Branch, Compaction
 from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
 from contextpolicy.engine.ladder import judged
 
+# Why an attempt ended with its process; it says nothing about who would have written the summary.
+HANDED_BACK = "handed_back"
+
 
 class ClaimLost(Exception):
     """The attempt was released as dead meanwhile: write nothing."""
 
 
-@transaction.atomic
 def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     """Keep an accepted summary as prepared, or the attempt as rejected. True when prepared.
 
     Raises `ClaimLost` when the claim is no longer this process's.
     """
-    check_claim(claimed)
     written = performed.written
+    # What is read and counted for the row comes before the lock.
     result = numbers_of(claimed, performed)
     if performed.reasons:
-        reason = ", ".join(performed.reasons)
-        close(
-            row=claimed.row,
+        end_attempt(
+            claimed,
             status=Compaction.Status.REJECTED,
-            reason=reason,
+            reason=", ".join(performed.reasons),
             now=now,
             text=written.text,
             **result,
         )
         return False
-    Compaction.objects.filter(pk=claimed.row.pk).update(
-        status=Compaction.Status.PREPARED,
-        text=written.text,
-        text_sha256=sha256_of(written.text),
-        sections=proven(written.text, plan=claimed.plan, branch=claimed.row.branch),
-        lease_token="",
-        lease_until=None,
-        finished_at=now,
-        reason=shortfall(claimed, tokens_after=result["tokens_after"]),
-        **result,
-    )
-    record("compaction.prepared", row=claimed.row, now=now)
+    result |= {
+        "text": written.text,
+        "text_sha256": sha256_of(written.text),
+        "sections": proven(written.text, plan=claimed.plan, branch=claimed.row.branch),
+        "reason": shortfall(claimed, tokens_after=result["tokens_after"]),
+    }
+    with transaction.atomic():
+        check_claim(claimed)
+        Compaction.objects.filter(pk=claimed.row.pk).update(
+            status=Compaction.Status.PREPARED,
+            lease_token="",
+            lease_until=None,
+            finished_at=now,
+            **result,
+        )
+        record("compaction.prepared", row=claimed.row, now=now)
     return True
 
 
@@ -93,10 +100,29 @@ def sha256_of(text: str) -> str:
 
 
 @transaction.atomic
-def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
+def end_attempt(
+    claimed: Claimed, *, status: str, reason: str, now: datetime, **values: Any
+) -> None:
     """Book an attempt that brought no summary. Raises `ClaimLost`."""
     check_claim(claimed)
-    close(row=claimed.row, status=Compaction.Status.FAILED, reason=reason, now=now)
+    close(row=claimed.row, status=status, reason=reason, now=now, **values)
+
+
+def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
+    """Book an attempt that failed. Raises `ClaimLost`."""
+    end_attempt(claimed, status=Compaction.Status.FAILED, reason=reason, now=now)
+
+
+@transaction.atomic
+def hand_back(*, claimed: Claimed, now: datetime) -> None:
+    """End an attempt whose process ends, and ask the next worker for it. Raises `ClaimLost`."""
+    branch = Branch.objects.select_for_update(no_key=True).get(pk=claimed.row.branch_id)
+    fail(claimed=claimed, reason=HANDED_BACK, now=now)
+    # A request that a person made stays theirs, with its wishes.
+    if asked := claimed.attempt.asked:
+        Branch.objects.filter(pk=branch.pk, asked_at=None).update(asked=asdict(asked), asked_at=now)
+    places.put_off(branch, now=now)
+    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
 
 
 def check_claim(claimed: Claimed) -> None:
@@ -106,6 +132,12 @@ def check_claim(claimed: Claimed) -> None:
     )
     if not mine.exists():
         raise ClaimLost(claimed.row.pk)
+
+
+def renew_all(tokens: dict[uuid.UUID, str]) -> None:
+    """Move the end of claims on, given their tokens by row; one that was lost stays lost."""
+    claims = Compaction.objects.filter(pk__in=tokens, lease_token__in=tokens.values())
+    claims.filter(status=Compaction.Status.PREPARING).update(lease_until=lease())
 
 
 def renew(claimed: Claimed) -> None:

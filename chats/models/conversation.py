@@ -80,6 +80,8 @@ class Branch(Stored):
     # What a person asked for and no worker has begun yet: trigger, focus, model, compaction, by.
     asked = models.JSONField(default=dict, blank=True)
     asked_at = models.DateTimeField(null=True, blank=True)
+    # Since when its next summary waits for a place or a worker (`compaction.places`).
+    summary_due_at = models.DateTimeField(null=True, blank=True)
     # Failures before this moment no longer count.
     breaker_reset_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
@@ -96,7 +98,12 @@ class Branch(Stored):
         indexes: ClassVar = [
             models.Index(
                 fields=["asked_at"], condition=Q(asked_at__isnull=False), name="branch_asked"
-            )
+            ),
+            models.Index(
+                fields=["summary_due_at"],
+                condition=Q(summary_due_at__isnull=False),
+                name="branch_summary_due",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -263,6 +263,8 @@ class Compaction(Stored):
     prompt_sha256 = models.CharField(max_length=64, blank=True, default="")
     usage = models.JSONField(default=dict, blank=True)
     text_sha256 = models.CharField(max_length=64, blank=True, default="")
+    # Who writes or wrote it; also a default of the column, for processes that do not know it yet.
+    worker = models.CharField(max_length=100, blank=True, default="", db_default="")
     lease_token = models.CharField(max_length=43, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
@@ -291,6 +293,14 @@ class Compaction(Stored):
                 condition=~Q(status__in=["rejected", "failed"]) | ~Q(reason=""),
                 name="a_failure_has_a_reason",
             ),
+        ]
+        indexes: ClassVar = [
+            # Few rows have a claim; they are counted before each new one.
+            models.Index(
+                fields=["lease_until"],
+                condition=Q(lease_until__isnull=False),
+                name="compaction_claimed",
+            )
         ]
 
     def __str__(self) -> str:

@@ -19,7 +19,7 @@ from django.db.models import (
 from django.db.models.functions import Now
 
 from chats import queue
-from chats.compaction import maintain
+from chats.compaction import maintain, plan
 from chats.models import Receipt, Turn
 from chats.turns.lease import RELEASED
 from chats.turns.start import UNFINISHED
@@ -41,10 +41,22 @@ def sweep(*, now: datetime) -> int:
     return release_expired(now=now) + enqueue_overdue() + maintain.sweep(now=now)
 
 
+def take_over(*, now: datetime, worker: str) -> int:
+    """Free at once what workers held that are known to have ended; their names begin with `worker`.
+
+    Returns how many turns went on. Their summaries are closed and asked for again.
+    """
+    released = release_expired(now=now, worker=worker)
+    if plan.expire(worker=worker):
+        plan.sweep_dead(now=now)
+    return released
+
+
 def release_expired(*, now: datetime, worker: str = "") -> int:
-    """Take turns from workers that stopped renewing; with `worker`, from that worker at once."""
+    """Take turns from workers that stopped renewing; at once from those of a given name."""
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
-    gone = gone.filter(worker=worker) if worker else gone.filter(lease_until__lt=Now())
+    ended = Q(worker__startswith=worker) if worker else Q(lease_until__lt=Now())
+    gone = gone.filter(ended)
     released = 0
     for turn in gone.select_related("branch").order_by("queued_at"):
         with transaction.atomic():

@@ -7,9 +7,6 @@ semaphore keeps what a worker cannot hold in the broker, where another may fetch
 import asyncio
 import gc
 import logging
-import os
-import secrets
-import socket
 import threading
 import time
 import uuid
@@ -56,15 +53,14 @@ PATIENCE: dict[Callable[..., Any], float] = {steps.close_step: 0.25}
 # How long a database that went away is waited for, in seconds; the lease outlives it.
 DB_PATIENCE = 20.0
 # How long a worker that ends tries to hand its turns back.
-HAND_BACK_SECONDS = 10.0
+HAND_BACK_SECONDS = 3.0
 
 
 class Runtime:
     """The loop, its helpers and the turns that run on it."""
 
     def __init__(self) -> None:
-        given = os.environ.get("PALIMPSEST_WORKER")
-        self.name = given or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        self.name = settings.WORKER_NAME
         self.counter = O200kCounter()
         # Loads the vocabulary once, before any lease runs: the first turns would do it at the same
         # time, each in its thread, and hold the loop up longer than a short lease lasts.

@@ -52,6 +52,7 @@ REASONS = {
     "message_excluded": "one of its messages was excluded",
     "message_erased": "one of its messages was erased",
     "worker_lost": "the worker that wrote it ended",
+    "handed_back": "the worker that wrote it was restarted; the next one writes it anew",
     "internal_error": "something went wrong on this server",
     "provider_auth": "the provider refused the key of this server",
     "provider_unavailable": "the model’s provider could not be reached",

@@ -56,22 +56,22 @@ def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
     return people
 
 
-def new_chat(*, model: str = "") -> str:
-    """Alice's new chat."""
-    alice = User.objects.get(username="alice")
-    chat = library.create_chat(owner=alice, now=timezone.now())
+def new_chat(*, model: str = "", person: str = "alice") -> str:
+    """A person's new chat."""
+    owner = User.objects.get(username=person)
+    chat = library.create_chat(owner=owner, now=timezone.now())
     if model:
         chat.model = ModelSpec.objects.get(slug=model)
         chat.save(update_fields=["model"])
     return str(chat.pk)
 
 
-def post(*, chat: str, text: str, key: str = "") -> dict[str, str]:
-    """Alice says something."""
-    alice = User.objects.get(username="alice")
+def post(*, chat: str, text: str, key: str = "", person: str = "alice") -> dict[str, str]:
+    """A person says something."""
+    user = User.objects.get(username=person)
     accepted = start.start(
-        user=alice,
-        chat=access.chat_for(user=alice, chat_id=uuid.UUID(chat)),
+        user=user,
+        chat=access.chat_for(user=user, chat_id=uuid.UUID(chat)),
         text=text,
         now=timezone.now(),
         idempotency_key=key,

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from project.management.commands.serve import worker_command
+from chats import queue
+from project.management.commands.serve import BACKGROUND_THREADS, worker_command
 from tests.fakes.fake_server import FakeServer
 from tests.faults.impostor import Impostor
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, run, until
@@ -164,14 +165,23 @@ class Tree:
         self.programs.append(program)
         return program
 
-    def worker(self, *, wait: bool = True, **env: str) -> Program:
-        """Start a worker as the launcher does; without `wait` it comes up meanwhile."""
+    def worker(self, command: list[str] | None = None, *, wait: bool = True, **env: str) -> Program:
+        """Start a worker for all queues; without `wait` it comes up meanwhile."""
         name = f"worker-{self.logs}-{self.lease}"
         given = {"PALIMPSEST_WORKER": name, "LEASE_SECONDS": self.lease, **env}
-        program = self.start("worker", worker_command(), **given)
+        program = self.start("worker", command or worker_command(), **given)
         if wait:
             self.wait_for_worker(program)
         return program
+
+    def background(self, **env: Any) -> Program:
+        """Start a worker for background work alone, as the launcher does."""
+        command = worker_command(*queue.BACKGROUND, threads=BACKGROUND_THREADS)
+        return self.worker(command, **env)
+
+    def replies(self, **env: Any) -> Program:
+        """Start a worker for replies alone, as the launcher does."""
+        return self.worker(worker_command(queue.REPLIES), **env)
 
     def wait_for_worker(self, program: Program) -> None:
         """Until a worker takes tasks."""
@@ -217,13 +227,22 @@ class Tree:
         for program in self.running(name):
             program.kill()
 
-    def new_chat(self, *, model: str = "") -> str:
-        """A new chat of Alice's."""
-        return str(self.desk.ask("new_chat", model=model))
+    def new_chat(self, *, model: str = "", person: str = "alice") -> str:
+        """A new chat of Alice's, or of somebody else's."""
+        return str(self.desk.ask("new_chat", model=model, person=person))
 
-    def post(self, text: str = "", *, chat: str = "", model: str = "", key: str = "") -> str:
+    def post(
+        self,
+        text: str = "",
+        *,
+        chat: str = "",
+        model: str = "",
+        key: str = "",
+        person: str = "alice",
+    ) -> str:
         """Have a message accepted, in a new chat unless one is named; the turn's id."""
-        answer = self.desk.ask("post", chat=chat or self.new_chat(model=model), text=text, key=key)
+        chat = chat or self.new_chat(model=model, person=person)
+        answer = self.desk.ask("post", chat=chat, text=text, key=key, person=person)
         self.accepted.append(answer["message"])
         return str(answer["turn"])
 

@@ -8,10 +8,13 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from django.conf import settings
+
+from chats import queue
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = "compose/config/compose_spec.json"
-OURS = ("setup", "web", "worker", "beat")
+OURS = ("setup", "web", "worker", "background", "beat")
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +41,31 @@ def test_S30_our_containers_have_no_rights_to_spare(compose: Any, name: str) -> 
     assert "no-new-privileges:true" in service["security_opt"]
 
 
-@pytest.mark.parametrize("name", ["web", "worker", "beat", "postgres", "redis"])
+@pytest.mark.parametrize("name", ["web", "worker", "background", "beat", "postgres", "redis"])
 def test_every_service_that_stays_has_a_health_check(compose: Any, name: str) -> None:
     assert compose["services"][name]["healthcheck"]["test"]
 
 
 def test_only_setup_connects_as_the_owner_of_the_tables(compose: Any) -> None:
-    for name in ("web", "worker", "beat"):
+    for name in ("web", "worker", "background", "beat"):
         service = compose["services"][name]
         assert "owner_url" not in service["secrets"]
         assert service["environment"]["DATABASE_URL_FILE"] == "/run/secrets/app_url"
     assert "owner_url" in compose["services"]["setup"]["secrets"]
+
+
+def test_every_queue_has_a_worker_and_background_work_stands_back(compose: Any) -> None:
+    services = compose["services"]
+    taken = {name: option(services[name]["command"], "-Q") for name in ("worker", "background")}
+    assert taken == {"worker": queue.REPLIES, "background": ",".join(queue.BACKGROUND)}
+    served = {name for names in taken.values() for name in names.split(",")}
+    assert served == {declared.name for declared in settings.CELERY_TASK_QUEUES}
+    assert services["background"]["command"][:3] == ["nice", "-n", "10"]
+
+
+def option(command: list[str], name: str) -> str:
+    """What stands behind an option of a command."""
+    return command[command.index(name) + 1]
 
 
 def test_redis_never_evicts(compose: Any) -> None:

@@ -1,6 +1,7 @@
 """`manage.py serve`: the whole product as one supervised process tree."""
 
 import fcntl
+import hashlib
 import os
 import secrets
 import signal
@@ -20,15 +21,28 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import close_old_connections
 from django.db.utils import Error as DatabaseError
 from django.utils import timezone
+from redis import Redis
+from redis.exceptions import RedisError
 
-from chats.turns.recover import release_expired
+from chats import queue
+from chats.turns import recover
 from project import broker, env
 from project.celery import app as celery_app
 from project.supervisor import Child, Supervisor
 
 MANAGE = str(settings.BASE_DIR / "manage.py")
-# A worker drains its replies before it ends, so it gets the longest grace.
-WORKER_GRACE = 25.0
+# A worker drains its replies before it ends; what it cannot end within this time, it leaves.
+WORKER_GRACE = settings.WORKER_DRAIN_SECONDS + 4.5
+# Threads of a worker: those for replies only hand turns over to its loop, those for background work
+# wait for the models that write summaries.
+REPLY_THREADS = 8
+BACKGROUND_THREADS = 32
+# Background work stands back behind everything that people wait for.
+BACKGROUND_NICENESS = 10
+# How often the launcher looks whether there is background work, in seconds.
+LOOK_EVERY = 0.5
+# A broker that hangs must not hang the launcher.
+BROKER_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 # How long the printed link waits for the web process.
 PAGE_SECONDS = 30.0
 
@@ -76,6 +90,7 @@ class Command(BaseCommand):
                 web.start()
                 welcome = prepare(base_url=f"http://{host}:{port}")
             if not supervisor.stopping:
+                take_over(f"{worker_prefix()}-")
                 start(supervisor, web=web)
                 wait_for_page(supervisor, host=host, port=port)
                 self.stdout.write(welcome)
@@ -127,7 +142,9 @@ def start(supervisor: Supervisor, *, web: Child) -> None:
     """Broker first, then what needs it; the schedule is a thread of this process."""
     if not env.text("REDIS_URL"):
         try:
-            supervisor.add(Child(name="broker", command=broker.command(settings.DATA_DIR)))
+            supervisor.add(
+                Child(name="broker", command=broker.command(settings.DATA_DIR), ends_last=True)
+            )
         except broker.BrokerMissing as error:
             raise CommandError(str(error)) from error
     if not broker.wait_until_ready(settings.REDIS_URL, seconds=10):
@@ -135,14 +152,45 @@ def start(supervisor: Supervisor, *, web: Child) -> None:
     supervisor.add(
         Child(
             name="worker",
-            command=worker_command(),
+            command=worker_command(queue.REPLIES, threads=REPLY_THREADS),
             env=worker_env,
-            after_death=take_over,
+            after_death=take_over_from,
             grace=WORKER_GRACE,
+        )
+    )
+    supervisor.take(
+        # Most of an hour nothing is summarised: a process that is not there takes no memory.
+        Child(
+            name="background",
+            command=worker_command(*queue.BACKGROUND, threads=BACKGROUND_THREADS),
+            env=worker_env,
+            after_death=take_over_from,
+            grace=WORKER_GRACE,
+            niceness=BACKGROUND_NICENESS,
+            is_needed=BackgroundWork().is_there,
         )
     )
     supervisor.take(web)
     begin_schedule()
+
+
+class BackgroundWork:
+    """Looks at the broker, now and then, whether a queue of the background has a task."""
+
+    def __init__(self) -> None:
+        self.broker = Redis.from_url(settings.REDIS_URL, **BROKER_TIMEOUTS)
+        self.next_look = 0.0
+
+    def is_there(self) -> bool:
+        """Whether something waits; a broker that does not answer is asked again later."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return False
+        self.next_look = now + LOOK_EVERY
+        try:
+            return any(self.broker.llen(name) for name in queue.BACKGROUND)
+        except RedisError:
+            return False
 
 
 def begin_schedule() -> None:
@@ -164,9 +212,12 @@ def wait_for_page(supervisor: Supervisor, *, host: str, port: int) -> None:
         time.sleep(0.05)
 
 
-def worker_command() -> list[str]:
-    """A stock Celery worker; its threads only hand turns over to the loop."""
-    options = ["--pool", "threads", "-c", "8", "--loglevel", "warning"]
+def worker_command(*queues: str, threads: int = REPLY_THREADS) -> list[str]:
+    """A stock Celery worker for some of the queues; for all of them when none is named."""
+    options = ["--pool", "threads", "-c", str(threads), "--loglevel", "warning"]
+    options += ["-Q", ",".join(queues)] if queues else []
+    # Two workers of one host need two names.
+    options += ["-n", f"{queues[0]}@%h"] if queues else []
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [sys.executable, "-m", "celery", "-A", "project", "worker", *options, *quiet]
 
@@ -174,16 +225,29 @@ def worker_command() -> list[str]:
 def worker_env() -> Mapping[str, str]:
     """A new name for each worker process: leases carry it."""
     return {
-        "PALIMPSEST_WORKER": f"serve-{secrets.token_hex(6)}",
+        "PALIMPSEST_WORKER": f"{worker_prefix()}-{secrets.token_hex(6)}",
         "PYTHONPATH": str(Path(MANAGE).parent),
     }
 
 
-def take_over(ended: Mapping[str, str]) -> None:
-    """A worker died: free its turns at once instead of waiting for their leases."""
+def worker_prefix() -> str:
+    """What the names of this launcher's workers begin with: no other one serves this folder."""
+    place = f"{socket.gethostname()}:{settings.DATA_DIR}"
+    return f"serve-{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+
+
+def take_over_from(ended: Mapping[str, str]) -> None:
+    """A worker died: free what it held."""
+    take_over(ended["PALIMPSEST_WORKER"])
+
+
+def take_over(name: str) -> None:
+    """Free what workers held that are gone, instead of waiting for the leases to run out."""
     close_old_connections()
     try:
-        release_expired(now=timezone.now(), worker=ended["PALIMPSEST_WORKER"])
+        recover.take_over(now=timezone.now(), worker=name)
     except DatabaseError as error:
         # The sweep does the same a little later.
-        sys.stderr.write(f"the ended worker's turns wait for the sweep: {error}\n")
+        sys.stderr.write(f"what an ended worker held waits for the sweep: {error}\n")
+    finally:
+        close_old_connections()

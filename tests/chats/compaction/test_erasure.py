@@ -129,7 +129,7 @@ def test_inv_40_a_summary_being_written_of_it_is_overtaken(
     assert claimed is not None
     erasure.erase_message(user=alice, message=third(long_chat), now=now)
     with pytest.raises(publish.ClaimLost):
-        maintain.prepare(claimed, counter=ApproximateCounter(), now=now)
+        maintain.prepare(claimed, counter=ApproximateCounter(), clock=lambda: now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")
 

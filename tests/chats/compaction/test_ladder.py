@@ -160,7 +160,7 @@ def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_token="another's")
     with pytest.raises(ClaimLost):
-        maintain.prepare(claimed, counter=COUNTER, now=now)
+        maintain.prepare(claimed, counter=COUNTER, clock=lambda: now)
     with pytest.raises(ClaimLost):
         publish.fail(claimed=claimed, reason="late", now=now)
     claimed.row.refresh_from_db()

@@ -200,7 +200,7 @@ def test_inv_40_an_exclusion_overtakes_what_is_being_written_of_the_message(
     assert claimed is not None
     marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
     with pytest.raises(ClaimLost):
-        maintain.prepare(claimed, counter=COUNTER, now=now)
+        maintain.prepare(claimed, counter=COUNTER, clock=lambda: now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")
 

@@ -353,7 +353,7 @@ def test_inv_40_an_undo_overtakes_what_is_being_prepared_on_it(
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.lease_token) == ("overtaken", "")
     with pytest.raises(ClaimLost):
-        maintain.prepare(claimed, counter=COUNTER, now=later(now, 3))
+        maintain.prepare(claimed, counter=COUNTER, clock=lambda: later(now, 3))
 
 
 def test_inv_45_a_summary_that_is_being_written_can_be_stopped(

@@ -1,0 +1,87 @@
+"""How many summaries are written at once, and whose comes next.
+
+A person has a few places over all workers, so that a hundred chats of one delay no summary of
+another; a worker has as many as leave some of its threads to other work. A chat that finds no place
+is put off in the database, and who ends a summary calls the next one: of the people who wait, one
+who has the fewest summaries in the making.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import DateTimeField, ExpressionWrapper
+from django.db.models.functions import Now
+
+from chats import queue
+from chats.compaction import running
+from chats.models import Branch, Compaction
+
+# What is written at the turn after which a summary was put off.
+PUT_OFF = "put_off"
+# Of those who wait, how many are looked at.
+MOST = 1000
+
+
+def living() -> Any:
+    """The summaries that are being written, by workers that renew their claims."""
+    return Compaction.objects.filter(lease_until__gte=Now())
+
+
+def has_place(branch: Branch) -> bool:
+    """Whether one more summary of this branch's owner may be written here and now.
+
+    The branch is locked by the caller; then its owner is, so that two claims see each other.
+    """
+    if not running.here.has_place():
+        return False
+    owner = branch.chat.owner_id
+    list(User.objects.select_for_update(no_key=True).filter(pk=owner).values_list("pk"))
+    written = living().filter(branch__chat__owner=owner).count()
+    return bool(written < settings.SUMMARIES_PER_USER)
+
+
+def put_off(branch: Branch, *, now: datetime) -> None:
+    """Remember that a summary of this branch waits for a place, or for a worker."""
+    Branch.objects.filter(pk=branch.pk).update(summary_due_at=now)
+
+
+def took(branch: Branch) -> None:
+    """The branch's summary has its place and waits no longer."""
+    Branch.objects.filter(pk=branch.pk, summary_due_at__isnull=False).update(summary_due_at=None)
+
+
+def call_next(*, now: datetime) -> None:
+    """A place is free: send the task of a chat that waits; it goes behind the others meanwhile."""
+    rows = list(waiting()[:MOST])
+    if not rows:
+        return
+    owners = {owner for _, _, owner in rows}
+    busy = Counter(
+        living()
+        .filter(branch__chat__owner__in=owners)
+        .values_list("branch__chat__owner", flat=True)
+    )
+    branch_id, chat_id, _ = min(rows, key=lambda row: busy[row[2]])
+    Branch.objects.filter(pk=branch_id).update(summary_due_at=now)
+    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
+
+
+def waiting() -> Any:
+    """Branch, chat and owner of what waits for a place, the longest wait first."""
+    rows = Branch.objects.filter(summary_due_at__isnull=False).order_by("summary_due_at")
+    return rows.values_list("pk", "chat", "chat__owner")
+
+
+def overdue() -> Iterator[Any]:
+    """Chats that nobody called for too long: of each person as many as there are places."""
+    age = timedelta(seconds=settings.REQUEUE_AFTER)
+    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    called: Counter[Any] = Counter()
+    for _, chat_id, owner in waiting().filter(summary_due_at__lt=since)[:MOST]:
+        called[owner] += 1
+        if called[owner] <= settings.SUMMARIES_PER_USER:
+            yield chat_id

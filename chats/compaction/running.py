@@ -1,0 +1,127 @@
+"""The summaries that this process is writing: their claims are renewed, and handed back at its end.
+
+Each is written in a thread of its own, which waits for a model most of the time. One more thread
+renews all claims on its own timer, whether or not a model says anything. A process that ends
+cancels what waits for a model: the next worker writes it anew.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections, connection
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+Renew = Callable[[dict[uuid.UUID, str]], object]
+
+
+class HandedBack(Exception):
+    """This process ends: the summary is the next worker's."""
+
+
+@dataclass(slots=True)
+class Writing:
+    """A summary that is being written: its row, its claim's token, and how to stop its call."""
+
+    row_id: uuid.UUID
+    token: str
+    cancel: Callable[[], object] | None = None
+
+
+class Summaries:
+    """Those of this process; `most` is None where nothing else runs in it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.writing: dict[str, Writing] = {}
+        self.most: int | None = None
+        self.closing = False
+
+    def has_place(self) -> bool:
+        """Whether this process may write one more."""
+        return not self.closing and (self.most is None or len(self.writing) < self.most)
+
+    @contextmanager
+    def held(self, *, row_id: uuid.UUID, token: str) -> Iterator[None]:
+        """Renew the claim until the block ends."""
+        with self.lock:
+            self.writing[token] = Writing(row_id, token)
+        try:
+            yield
+        finally:
+            with self.lock:
+                del self.writing[token]
+
+    def wait_for(self, work: Coroutine[Any, Any, Result], *, token: str) -> Result:
+        """What the work brings, in a loop of its own. Raises `HandedBack` when the process ends.
+
+        The database connection is given back first: a pool has fewer than there are threads here.
+        """
+        if not connection.in_atomic_block:
+            connection.close()
+        writing = self.writing.get(token)
+
+        async def cancellable() -> Result:
+            task, loop = asyncio.current_task(), asyncio.get_running_loop()
+            if writing is not None and task is not None:
+                with self.lock:
+                    writing.cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self.closing:
+                work.close()
+                raise HandedBack
+            return await work
+
+        try:
+            return asyncio.run(cancellable())
+        except asyncio.CancelledError as error:
+            raise HandedBack from error
+        finally:
+            if writing is not None:
+                with self.lock:
+                    writing.cancel = None
+
+    def hand_back(self) -> None:
+        """Cancel every call to a model; nothing is begun from now on."""
+        with self.lock:
+            self.closing = True
+            for writing in self.writing.values():
+                if writing.cancel:
+                    # A loop that is closed has had its answer.
+                    with suppress(RuntimeError):
+                        writing.cancel()
+
+    def keep_leases(self, renew: Renew) -> threading.Thread:
+        """Renew all claims again and again, in a thread that ends with the process."""
+        keeper = threading.Thread(target=self.beat, args=(renew,), name="claims", daemon=True)
+        keeper.start()
+        return keeper
+
+    def beat(self, renew: Renew) -> None:
+        """Call `renew` with the tokens of all claims, by row, at every heartbeat.
+
+        A database that stays away is tried again at the next beat; who lost a claim learns of it
+        at the next write.
+        """
+        while True:
+            time.sleep(settings.HEARTBEAT_EVERY)
+            with self.lock:
+                tokens = {writing.row_id: writing.token for writing in self.writing.values()}
+            if not tokens:
+                continue
+            try:
+                renew(tokens)
+            except DatabaseError as error:
+                logger.warning("%d summaries: no beat: %s", len(tokens), type(error).__name__)
+            finally:
+                close_old_connections()
+
+
+here = Summaries()

@@ -1,0 +1,212 @@
+"""How many summaries of one person are written at once, and whose comes next."""
+
+import threading
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models.functions import Now
+from pytest_django import Settings
+
+from chats import library, queue
+from chats.compaction import maintain, places, plan, running
+from chats.models import Branch, Chat, Compaction
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
+from tests.chats.compaction.conftest import Say, SetPolicy, branch_of, later
+
+COUNTER = ApproximateCounter()
+Sent = list[tuple[str, dict[str, str]]]
+WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 9
+
+
+@pytest.fixture
+def chats(
+    alice: User, demo_model: ModelSpec, say: Say, set_policy: SetPolicy, now: datetime
+) -> list[Chat]:
+    """Three chats of Alice's, each with a summary due."""
+    set_policy()
+    return [due_chat(alice, say, now) for _ in range(3)]
+
+
+def due_chat(owner: User, say: Say, now: datetime) -> Chat:
+    """A chat in which a summary is due."""
+    chat = library.create_chat(owner=owner, now=now)
+    for number in range(8):
+        say(chat, f"Question {number}. {WORDS}", f"Answer {number}. {WORDS}")
+    return chat
+
+
+def claim(chat: Chat, now: datetime) -> plan.Claimed | None:
+    """What a worker would begin in this chat."""
+    return plan.claim(chat_id=chat.pk, counter=COUNTER, now=now)
+
+
+def sent_for(sent: Sent) -> list[str]:
+    """The chats for which a look was asked."""
+    return [arguments["chat_id"] for task, arguments in sent if task == queue.MAINTAIN_CHAT]
+
+
+def due_since(chat: Chat) -> datetime | None:
+    """Since when the chat's summary waits."""
+    return branch_of(chat).summary_due_at
+
+
+def test_a_person_has_so_many_summaries_at_once_and_the_others_are_put_off(
+    chats: list[Chat], now: datetime, settings: Settings
+) -> None:
+    settings.SUMMARIES_PER_USER = 2
+    assert claim(chats[0], now)
+    assert claim(chats[1], now)
+    assert claim(chats[2], now) is None
+    assert due_since(chats[2]) == now
+    last = branch_of(chats[2]).turns.order_by("-accepted").first()
+    assert last is not None
+    assert last.compaction_outcome == places.PUT_OFF
+
+
+def test_a_claim_that_ran_out_takes_no_place(
+    chats: list[Chat], now: datetime, settings: Settings
+) -> None:
+    settings.SUMMARIES_PER_USER = 1
+    first = claim(chats[0], now)
+    assert first is not None
+    assert claim(chats[1], now) is None
+    Compaction.objects.filter(pk=first.row.pk).update(lease_until=Now() - timedelta(seconds=1))
+    assert claim(chats[1], now) is not None
+    assert due_since(chats[1]) is None
+
+
+def test_who_ends_a_summary_calls_the_person_with_the_fewest(
+    chats: list[Chat],
+    bob: User,
+    say: Say,
+    now: datetime,
+    settings: Settings,
+    sent: Sent,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    # Alice's second chat waits for longer than Bob's, but she has a summary in the making.
+    settings.SUMMARIES_PER_USER = 1
+    assert claim(chats[0], now)
+    assert claim(chats[1], now) is None
+    chat = library.create_chat(owner=bob, now=now)
+    Branch.objects.filter(chat=chat).update(summary_due_at=later(now))
+    with django_capture_on_commit_callbacks(execute=True):
+        places.call_next(now=later(now, 2))
+    assert sent_for(sent)[-1] == str(chat.pk)
+    # Who was called stands behind the others until somebody begins.
+    assert due_since(chat) == later(now, 2)
+
+
+def test_the_end_of_a_summary_calls_the_next_chat(
+    chats: list[Chat],
+    now: datetime,
+    settings: Settings,
+    sent: Sent,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    settings.SUMMARIES_PER_USER = 1
+    blocking = claim(chats[0], now)
+    assert blocking is not None
+    maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=now)
+    assert due_since(chats[1])
+    with django_capture_on_commit_callbacks(execute=True):
+        maintain.climb_down(blocking, counter=COUNTER, clock=lambda: now)
+        places.call_next(now=later(now))
+    assert sent_for(sent)[-1] == str(chats[1].pk)
+    maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=later(now))
+    assert branch_of(chats[1]).compactions.exists()
+    assert due_since(chats[1]) is None
+
+
+def test_the_sweep_asks_again_for_as_many_of_a_person_as_there_are_places(
+    chats: list[Chat],
+    now: datetime,
+    settings: Settings,
+    sent: Sent,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    settings.SUMMARIES_PER_USER = 2
+    Branch.objects.filter(chat__in=chats).update(summary_due_at=Now() - timedelta(seconds=60))
+    with django_capture_on_commit_callbacks(execute=True):
+        assert maintain.sweep(now=now) == 2
+    assert len(sent_for(sent)[-2:]) == 2
+    Branch.objects.filter(chat__in=chats).update(summary_due_at=Now())
+    assert maintain.sweep(now=now) == 0
+
+
+def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
+    chats: list[Chat], now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SUMMARIES_PER_USER = 1
+    here = running.Summaries()
+    here.most = 1
+    monkeypatch.setattr(running, "here", here)
+    first = claim(chats[0], now)
+    assert first is not None
+    with here.held(row_id=first.row.pk, token=first.token):
+        assert claim(chats[1], now) is None
+        # The next rung of the same ladder: its row is closed, and others may take no place before.
+        attempt = plan.Try(number=2, rung="extractive")
+        maintain.failed(first, reason="provider_timeout", now=now)
+        assert plan.claim(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
+
+
+def test_claims_of_one_person_at_the_same_moment_see_each_other(
+    transactional_ledger: None, chats: list[Chat], now: datetime, settings: Settings
+) -> None:
+    settings.SUMMARIES_PER_USER = 1
+    start = threading.Barrier(len(chats))
+    found: list[plan.Claimed | None] = []
+
+    def claim_one(chat: Chat) -> None:
+        try:
+            start.wait()
+            found.append(claim(chat, now))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=claim_one, args=(chat,)) for chat in chats]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(claimed is not None for claimed in found) == 1
+
+
+def test_what_changes_while_it_is_planned_is_planned_again(
+    chats: list[Chat], now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = []
+    plan_for = plan.plan_for
+
+    def slow(branch: Branch, **given: Any) -> Any:
+        planned.append(branch.context_revision)
+        if len(planned) == 1:
+            Branch.objects.filter(pk=branch.pk).update(context_revision=7)
+        return plan_for(branch, **given)
+
+    monkeypatch.setattr(plan, "plan_for", slow)
+    claimed = claim(chats[0], now)
+    assert claimed is not None
+    assert planned == [0, 7]
+    assert claimed.row.context_revision == 7
+
+
+def test_planning_holds_no_lock(
+    chats: list[Chat], now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+    plan_for = plan.plan_for
+
+    def watched(branch: Branch, **given: Any) -> Any:
+        # The test's own transaction has no savepoint.
+        held.append(bool(connection.savepoint_ids))
+        return plan_for(branch, **given)
+
+    monkeypatch.setattr(plan, "plan_for", watched)
+    assert claim(chats[0], now)
+    assert held == [False]

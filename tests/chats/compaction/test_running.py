@@ -1,0 +1,140 @@
+"""The summaries that a process is writing: renewed together, cancelled when it ends."""
+
+import asyncio
+import threading
+import uuid
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from chats import queue
+from chats.compaction import maintain, pauses, plan, running
+from chats.models import Branch, Chat, Compaction
+from chats.providers.base import Finished, TextDelta
+from contextpolicy.engine.tokens import ApproximateCounter
+from tests.chats.compaction.conftest import SetPolicy, Writes, branch_of, later, wrote
+
+COUNTER = ApproximateCounter()
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> running.Summaries:
+    """A process of its own."""
+    summaries = running.Summaries()
+    monkeypatch.setattr(running, "here", summaries)
+    return summaries
+
+
+def test_a_call_that_waits_is_cancelled_when_the_process_ends(here: running.Summaries) -> None:
+    waits = threading.Event()
+    found: list[BaseException] = []
+
+    async def wait() -> None:
+        waits.set()
+        await asyncio.sleep(60)
+
+    def write() -> None:
+        with here.held(row_id=uuid.uuid4(), token="one"):
+            try:
+                here.wait_for(wait(), token="one")
+            except running.HandedBack as error:
+                found.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert waits.wait(10)
+    assert len(here.writing) == 1
+    here.hand_back()
+    thread.join(10)
+    assert len(found) == 1
+    assert not here.writing
+    assert not here.has_place()
+
+
+def test_a_process_that_ends_begins_no_call(here: running.Summaries) -> None:
+    here.hand_back()
+    begun = []
+
+    async def call() -> None:
+        begun.append(1)
+
+    with here.held(row_id=uuid.uuid4(), token="one"), pytest.raises(running.HandedBack):
+        here.wait_for(call(), token="one")
+    assert not begun
+
+
+@pytest.mark.django_db
+def test_all_claims_are_renewed_at_every_beat_also_after_one_that_failed(
+    here: running.Summaries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beats: list[dict[uuid.UUID, str]] = []
+    row = uuid.uuid4()
+
+    class Over(Exception):
+        """Enough beats."""
+
+    def sleep(_seconds: float) -> None:
+        if len(beats) == 2:
+            raise Over
+
+    def renew(tokens: dict[uuid.UUID, str]) -> None:
+        beats.append(tokens)
+        if len(beats) == 1:
+            raise DatabaseError
+
+    monkeypatch.setattr("chats.compaction.running.time.sleep", sleep)
+    with here.held(row_id=row, token="one"), pytest.raises(Over):
+        here.beat(renew)
+    assert beats == [{row: "one"}] * 2
+
+
+def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failure(
+    long_chat: Chat,
+    set_policy: SetPolicy,
+    writes: Writes,
+    here: running.Summaries,
+    now: datetime,
+    sent: list[tuple[str, dict[str, str]]],
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    set_policy(summarization_model="writer")
+    writes(wrote())
+    claimed = plan.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    here.hand_back()
+    with django_capture_on_commit_callbacks(execute=True):
+        maintain.climb_down(claimed, counter=COUNTER, clock=lambda: later(now))
+    row = Compaction.objects.get(pk=claimed.row.pk)
+    assert (row.status, row.reason, row.finished_at) == ("failed", "handed_back", later(now))
+    assert sent[-1] == (queue.MAINTAIN_CHAT, {"chat_id": str(long_chat.pk)})
+    branch = branch_of(long_chat)
+    assert branch.summary_due_at == later(now)
+    assert not pauses.attempts_on(branch).exists()
+    # The next worker writes it.
+    here.closing = False
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 2))
+    assert branch.compactions.filter(status__in=["prepared", "published"]).exists()
+    assert Branch.objects.get(pk=branch.pk).summary_due_at is None
+
+
+def test_what_follows_a_call_to_a_model_reads_the_clock_again(
+    long_chat: Chat, set_policy: SetPolicy, writes: Writes, now: datetime
+) -> None:
+    set_policy(summarization_model="writer")
+    # Two calls, each of which takes five minutes.
+    writes([TextDelta("No"), Finished("length")], wrote())
+    minutes = iter(range(0, 1000, 5))
+    maintain.maintain(
+        chat_id=long_chat.pk,
+        counter=COUNTER,
+        now=now,
+        clock=lambda: later(now, next(minutes)),
+    )
+    rows = list(branch_of(long_chat).compactions.order_by("attempt"))
+    times = [at for row in rows for at in (row.created_at, row.finished_at) if at]
+    assert len(rows) >= 2
+    assert len(times) == 2 * len(rows)
+    assert times == sorted(times)
+    assert len(set(times)) == len(times)

@@ -1,0 +1,182 @@
+"""Background work has processes of its own: replies never wait for it, and it ends when told to."""
+
+import signal
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.faults.harness import TIMINGS, Tree
+from tests.faults.programs import Program, until
+from tests.faults.stores import Row, count
+from tests.faults.test_summary_rows import WORDS, folding_chat, in_force, say, summaries
+
+# What a worker may take to end, beyond the time that its replies have.
+BEYOND = 5
+DRAIN = float(TIMINGS["WORKER_DRAIN_SECONDS"])
+# Claim, sweep and some slack.
+HEALED = 2 + 0.5 + 5
+PATIENT: dict[str, Any] = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120", "SUMMARY_SECONDS": "120"}
+
+
+@pytest.fixture
+def apart(tree: Tree) -> Iterator[tuple[Program, Program]]:
+    """A worker for replies and one for background work, as the launcher starts them."""
+    tree.clear("worker")
+    replies, background = tree.replies(), tree.background(**PATIENT)
+    yield replies, background
+    tree.fake.configure(faults=[])
+    tree.clear("worker")
+
+
+def slow_summaries(tree: Tree, seconds: int) -> None:
+    """The model that writes summaries takes so long from now on."""
+    tree.fake.configure(faults=[{"ttft": 1000 * seconds, "model": "fake", "times": 1000}])
+
+
+def due(tree: Tree, chats: int = 1, *, person: str = "alice") -> list[str]:
+    """Chats in which a summary was just asked for."""
+    found = [tree.new_chat(model="locked", person=person) for _ in range(chats)]
+    for chat in found:
+        tree.desk.ask("fold_early", chat=chat)
+    for number in range(3):
+        text = f"Round {number} {WORDS} [[fake tokens=30]]"
+        for turn in [tree.post(text, chat=chat, person=person) for chat in found]:
+            assert tree.wait_until_over(turn)["status"] == "completed"
+    return found
+
+
+def being_written(tree: Tree) -> int:
+    """How many summaries are being written."""
+    return count(tree.database, "chats_compaction", "status = %s", "preparing")
+
+
+def first_words(tree: Tree) -> float:
+    """Seconds from a message in a new chat to the first saved words of its reply."""
+    begun = time.monotonic()
+    turn = tree.post("Quickly [[fake tokens=8]]", model="locked")
+    assert tree.wait_until_over(turn)["status"] == "completed"
+    return time.monotonic() - begun
+
+
+def test_replies_go_on_beside_ten_slow_summaries(
+    apart: tuple[Program, Program], tree: Tree
+) -> None:
+    before = max(first_words(tree) for _ in range(5))
+    slow_summaries(tree, 60)
+    due(tree, 10)
+    until(lambda: being_written(tree) == 4, what="as many summaries as a person has places")
+    after = max(first_words(tree) for _ in range(5))
+    assert being_written(tree) == 4
+    assert after < max(3 * before, before + 2), (
+        f"{after:.2f} s beside summaries, {before:.2f} alone"
+    )
+
+
+def test_one_worker_for_everything_keeps_threads_for_replies(tree: Tree) -> None:
+    tree.clear("worker")
+    tree.worker(SUMMARIES_PER_USER="100", **PATIENT)
+    slow_summaries(tree, 60)
+    due(tree, 10)
+    until(lambda: being_written(tree) == 6, what="three quarters of eight threads")
+    assert first_words(tree) < 10
+    tree.fake.configure(faults=[])
+    tree.clear("worker")
+
+
+def test_the_summary_of_one_person_does_not_wait_for_the_chats_of_another(
+    apart: tuple[Program, Program], tree: Tree
+) -> None:
+    slow_summaries(tree, 60)
+    due(tree, 6)
+    until(lambda: being_written(tree) == 4, what="all of Alice's places")
+    (chat,) = due(tree, person="charlie")
+    until(lambda: [row["status"] for row in summaries(tree, chat)] == ["preparing"], seconds=5)
+
+
+@pytest.mark.parametrize("kind", ["replies", "background"])
+def test_a_worker_told_to_end_is_gone_in_time_whatever_runs(
+    kind: str, apart: tuple[Program, Program], tree: Tree
+) -> None:
+    slow_summaries(tree, 60)
+    (chat,) = due(tree)
+    until(lambda: being_written(tree) == 1, what="a summary in the making")
+    turn = tree.post("Long [[fake tokens=100 ms=50]]", model="locked")
+    tree.wait_for_text(turn)
+    leaving = apart[0] if kind == "replies" else apart[1]
+    assert leaving.terminate() < DRAIN + BEYOND
+    if kind == "replies":
+        assert tree.turn(turn)["status"] == "queued"
+        return
+    rows = summaries(tree, chat)
+    assert [(row["status"], row["reason"]) for row in rows] == [("failed", "handed_back")]
+    # The next one writes it, without being asked by a person.
+    tree.fake.configure(faults=[])
+    tree.background(**PATIENT)
+    until(lambda: in_force(tree, chat), seconds=15, what="the summary of the next worker")
+
+
+def test_a_killed_workers_summary_is_closed_in_time_and_written_by_the_next(
+    apart: tuple[Program, Program], tree: Tree
+) -> None:
+    slow_summaries(tree, 60)
+    (chat,) = due(tree)
+    until(lambda: being_written(tree) == 1, what="a summary in the making")
+    apart[1].kill()
+    tree.fake.configure(faults=[])
+    until(lambda: ends(tree, chat) == ["worker_lost"], seconds=HEALED, what="the end of the claim")
+    tree.background(**PATIENT)
+    until(lambda: in_force(tree, chat), seconds=15, what="the summary of the next worker")
+
+
+def ends(tree: Tree, chat: str) -> list[str]:
+    """The reasons of attempts that are over."""
+    return [row["reason"] for row in summaries(tree, chat) if row["status"] != "preparing"]
+
+
+def test_a_summary_that_takes_longer_than_a_lease_keeps_its_claim(
+    apart: tuple[Program, Program], tree: Tree
+) -> None:
+    slow_summaries(tree, 8)
+    (chat,) = due(tree)
+    until(lambda: in_force(tree, chat), seconds=30, what="a summary that took four leases")
+    models = [row for row in summaries(tree, chat) if row["rung"] == "model"]
+    assert [row["reason"] for row in models] in ([""], ["insufficient"])
+
+
+def test_time_never_runs_backwards_along_a_chain(
+    apart: tuple[Program, Program], tree: Tree
+) -> None:
+    slow_summaries(tree, 2)
+    chats = [folding_chat(tree) for _ in range(2)]
+    for number in range(6):
+        for chat in chats:
+            say(tree, chat, f"Round {number}")
+    for chat in chats:
+        until(lambda chat=chat: in_force(tree, chat), seconds=20, what="a summary")  # type: ignore[misc]  # bound now
+    rows = tree.database.rows("SELECT * FROM contextpolicy_auditevent ORDER BY scope, seq")
+    assert any(row["type"] == "compaction.published" for row in rows)
+    assert not list(steps_back(rows))
+
+
+def steps_back(rows: list[Row]) -> Iterator[tuple[Any, ...]]:
+    """Each event of a chain that bears an earlier time than the one before it."""
+    for before, after in pairwise(rows):
+        if before["scope"] == after["scope"] and after["at"] < before["at"]:
+            yield (after["scope"], after["seq"], before["type"], after["type"])
+
+
+def test_a_stopped_worker_that_comes_back_writes_nothing(
+    apart: tuple[Program, Program], tree: Tree
+) -> None:
+    slow_summaries(tree, 6)
+    (chat,) = due(tree)
+    until(lambda: being_written(tree) == 1, what="a summary in the making")
+    apart[1].send(signal.SIGSTOP)
+    until(lambda: "worker_lost" in ends(tree, chat), seconds=HEALED, what="the end of the claim")
+    apart[1].send(signal.SIGCONT)
+    until(lambda: in_force(tree, chat), seconds=30, what="the summary of a new claim")
+    lost = [row for row in summaries(tree, chat) if row["reason"] == "worker_lost"]
+    assert [(row["status"], row["text"]) for row in lost] == [("failed", "")]
