@@ -23,11 +23,17 @@ from django.utils import timezone  # noqa: E402  # needs the settings
 from chats import access, keys, library, providers_setup, queue  # noqa: E402  # needs the settings
 from chats.compaction import outcomes, pauses  # noqa: E402  # needs the settings
 from chats.counting import O200kCounter  # noqa: E402  # needs the settings
-from chats.models import Chat, ProviderAccount, Turn  # noqa: E402  # needs the settings
+from chats.models import (  # noqa: E402  # needs the settings
+    Branch,
+    Chat,
+    Message,
+    ProviderAccount,
+    Turn,
+)
 from chats.refusals import Refusal  # noqa: E402  # needs the settings
 from chats.turns import limits, opening, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
-from contextpolicy.models import ModelSpec  # noqa: E402  # needs the settings
+from contextpolicy.models import ContextPolicy, ModelSpec  # noqa: E402  # needs the settings
 
 COUNTER = O200kCounter()
 
@@ -144,6 +150,40 @@ def fold_early(*, chat: str) -> None:
     publish.assign(policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now)
 
 
+def import_chat(*, messages: int) -> str:
+    """A chat of Alice's with so many old messages, as an import would leave it."""
+    now = timezone.now()
+    chat = library.create_chat(owner=User.objects.get(username="alice"), now=now)
+    words = "In the year {0} Anna Berg of Oslo had {1} orders, see https://a.example/{0}. " * 3
+    branch = chat.active_branch
+    rows = (
+        Message(
+            branch=branch,
+            seq=number,
+            accepted=number,
+            role="assistant" if number % 2 == 0 else "user",
+            parts=[{"type": "text", "text": words.format(1000 + number, number * 7)}],
+            finish="stop" if number % 2 == 0 else "",
+            token_count=75,
+            counter_version=COUNTER.version,
+            created_at=now,
+        )
+        for number in range(1, messages + 1)
+    )
+    Message.objects.bulk_create(rows, batch_size=500)
+    Branch.objects.filter(chat=chat).update(last_seq=messages)
+    Chat.objects.filter(pk=chat.pk).update(accepted_count=messages)
+    policy = ContextPolicy.objects.filter(slug="long").first() or publish.create_policy(
+        slug="long",
+        name="Long",
+        values={"strategy": "dynamic_summary", "token_budget": 16_000, "reserve_tokens": 2_000},
+        actor="system",
+        now=now,
+    )
+    publish.assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+    return str(chat.pk)
+
+
 def rest(*, chat: str) -> dict[str, Any]:
     """Whether the summarising model of a chat rests, after how many failures, how long still."""
     now = timezone.now()
@@ -183,6 +223,7 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         move_account,
         forget_limit,
         fold_early,
+        import_chat,
         rest,
         reset_breaker,
         verify,

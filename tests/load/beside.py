@@ -1,0 +1,274 @@
+"""Whether replies wait for background work: first words without it and beside it, block by block.
+
+`python -m tests.load.beside [--during summaries,catch-up,verify,index] [--layout queues]` starts an
+instance of its own on SQLite, or on the server of PALIMPSEST_TEST_DATABASE_URL. Blocks of messages
+in quiet times alternate with blocks beside the work. Prints p50 and p95 of both sides and fails
+where replies wait: p50 over 1.1 times and 15 ms, p95 over 1.3 times and 50 ms of before.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from chats import queue
+from project.management.commands.serve import (
+    BACKGROUND_NICENESS,
+    BACKGROUND_THREADS,
+    worker_command,
+)
+from tests.fakes.fake_server import FakeServer
+from tests.faults.client import Client
+from tests.faults.harness import Tree, new_folder
+from tests.faults.programs import MANAGE, python, run, until
+from tests.faults.stores import Database, Postgres, SQLite, count
+
+# The workers of an instance: for one laptop, one for each queue, and two of each kind.
+LAYOUTS: dict[str, list[tuple[str, ...]]] = {
+    "laptop": [(queue.REPLIES,), queue.BACKGROUND],
+    "queues": [(queue.REPLIES,), (queue.SUMMARIES,), (queue.UPKEEP,)],
+    "two": [(queue.REPLIES,), (queue.REPLIES,), queue.BACKGROUND, queue.BACKGROUND],
+}
+WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo, as we said. "
+LONG = 10_000
+
+
+class Given:
+    """A PostgreSQL server that is there already."""
+
+    kind = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self.url = self.owner_url = url
+
+    rows = Postgres.rows
+    close = SQLite.close
+
+
+class Instance(Tree):
+    """A tree with the product's own timings and limits that are not reached."""
+
+    def environment(self) -> dict[str, str]:
+        """As in production, but for limits."""
+        env = super().environment()
+        for name in (
+            "LEASE_SECONDS",
+            "HEARTBEAT_EVERY",
+            "SWEEP_EVERY",
+            "REQUEUE_AFTER",
+            "CHECKPOINT_EVERY",
+            "WORKER_DRAIN_SECONDS",
+            "PROVIDER_GAP_TIMEOUT",
+        ):
+            del env[name]
+        patient = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120", "LOG_LEVEL": "WARNING"}
+        return {**env, **patient, "SUMMARIES_PER_USER": "100"}
+
+    def begin_workers(self, layout: str) -> None:
+        """Start every worker of a layout; those for background work stand back."""
+        for queues in LAYOUTS[layout]:
+            is_background = queue.REPLIES not in queues
+            threads = BACKGROUND_THREADS if is_background else 8
+            command = worker_command(*queues, threads=threads)
+            command[command.index("-n") + 1] = f"{queues[0]}-{self.logs}@%h"
+            if is_background:
+                command = ["nice", "-n", str(BACKGROUND_NICENESS), *command]
+            name = "background" if is_background else "worker"
+            self.wait_for_worker(self.start(name, command))
+
+    def end_background(self) -> None:
+        """End the workers of background work; what they do goes back."""
+        for program in self.running("background"):
+            program.terminate()
+
+
+@dataclass
+class Times:
+    """Seconds to the first words, without the work and beside it."""
+
+    before: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+
+    def told(self, name: str) -> str:
+        """A line with both sides."""
+        sides = [("before", self.before), ("beside", self.beside)]
+        numbers = "; ".join(
+            f"{side}: p50 {1000 * p50(times):.0f} ms, p95 {1000 * p95(times):.0f} ms,"
+            f" most {1000 * max(times):.0f} ms"
+            for side, times in sides
+        )
+        return f"{name}: {len(self.before)} and {len(self.beside)} messages; {numbers}"
+
+    @property
+    def nobody_waits(self) -> bool:
+        """Whether the work is hardly felt."""
+        median, slow = p50(self.before), p95(self.before)
+        return p50(self.beside) <= max(1.1 * median, median + 0.015) and p95(self.beside) <= max(
+            1.3 * slow, slow + 0.05
+        )
+
+
+def p50(times: list[float]) -> float:
+    """The median."""
+    return statistics.median(times)
+
+
+def p95(times: list[float]) -> float:
+    """What 95 of 100 stay below."""
+    return statistics.quantiles(times, n=20)[-1]
+
+
+def first_words(client: Client, chat: str) -> float:
+    """Seconds from sending a message to the first words of its reply; waits for its end."""
+    body = {"text": f"{WORDS} [[fake tokens=5]]", "stream": True}
+    begun, first = time.perf_counter(), 0.0
+    with client.http.stream("POST", f"/chats/{chat}/messages", json=body) as answer:
+        for line in answer.iter_lines():
+            if not first and line.startswith("data: ") and json.loads(line[6:]).get("text"):
+                first = time.perf_counter() - begun
+            if line.startswith("event: done"):
+                return first
+    raise RuntimeError("the stream ended without an end")
+
+
+@contextmanager
+def slow_summaries(tree: Instance, layout: str, number: int) -> Iterator[list[str]]:
+    """So many summaries wait for a model that takes a minute."""
+    tree.fake.configure(faults=[{"ttft": 60_000, "model": "fake", "times": 10_000}])
+    chats = [tree.new_chat(model="locked") for _ in range(number)]
+    for chat in chats:
+        tree.desk.ask("fold_early", chat=chat)
+    for _ in range(3):
+        for turn in [tree.post(f"{WORDS * 8} [[fake tokens=30]]", chat=chat) for chat in chats]:
+            tree.wait_until_over(turn, seconds=60)
+    until(lambda: being_written(tree) == number, seconds=60, what="all summaries")
+    yield []
+    if being_written(tree) != number:
+        raise RuntimeError("the summaries ended before the messages did")
+    tree.fake.configure(faults=[])
+    tree.end_background()
+    begin_background(tree, layout)
+    until(lambda: not being_written(tree) and not waiting(tree), seconds=90, what="quiet")
+
+
+def begin_background(tree: Instance, layout: str) -> None:
+    """Start the workers of background work again."""
+    kept = LAYOUTS[layout]
+    LAYOUTS["again"] = [queues for queues in kept if queue.REPLIES not in queues]
+    tree.begin_workers("again")
+
+
+def being_written(tree: Instance) -> int:
+    """How many summaries are being written."""
+    return count(tree.database, "chats_compaction", "status = %s", "preparing")
+
+
+def waiting(tree: Instance) -> int:
+    """How many summaries wait for a place."""
+    return count(tree.database, "chats_branch", "summary_due_at IS NOT NULL")
+
+
+@contextmanager
+def catching_up(tree: Instance, _layout: str, number: int) -> Iterator[list[str]]:
+    """So many long chats were brought in, and their summaries catch up with them."""
+    chats = [str(tree.desk.ask("import_chat", messages=LONG)) for _ in range(number)]
+    yield chats
+    until(lambda: not being_written(tree) and not waiting(tree), seconds=600, what="quiet")
+
+
+@contextmanager
+def verification(tree: Instance, _layout: str, _number: int) -> Iterator[list[str]]:
+    """The ledger is verified again and again."""
+    again = f"while true; do nice -n 10 {sys.executable} {MANAGE} ledger_verify; done"
+    program = tree.start("verify", ["sh", "-c", again])
+    yield []
+    os.killpg(program.pid, signal.SIGKILL)
+    program.process.wait(10)
+
+
+@contextmanager
+def indexing(tree: Instance, _layout: str, _number: int) -> Iterator[list[str]]:
+    """A long chat becomes searchable."""
+    chat = tree.desk.ask("import_chat", messages=5 * LONG)
+    tree.desk.ask("index_chat", chat=chat)
+    yield []
+
+
+WORK: dict[str, Callable[[Instance, str, int], Any]] = {
+    "summaries": slow_summaries,
+    "catch-up": catching_up,
+    "verify": verification,
+    "index": indexing,
+}
+
+
+def measure(tree: Instance, work: str, layout: str, *, blocks: int, messages: int) -> Times:
+    """Blocks without the work and beside it, one after the other."""
+    times = Times()
+    with Client(tree) as client:
+        chats = [client.new_chat() for _ in range(4)]
+        for _ in range(5):
+            first_words(client, chats[0])
+        for _ in range(blocks):
+            times.before += [first_words(client, chats[n % 4]) for n in range(messages)]
+            with WORK[work](
+                tree, layout, 20 if layout == "two" or work == "catch-up" else 10
+            ) as own:
+                there = own or chats
+                times.beside += [
+                    first_words(client, there[n % len(there)]) for n in range(messages)
+                ]
+    return times
+
+
+def main() -> None:
+    """Start, measure, stop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--during", default=",".join(WORK))
+    parser.add_argument("--layout", choices=["laptop", "queues", "two"], default="laptop")
+    parser.add_argument("--blocks", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=40)
+    arguments = parser.parse_args()
+    url = os.environ.get("PALIMPSEST_TEST_DATABASE_URL", "")
+    waits = False
+    for work in arguments.during.split(","):
+        folder = new_folder()
+        database: Database = Given(url) if url else SQLite(folder)
+        with FakeServer() as fake:
+            tree = Instance(folder=folder, database=database, fake=fake)
+            try:
+                tree.broker.start()
+                tree.prepare()
+                tree.web()
+                tree.beat()
+                tree.begin_workers(arguments.layout)
+                times = measure(
+                    tree,
+                    work,
+                    arguments.layout,
+                    blocks=arguments.blocks,
+                    messages=arguments.messages,
+                )
+            finally:
+                tree.close()
+                shutil.rmtree(folder)
+        waits |= not times.nobody_waits
+        verdict = "nobody waits" if times.nobody_waits else "REPLIES WAIT"
+        print(  # noqa: T201
+            f"{database.kind}, {arguments.layout}: {times.told(work)}; {verdict}", flush=True
+        )
+        if url:
+            run(python(MANAGE, "flush", "--no-input"), env={**tree.env, "DATABASE_URL": url})
+    sys.exit(1 if waits else 0)
+
+
+if __name__ == "__main__":
+    main()
