@@ -152,6 +152,8 @@ class Run:
         if self.turn.attempt > 1:
             self.say("restarted")
         while True:
+            # What the step before said is stored: it is no text of this one.
+            self.call = None
             self.saved = 0
             self.say("step")
             if self.turn.stop_requested_at:

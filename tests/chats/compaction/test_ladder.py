@@ -94,6 +94,18 @@ def test_inv_31_a_rejection_changes_nothing_but_its_record(
     assert row.cost is not None
 
 
+def test_a_summary_that_a_content_filter_cut_is_not_used(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    provider = writes([TextDelta(GOOD), ProviderError("content_filtered")])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert attempts()[0] == ("model", "failed", "content_filtered")
+    assert [rung for rung, _, _ in attempts()] == ["model", "extractive"]
+    assert len(provider.requests) == 1
+    row = Compaction.objects.filter(rung="model").get()
+    assert (row.text, row.published_at) == ("", None)
+
+
 def test_inv_32_error_text_is_never_in_force(by_model: Chat, writes: Writes, fold: Fold) -> None:
     writes(BAD["error_text"])
     assert "Rate limit" not in fold(by_model).text
