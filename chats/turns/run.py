@@ -312,8 +312,14 @@ class Run:
         call.error = overflow
         await self.close_receipt(call)
         if was_shown:
+            self.call = None
+            self.turn.begun_anew += 1
             await self.worker.db(
-                leases.write, lease=self.lease, partial_text="", partial_reasoning=""
+                leases.write,
+                lease=self.lease,
+                begun_anew=self.turn.begun_anew,
+                partial_text="",
+                partial_reasoning="",
             )
             self.say("anew")
 
@@ -484,6 +490,7 @@ class Run:
         return Partial(
             lease=self.lease,
             step=self.turn.step,
+            begun_anew=self.turn.begun_anew,
             text=str(call.text) if call.has_text else "",
             reasoning=str(call.reasoning),
         )
@@ -498,5 +505,12 @@ class Run:
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
         """One frame on the live bus."""
         turn = self.turn
-        frame = Frame(kind=kind, attempt=turn.attempt, step=turn.step, offset=offset, text=text)
+        frame = Frame(
+            kind=kind,
+            attempt=turn.attempt,
+            step=turn.step,
+            anew=turn.begun_anew,
+            offset=offset,
+            text=text,
+        )
         self.worker.put(turn.pk, frame)

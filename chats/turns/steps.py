@@ -167,8 +167,15 @@ def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) ->
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
             attempt=turn.attempt
         ).update(outcome=Receipt.Outcome.LOST, finished_at=now)
-    write(lease, step=own + 1, partial_text="", partial_reasoning="", waiting_until=None)
-    turn.step = own + 1
+    write(
+        lease,
+        step=own + 1,
+        begun_anew=0,
+        partial_text="",
+        partial_reasoning="",
+        waiting_until=None,
+    )
+    turn.step, turn.begun_anew = own + 1, 0
     return turn
 
 
