@@ -16,7 +16,7 @@ from django.utils import timezone
 from chats import queue
 from chats.compaction import maintain
 from chats.counting import O200kCounter
-from chats.turns import recover
+from chats.turns import completed, recover
 from chats.turns.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,12 @@ def run_turn(*, turn_id: str, **_later: Any) -> None:
 def maintain_chat(*, chat_id: str, **_later: Any) -> None:
     """Prepare a compaction if the chat's policy asks for one."""
     maintain.maintain(chat_id=uuid.UUID(chat_id), counter=O200kCounter(), now=timezone.now())
+
+
+@shared_task(name=queue.TELL_STRATEGY)
+def tell_strategy(*, turn_id: str, **_later: Any) -> None:
+    """Tell the strategy of a package that a turn is complete."""
+    completed.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
 
 
 @shared_task(name=queue.SWEEP)

@@ -471,6 +471,7 @@ class Run:
             error_code=code,
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
+            strategy=self.prompt.strategy if self.prompt else "",
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
             factor=self.prompt.calibration if self.prompt else 1.0,
         )
