@@ -72,6 +72,7 @@ class Prompt:
     compressed: Mapping[str, int | None]
     need: CompactionNeed
     fold_from: int | None
+    strategy: str
 
 
 def compose(
@@ -335,6 +336,7 @@ def prompt_of(
         compressed=compressed(assembled, values=values),
         need=needed,
         fold_from=fold_from(needed, values=values, limit=assembled.budget.prompt_limit),
+        strategy=values.strategy,
     )
 
 

@@ -43,8 +43,8 @@ Entry = tuple[str, dict[str, str]]
 class Frame:
     """One thing a turn said. `kind`: text, reasoning, state, step, anew, restarted or end.
 
-    `anew` takes the step's text back. `offset` is the number of code points of the step's text
-    before `text`.
+    `anew` takes the step's text back; the frame's number `anew` says how often that was done.
+    `offset` is the number of code points of the step's text before `text`.
     """
 
     kind: str
@@ -52,10 +52,18 @@ class Frame:
     step: int
     offset: int = 0
     text: str = ""
+    anew: int = 0
 
     def fields(self) -> dict[str, Any]:
         """The frame as the stream stores it."""
-        return {"k": self.kind, "a": self.attempt, "s": self.step, "o": self.offset, "t": self.text}
+        return {
+            "k": self.kind,
+            "a": self.attempt,
+            "s": self.step,
+            "n": self.anew,
+            "o": self.offset,
+            "t": self.text,
+        }
 
     @classmethod
     def from_fields(cls, fields: dict[str, str]) -> "Frame":
@@ -64,9 +72,16 @@ class Frame:
             kind=fields["k"],
             attempt=int(fields["a"]),
             step=int(fields["s"]),
+            # Frames of an older worker lack it.
+            anew=int(fields.get("n", 0)),
             offset=int(fields["o"]),
             text=fields["t"],
         )
+
+    @property
+    def beginning(self) -> tuple[int, int, int]:
+        """The text that this is about: attempt, step, and how often it began anew."""
+        return self.attempt, self.step, self.anew
 
     @property
     def is_words(self) -> bool:
@@ -82,7 +97,7 @@ class Frame:
         """Join a text frame that continues this one; False when it must stand alone."""
         if self.kind != later.kind or not self.is_words:
             return False
-        if (self.attempt, self.step) != (later.attempt, later.step):
+        if self.beginning != later.beginning:
             return False
         self.text += later.text
         return True

@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 RUN_TURN = "chats.run_turn"
 MAINTAIN_CHAT = "chats.maintain_chat"
 SWEEP = "chats.sweep"
-TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP})
+TELL_STRATEGY = "chats.tell_strategy"
+TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP, TELL_STRATEGY})
 
 # The queues, by who waits for what is in them: a person for a reply; nobody for a summary, an
 # index, a verification. `CELERY_TASK_ROUTES` says which task goes where.

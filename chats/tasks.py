@@ -18,7 +18,7 @@ from django.utils import timezone
 from chats import queue
 from chats.compaction import maintain, publish, running
 from chats.counting import O200kCounter
-from chats.turns import recover
+from chats.turns import completed, recover
 from chats.turns.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,12 @@ def maintain_chat(*, chat_id: str, **_later: Any) -> None:
         now=timezone.now(),
         clock=timezone.now,
     )
+
+
+@shared_task(name=queue.TELL_STRATEGY)
+def tell_strategy(*, turn_id: str, **_later: Any) -> None:
+    """Tell the strategy of a package that a turn is complete."""
+    completed.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
 
 
 @shared_task(name=queue.SWEEP)

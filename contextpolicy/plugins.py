@@ -15,6 +15,7 @@ from typing import cast
 
 from contextpolicy.engine.policy import Problem, defaults_for
 from contextpolicy.engine.schema import SchemaRefused, check_schema, violations
+from contextpolicy.engine.strategies import contract
 from contextpolicy.engine.strategies.contract import (
     STRATEGIES,
     Composing,
@@ -97,6 +98,12 @@ def find_strategy(name: str) -> Strategy | None:
     """The strategy of that name, None if there is none: then the engine falls back."""
     plugin = installed().plugins.get(name)
     return STRATEGIES.get(name) or (plugin.strategy if plugin else None)
+
+
+def hears_turns(name: str) -> bool:
+    """Whether that strategy wants to be told of complete turns; none that ships does."""
+    plugin = installed().plugins.get(name)
+    return plugin is not None and contract.hears_turns(plugin.strategy)
 
 
 def config_schema(name: str) -> Mapping[str, object]:

@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 from chats.admin.confirm import confirmation, each
 from chats.admin.words import as_table
 from chats.compaction import approve, pauses
+from chats.compaction.cursor import cursor_of
 from chats.compaction.outcomes import TRIGGERS
 from chats.compaction.rights import EDITS_POLICIES
 from chats.models import Chat, Compaction
@@ -76,6 +77,9 @@ class CompactionAdmin(ReadOnlyAdmin):
         "displaced",
         "revises",
         "context_revision",
+        "summarised_to",
+        "last_summary",
+        "version",
         "tokens_before",
         "tokens_after",
         "summary_tokens",
@@ -192,6 +196,22 @@ class CompactionAdmin(ReadOnlyAdmin):
     def chat(self, compaction: Compaction) -> str:
         """The chat's id; its title is content."""
         return str(compaction.branch.chat_id)
+
+    @admin.display(description="Branch is summarised up to message")
+    def summarised_to(self, compaction: Compaction) -> int:
+        """The cursor of its branch as it stands now; 0 when no summary is in force."""
+        return cursor_of(compaction.branch).position
+
+    @admin.display(description="Last summary took effect")
+    def last_summary(self, compaction: Compaction) -> str:
+        """The newest time at which one did on its branch."""
+        at = cursor_of(compaction.branch).compacted_at
+        return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "none has"
+
+    @admin.display(description="Version of the branch's context")
+    def version(self, compaction: Compaction) -> int:
+        """It grows with each change of what stands in place of messages."""
+        return cursor_of(compaction.branch).version
 
     @admin.display(description="Began because", ordering="trigger")
     def began(self, compaction: Compaction) -> str:

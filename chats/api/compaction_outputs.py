@@ -5,6 +5,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from chats.api.outputs import listed
+from chats.compaction.cursor import Cursor
 from chats.compaction.revise import Comparison
 from chats.models import Compaction
 
@@ -104,6 +106,28 @@ class CompactionOut(serializers.Serializer[Compaction]):
     def get_erased(self, compaction: Compaction) -> bool:
         """A message that it was made of was erased."""
         return compaction.erased_at is not None
+
+
+class CursorOut(serializers.Serializer[Cursor]):
+    """How far the history of the chat's active branch is summarised."""
+
+    cursor = serializers.IntegerField(
+        source="position",
+        help_text="The summary in force stands for messages up to this seq; the next one folds"
+        " only later ones. 0: no summary is in force.",
+    )
+    compacted_at = serializers.DateTimeField(
+        allow_null=True, help_text="When a summary last took effect, in force still or not."
+    )
+    version = serializers.IntegerField(
+        help_text="Grows with each change of what stands in place of messages."
+    )
+
+
+class CompactionsOut(listed(CompactionOut)):  # type: ignore[misc]  # made when the module is read
+    """A page of compactions, and how far the summaries reach."""
+
+    summarised = CursorOut()
 
 
 class ChangeOut(serializers.Serializer[Any]):

@@ -10,13 +10,15 @@ from rest_framework.response import Response
 
 from chats import access
 from chats.api import examples
-from chats.api.compaction_outputs import CompactionOut, ComparisonOut
+from chats.api.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import CompareQuery, NewCompaction, Nothing, PageQuery, Rejection, Revision
-from chats.api.outputs import BranchOut, items, listed, one
+from chats.api.outputs import BranchOut, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
 from chats.compaction import approve, controls, pauses, revise, undo
+from chats.compaction.cursor import cursor_of
+from chats.compaction.force import active_branch
 from chats.models import Compaction
 
 
@@ -28,10 +30,13 @@ class Compactions(Endpoint):
     @extend_schema(
         operation_id="chats_compactions_list",
         parameters=[PageQuery],
-        responses=answers({200: listed(CompactionOut)}, errors=READ_ERRORS),
+        responses=answers({200: CompactionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The compactions, newest first, with those that failed or were undone."""
+        """The compactions, newest first, with those that failed or were undone.
+
+        `summarised` says how far the summaries of the active branch reach.
+        """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         page = page_of(
@@ -40,8 +45,10 @@ class Compactions(Endpoint):
             name=f"compactions:{chat.pk}",
             **query,
         )
-        data = items(CompactionOut, page.rows)
-        return Response({"data": data, "next_cursor": page.next_cursor})
+        found = {"data": page.rows, "next_cursor": page.next_cursor}
+        return Response(
+            one(CompactionsOut, {**found, "summarised": cursor_of(active_branch(chat))})
+        )
 
     @extend_schema(
         operation_id="chats_compactions_create",

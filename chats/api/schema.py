@@ -36,12 +36,14 @@ EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, 
 - `snapshot`: the text of the running step so far; replaces what was shown.
 - `delta`: more text, `offset` code points into the step.
 - `state`: a sentence about the turn, or an empty text when it goes on.
-- `reshaped`: another step or attempt began, or the text begins anew; a snapshot follows.
-- `done`: the turn is over; `status` says how. Read the turn for its reply, error and usage.
+- `reshaped`: another step or attempt began, or the text begins anew; a snapshot follows. Without
+  it no text is taken back.
+- `done`: the turn is over; `status` says how, `code` why it failed. Read the turn for the rest.
 - `server.restarting`, `server.resume`: the stream ends here, connect again.
 
-`snapshot`, `delta` and `done` carry the id `attempt.step.position`. Sent back as `Last-Event-ID`,
-it resumes the stream without a lost or doubled character. Permission is checked again every minute.
+`snapshot`, `delta` and `done` carry an id, which names the place in the text. Sent back as
+`Last-Event-ID`, it resumes the stream without a lost or doubled character. Permission is checked
+again every minute.
 """
 ACCEPTED_EVENTS = """`accepted`, with what a 202 says, then the events of the turn.
 

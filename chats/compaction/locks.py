@@ -21,6 +21,7 @@ class Locks:
     undo: str = ""
     edit: str = ""
     approve: str = ""
+    archive: str = ""
     pins: PinRoom | None = None
 
     def pin(self, message: Message) -> str:
@@ -49,6 +50,7 @@ def locks_on(branch: Branch, *, user: AbstractBaseUser, choice: answering.Choice
         undo=lock("undo"),
         edit=edit,
         approve=lock("approve"),
+        archive=str(rights.closed_archive(choice) or ""),
         pins=room_of_pins(branch, choice=choice),
     )
 

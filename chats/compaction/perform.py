@@ -228,6 +228,11 @@ async def answer(request: ProviderRequest, *, account: Account) -> Written:
             async with aclosing(stream) as events:
                 async for event in events:
                     hear(event, written)
+                    if len(written.text) > settings.REPLY_CHARS:
+                        # No model is read on for ever: cut like a reply, and judged as cut.
+                        written.text = written.text[: settings.REPLY_CHARS]
+                        written.finish = "length"
+                        break
     except TimeoutError as error:
         raise ProviderError("provider_timeout") from error
     finally:
@@ -249,6 +254,7 @@ def hear(event: ProviderEvent, written: Written) -> None:
                 "input": event.input_tokens,
                 "output": event.output_tokens,
                 "cached": event.cached_tokens,
+                "written": event.written_tokens,
             }
         case Finished(reason):
             written.finish = reason

@@ -28,6 +28,17 @@ class NotAllowedByPolicy(Refusal):
     sentence = "The policy {policy} does not let you {deed} here. Ask whoever looks after it."
 
 
+class ArchiveClosed(Refusal):
+    """The policy keeps the originals out of every search."""
+
+    code = "archive_closed"
+    status = 403
+    sentence = (
+        "The policy {policy} keeps the archive closed: the originals are not searched and not "
+        "opened from the chat. They stay stored, and the page of each compaction shows them."
+    )
+
+
 def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> answering.Choice:
     """The chat's policy and model, if this person may do that to its summaries.
 
@@ -37,6 +48,11 @@ def check(*, user: AbstractBaseUser, chat: Chat, deed: Deed) -> answering.Choice
     if found := refusal(user=user, chat=chat, choice=choice, deed=deed):
         raise found
     return choice
+
+
+def closed_archive(choice: answering.Choice) -> ArchiveClosed | None:
+    """What a search in the originals would be refused with; None: the archive is open."""
+    return None if choice.values.archive else ArchiveClosed(policy=choice.effective.label)
 
 
 def refusal(

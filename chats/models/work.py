@@ -69,6 +69,9 @@ class Turn(Stored):
         db_index=False,
     )
     step = models.PositiveIntegerField(default=0)
+    # How often the text of the running step was taken back and begun anew: a viewer's place in it
+    # counts within one beginning.
+    begun_anew = models.PositiveIntegerField(default=0)
     # What the prompts of all its steps end with before the question: {"state": id, "note": …}.
     # None until the first prompt needed it.
     tail = models.JSONField(null=True, blank=True)

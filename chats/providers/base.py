@@ -2,8 +2,8 @@
 
 Everything above this room speaks these values; an adapter translates them at the call and
 nowhere else. A reply is a stream of deltas that ends with exactly one `Finished`, or with a
-`ProviderError`. Adapters never retry after the first event: what a failure means for the turn
-is decided by the turn.
+`ProviderError`, also where the provider's content filter cut it. Adapters never retry after the
+first event: what a failure means for the turn is decided by the turn.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -22,6 +22,9 @@ ErrorCode = Literal[
     "provider_rejected",
     "context_overflow",
     "tools_unsupported",
+    "content_filtered",
+    "too_many_tool_calls",
+    "tool_call_too_long",
     "provider_error",
 ]
 
@@ -165,6 +168,18 @@ _SENTENCES: dict[ErrorCode, str] = {
     ),
     "tools_unsupported": (
         "This model takes no tools. An operator can switch them off in the model's settings."
+    ),
+    "content_filtered": (
+        "The model provider's content filter let no reply through. "
+        "Edit your message or choose another model."
+    ),
+    "too_many_tool_calls": (
+        "The model asked for more tools at once than this server takes, so it was cut off and none "
+        "of them was used. Try again; if it stays so, choose another model."
+    ),
+    "tool_call_too_long": (
+        "The model asked for a tool with more text than a reply may have, so it was cut off and no "
+        "tool was used. Try again; if it stays so, choose another model."
     ),
     "provider_error": "The model provider reported an error. Try again in a moment.",
 }

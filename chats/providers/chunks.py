@@ -35,10 +35,28 @@ _REASONS: dict[str, FinishReason] = {
     "tool_calls": "tool_calls",
     "tool_use": "tool_calls",
     "function_call": "tool_calls",
-    "content_filter": "refusal",
     "refusal": "refusal",
-    "safety": "refusal",
 }
+# The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
+# also writes "content_filter: RECITATION".
+_FILTERED = frozenset(
+    {
+        "content_filter",
+        "content_filtered",
+        "sensitive",
+        "guardrail_intervened",
+        "error_toxic",
+        "safety",
+        "recitation",
+        "blocklist",
+        "prohibited_content",
+        "spii",
+    }
+)
+CUT_BY_FILTER = (
+    "The model provider's content filter ended this reply. What came before that is kept, but "
+    "later prompts leave it out unless you keep it. Edit your message or choose another model."
+)
 END_MARK = b"[DONE]"
 
 
@@ -55,6 +73,8 @@ class ReplyReader:
         self._is_silent = True
         self._reason: FinishReason = "none"
         self._refused = False
+        self._is_filtered = False
+        self._has_words = False
         self._usage: UsageReport | None = None
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
@@ -75,7 +95,8 @@ class ReplyReader:
     def finish(self) -> Iterator[ProviderEvent]:
         """What is left when the stream is over: held-back text, the usage, how it finished.
 
-        Raises ProviderError when not a single chunk came: this was no model server.
+        Raises ProviderError when not a single chunk came (this was no model server), and when a
+        content filter ended the reply.
         """
         if self._is_silent:
             raise ProviderError("provider_protocol")
@@ -83,6 +104,10 @@ class ReplyReader:
             yield TextDelta(text)
         if self._usage is not None:
             yield self._usage
+        if self._is_filtered:
+            raise ProviderError(
+                "content_filtered", sentence=CUT_BY_FILTER if self._has_words else ""
+            )
         yield Finished(self._final_reason())
 
     def _events(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
@@ -106,14 +131,22 @@ class ReplyReader:
         refusal = _text_of(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
         if text := self._text.push(_text_of(delta.get("content")) + refusal):
+            self._has_words = self._has_words or bool(text.strip())
             yield TextDelta(text)
         for call in delta.get("tool_calls") or []:
             yield self._calls.delta(_mapping(call))
         if reason := choice.get("finish_reason"):
-            if reason == "error":
-                raise ProviderError("provider_error")
-            self.is_finished = True
-            self._reason = _REASONS.get(str(reason).lower(), "none")
+            self._end(str(reason).lower())
+
+    def _end(self, reason: str) -> None:
+        if reason == "error":
+            raise ProviderError("provider_error")
+        self.is_finished = True
+        self._reason = _REASONS.get(reason, "none")
+        # A model that declines in words of its own has replied; an end without them was a filter's.
+        self._is_filtered = (
+            not self._refused if reason == "refusal" else reason.partition(":")[0] in _FILTERED
+        )
 
     def _final_reason(self) -> FinishReason:
         if self._reason == "stop" and self._refused:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -49,6 +49,17 @@ _NO_TOOLS = re.compile(
     r"|tool choice requires|support tool use|tool calling`? is not supported",
     re.IGNORECASE,
 )
+# What servers call a prompt or a reply that their filter took: OpenAI and Azure, Alibaba (two),
+# Zhipu.
+_FILTER_CODES = frozenset(
+    {
+        "content_filter",
+        "content_policy_violation",
+        "data_inspection_failed",
+        "datainspectionfailed",
+        "1301",
+    }
+)
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
@@ -63,6 +74,8 @@ def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -
         )
     if status in {400, 404, 422, 500, 501} and _NO_TOOLS.search(body):
         return ProviderError("tools_unsupported", status=status)
+    if _is_filtered(error, codes):
+        return ProviderError("content_filtered", status=status)
     if status == 402 or _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", status=status, sentence=_QUOTA)
     if 300 <= status < 400:
@@ -77,6 +90,8 @@ def failure_in_stream(chunk: Mapping[str, Any]) -> ProviderError:
     overflow = find_overflow(status=None, codes=codes, body=json.dumps(chunk))
     if overflow is not None:
         return ProviderError("context_overflow", limit=overflow.limit, actual=overflow.actual)
+    if _is_filtered(error, codes):
+        return ProviderError("content_filtered")
     if _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", sentence=_QUOTA)
     for code in codes:
@@ -108,6 +123,13 @@ def _error_object(answer: object) -> Mapping[str, Any]:
         return {}
     error = answer.get("error")
     return error if isinstance(error, dict) else answer
+
+
+def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
+    """Whether a content filter answered; OpenRouter says so beside a plain 403."""
+    metadata = error.get("metadata")
+    is_flagged = isinstance(metadata, dict) and "flagged_input" in metadata
+    return is_flagged or bool(_FILTER_CODES & set(codes))
 
 
 def _codes(error: Mapping[str, Any]) -> list[str]:

@@ -21,8 +21,10 @@ from chats.access import check_turn
 from chats.refusals import NotFound, Refusal
 from chats.streams import connection
 from chats.streams.follow import (
+    Beginning,
     Delta,
     Done,
+    Place,
     Reshaped,
     Row,
     Snapshot,
@@ -85,7 +87,7 @@ def stream_of(
     *,
     chat_id: uuid.UUID,
     turn_id: uuid.UUID,
-    seen: tuple[int, int, int] | None = None,
+    seen: Place | None = None,
     greeting: str = "",
 ) -> HttpResponseBase:
     """The events of a turn that the viewer may follow, behind a greeting of events."""
@@ -144,35 +146,42 @@ def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
 class Program:
     """One program's view of a turn: where its text stands."""
 
-    def __init__(self, *, turn_id: uuid.UUID, seen: tuple[int, int, int] | None) -> None:
+    def __init__(self, *, turn_id: uuid.UUID, seen: Place | None) -> None:
         self.turn_id = turn_id
-        self.attempt, self.step, self.position = seen or (0, 0, 0)
+        self.beginning = seen.beginning if seen else Beginning()
+        self.position = seen.position if seen else 0
 
     async def encode(self, update: Update) -> str:
         """The events of one update."""
         match update:
-            case Snapshot(attempt=attempt, step=step, text=text):
-                self.attempt, self.step = attempt, step
+            case Snapshot(beginning, text):
+                self.beginning = beginning
                 return self.text("snapshot", offset=0, text=text)
             case Delta(offset=offset, text=text):
                 return self.text("delta", offset=offset, text=text)
             case State(sentence):
                 return self.event("state", text=sentence)
-            case Reshaped(attempt=attempt, step=step):
-                self.attempt, self.step, self.position = attempt, step, 0
-                return self.event("reshaped")
+            case Reshaped(beginning):
+                return self.begin_anew(beginning)
             case Done(row):
                 return self.end(row)
+
+    def begin_anew(self, beginning: Beginning) -> str:
+        """Word that the text so far counts no longer."""
+        self.beginning, self.position = beginning, 0
+        return self.event("reshaped")
 
     def end(self, row: Row) -> str:
         """The rest of the stored reply, if the bus lost some of it, and the end."""
         rest = ""
-        if (row.attempt, row.step) != (self.attempt, self.step) or self.position > len(row.text):
-            self.attempt, self.step = row.attempt, row.step
-            rest = self.text("snapshot", offset=0, text=row.text)
+        if row.beginning != self.beginning or self.position > len(row.text):
+            # Less was stored than was heard: the end of a lost worker's turn, or an erasure.
+            rest = self.begin_anew(row.beginning) if self.position else ""
+            self.beginning = row.beginning
+            rest += self.text("snapshot", offset=0, text=row.text)
         elif row.text[self.position :]:
             rest = self.text("delta", offset=self.position, text=row.text[self.position :])
-        return rest + self.event("done", marked=True, status=row.status)
+        return rest + self.event("done", marked=True, status=row.status, code=row.code)
 
     def text(self, event: str, *, offset: int, text: str) -> str:
         """An event that moves this program's place to the end of the text."""
@@ -191,11 +200,11 @@ class Program:
         """One event; `marked` gives it the id of this program's place."""
         data = {
             "turn": str(self.turn_id),
-            "attempt": self.attempt,
-            "step": self.step,
+            "attempt": self.beginning.attempt,
+            "step": self.beginning.step,
             "offset": self.position if offset is None else offset,
             "text": text,
             **more,
         }
-        place = f"{self.attempt}.{self.step}.{self.position}" if marked else ""
-        return connection.sse(event, json.dumps(data), event_id=place)
+        event_id = connection.event_id_of(Place(self.beginning, self.position)) if marked else ""
+        return connection.sse(event, json.dumps(data), event_id=event_id)

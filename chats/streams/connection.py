@@ -16,7 +16,7 @@ from django.http import StreamingHttpResponse
 
 from chats import live
 from chats.refusals import Refusal
-from chats.streams.follow import Update
+from chats.streams.follow import Beginning, Place, Update
 
 PING_SECONDS = 15.0
 PING = ": ping\n\n"
@@ -180,10 +180,21 @@ def sse(event: str, data: str, *, event_id: str = "") -> str:
     return head + "".join(f"data: {line}\n" for line in lines) + "\n"
 
 
-def place_from(last_event_id: str) -> tuple[int, int, int] | None:
-    """(attempt, step, position) from a `Last-Event-ID`, or None when it is not ours."""
+def event_id_of(place: Place) -> str:
+    """The id of an event after which a viewer has come to a place."""
+    beginning = place.beginning
+    anew = f".{beginning.anew}" if beginning.anew else ""
+    return f"{beginning.attempt}.{beginning.step}.{place.position}{anew}"
+
+
+def place_from(last_event_id: str) -> Place | None:
+    """The place that a `Last-Event-ID` names, or None when it is not ours."""
     pieces = last_event_id.split(".")
-    if len(pieces) == 3 and all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
-        attempt, step, position = map(int, pieces)
-        return attempt, step, position
+    if not all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
+        return None
+    match [int(piece) for piece in pieces]:
+        case [attempt, step, position]:
+            return Place(Beginning(attempt, step), position)
+        case [attempt, step, position, anew]:
+            return Place(Beginning(attempt, step, anew), position)
     return None

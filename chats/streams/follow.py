@@ -3,12 +3,15 @@
 A stream of updates for any door. Text positions are code points of the running step's text. The
 bus may lose frames or be wiped, the row is at most one checkpoint old: an offset that does not fit
 sends the viewer to the row, and silence does too, so no viewer waits for a frame that was lost.
+A viewer who comes back may know more than the row and the bus: then it keeps its text, and hears
+what follows it. Text is taken back only by a `Reshaped`.
 """
 
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from chats.live import Frame, Hub, Subscription
 from chats.models import Turn
@@ -18,12 +21,27 @@ from contextpolicy import prepared
 PATIENCE = 1.0
 
 
+class Beginning(NamedTuple):
+    """Which text a position counts in: a step's, anew with each attempt and each taking back."""
+
+    attempt: int = 0
+    step: int = 0
+    anew: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a viewer has come: so many code points of a text."""
+
+    beginning: Beginning
+    position: int
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The whole text of the running step so far; replaces what was shown."""
 
-    attempt: int
-    step: int
+    beginning: Beginning
     text: str
 
 
@@ -31,8 +49,6 @@ class Snapshot:
 class Delta:
     """More text, `offset` code points into the step."""
 
-    attempt: int
-    step: int
     offset: int
     text: str
 
@@ -46,10 +62,9 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Reshaped:
-    """A step ended, a message was taken up, or the attempt began again: look at the rows."""
+    """A step ended, a message was taken up, or a text begins anew: look at the rows."""
 
-    attempt: int
-    step: int
+    beginning: Beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +73,10 @@ class Row:
 
     status: str
     is_over: bool
-    attempt: int
-    step: int
+    beginning: Beginning
     text: str
+    # Why it failed, if it did.
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +88,9 @@ class Done:
 
 Update = Snapshot | Delta | State | Reshaped | Done
 
-GONE = Row(status="deleted", is_over=True, attempt=0, step=0, text="")
+GONE = Row(status="deleted", is_over=True, beginning=Beginning(), text="")
 # Of sixty columns: every stream reads them when it begins, in silence and at its end.
-_COLUMNS = ("status", "attempt", "step", "partial_text")
+_COLUMNS = ("status", "attempt", "step", "begun_anew", "partial_text", "error_code")
 _TURN = prepared.Select(lambda at: Turn.objects.only(*_COLUMNS).filter(pk=at("turn")))
 _TURN_AND_REPLY = prepared.Select(
     lambda at: (
@@ -103,9 +119,9 @@ def row_of(turn: Turn, *, text: str) -> Row:
     return Row(
         status=turn.status,
         is_over=turn.is_over,
-        attempt=turn.attempt,
-        step=turn.step,
+        beginning=Beginning(turn.attempt, turn.step, turn.begun_anew),
         text=text,
+        code=turn.error_code,
     )
 
 
@@ -118,17 +134,23 @@ class Viewer:
     def __init__(self, *, turn_id: uuid.UUID, read: ReadRow) -> None:
         self.turn_id = turn_id
         self.read = read
-        self.attempt = 0
-        self.step = 0
+        self.beginning = Beginning()
         self.position = 0
         self.looked_at = 0.0
 
-    def begin(self, row: Row, *, seen: tuple[int, int, int] | None) -> list[Update]:
-        """The first updates: a snapshot, or what is missing after (attempt, step, position)."""
-        if seen and seen[:2] == (row.attempt, row.step) and seen[2] <= len(row.text):
-            self.attempt, self.step, self.position = seen
+    def begin(self, row: Row, *, seen: Place | None, whole: bool) -> list[Update]:
+        """The first updates: a snapshot, or what is missing after the place that was seen.
+
+        The row may not have come as far as that: then nothing is said until something does.
+        """
+        if whole:
+            return self.over(row) or [self.snapshot(row)]
+        if seen is None:
+            return [self.snapshot(row), *self.over(row)]
+        self.beginning, self.position = seen.beginning, seen.position
+        if seen.beginning == row.beginning:
             return self.catch_up(row)
-        return [self.snapshot(row), *self.over(row)]
+        return [*self.reshaped(row.beginning), self.snapshot(row), *self.over(row)]
 
     async def look(self) -> Row:
         """Read the row and remember when."""
@@ -137,8 +159,8 @@ class Viewer:
 
     def snapshot(self, row: Row) -> Snapshot:
         """Start over from the row."""
-        self.attempt, self.step, self.position = row.attempt, row.step, len(row.text)
-        return Snapshot(attempt=row.attempt, step=row.step, text=row.text)
+        self.beginning, self.position = row.beginning, len(row.text)
+        return Snapshot(row.beginning, row.text)
 
     def over(self, row: Row) -> list[Update]:
         """The end, if the row says so."""
@@ -148,49 +170,37 @@ class Viewer:
         """What the row knows beyond this viewer's place."""
         if row.is_over:
             return [Done(row)]
-        if (row.attempt, row.step) != (self.attempt, self.step):
-            return [*self.reshaped(row.attempt, row.step), self.snapshot(row)]
+        if row.beginning != self.beginning:
+            return [*self.reshaped(row.beginning), self.snapshot(row)]
         return self.more(row.text[self.position :], self.position)
 
-    def reshaped(self, attempt: int, step: int) -> list[Update]:
-        """Word of a new attempt or step; the first begin of a queued turn changes no row."""
-        return [Reshaped(attempt, step)] if self.attempt else []
+    def reshaped(self, beginning: Beginning) -> list[Update]:
+        """Word of a text that begins; that of a queued turn changes no row."""
+        return [Reshaped(beginning)] if self.beginning.attempt else []
 
     def more(self, text: str, offset: int) -> list[Update]:
         """A delta that continues this viewer's text."""
         if not text:
             return []
         self.position = offset + len(text)
-        return [Delta(attempt=self.attempt, step=self.step, offset=offset, text=text)]
+        return [Delta(offset=offset, text=text)]
 
     async def hear(self, frame: Frame | None) -> list[Update]:
         """What a frame, or a second of silence, means for this viewer."""
         if frame is None:
             return self.catch_up(await self.look())
-        if (frame.attempt, frame.step) < (self.attempt, self.step):
+        if frame.beginning < self.beginning:
             return []
         if frame.kind == "state":
             return [State(frame.text)]
         if frame.kind == "end":
             return self.catch_up(await self.look())
-        if (frame.attempt, frame.step) > (self.attempt, self.step):
-            begun = self.reshaped(frame.attempt, frame.step)
-            begun.append(Snapshot(attempt=frame.attempt, step=frame.step, text=""))
-            self.attempt, self.step, self.position = frame.attempt, frame.step, 0
-            return begun + await self.hear(frame)
-        if frame.kind == "anew":
-            return self.take_back()
-        return await self.hear_text(frame) if frame.kind == "text" else []
-
-    def take_back(self) -> list[Update]:
-        """The step's text so far does not count: the model is asked again."""
-        if not self.position:
-            return []
-        self.position = 0
-        return [
-            *self.reshaped(self.attempt, self.step),
-            Snapshot(attempt=self.attempt, step=self.step, text=""),
-        ]
+        begun: list[Update] = []
+        if frame.beginning > self.beginning:
+            beginning = Beginning(*frame.beginning)
+            begun = [*self.reshaped(beginning), Snapshot(beginning, "")]
+            self.beginning, self.position = beginning, 0
+        return begun + (await self.hear_text(frame) if frame.kind == "text" else [])
 
     async def hear_text(self, frame: Frame) -> list[Update]:
         """A text frame: continue, skip what is known, or fill a gap from the row."""
@@ -204,6 +214,16 @@ class Viewer:
         return filled + self.more(frame.text[self.position - frame.offset :], self.position)
 
 
+def is_behind(row: Row, seen: Place | None) -> bool:
+    """Whether a viewer has seen more of the running text than the row has."""
+    return (
+        seen is not None
+        and not row.is_over
+        and seen.beginning == row.beginning
+        and seen.position > len(row.text)
+    )
+
+
 def is_over(updates: list[Update]) -> bool:
     """Whether nothing follows these."""
     return bool(updates) and isinstance(updates[-1], Done)
@@ -215,16 +235,22 @@ async def follow(
     row: Row,
     hub: Callable[[], Hub],
     read: ReadRow,
-    seen: tuple[int, int, int] | None = None,
+    seen: Place | None = None,
+    whole: bool = False,
 ) -> AsyncIterator[list[Update]]:
     """The updates of a turn until it is over; an empty list at least once in `PATIENCE`.
 
     `row` is the turn as it was read when the stream was asked for: the bus keeps what was said
-    since. `seen` is a place to go on from. `hub` is asked in the event loop. Ends without `Done`
-    when the viewer reads too slowly: it comes back with its place.
+    since. `seen` is a place to go on from; a `whole` stream begins with a snapshot all the same,
+    once the row has come as far, and has none of a turn that is over. `hub` is asked in the event
+    loop. Ends without `Done` when the viewer reads too slowly: it comes back with its place.
     """
+    while whole and is_behind(row, seen):
+        yield []
+        await asyncio.sleep(PATIENCE / 4)
+        row = await read(turn_id)
     viewer = Viewer(turn_id=turn_id, read=read)
-    updates = viewer.begin(row, seen=seen)
+    updates = viewer.begin(row, seen=seen, whole=whole)
     if is_over(updates):
         yield updates
         return

@@ -19,8 +19,10 @@ from chats.rendering.blocks import closed_blocks
 from chats.rendering.fragments import delta_fragments, snapshot_fragments
 from chats.streams import connection
 from chats.streams.follow import (
+    Beginning,
     Delta,
     Done,
+    Place,
     Reshaped,
     Snapshot,
     State,
@@ -34,7 +36,10 @@ THREAD_FROM = 2000
 
 
 def turn_stream(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
-    """Follow one turn of one's own chat. Raises `NotFound` and `TooManyStreams`."""
+    """Follow one turn of one's own chat; a page that comes back never sees less than it had.
+
+    Raises `NotFound` and `TooManyStreams`.
+    """
     user_id = request.user.pk or 0
     check_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     connection.STREAMS.check_room(user_id)
@@ -43,6 +48,8 @@ def turn_stream(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
         row=read_row(turn_id),
         hub=connection.STREAMS.hub,
         read=sync_to_async(read_row),
+        seen=connection.place_from(request.headers.get("Last-Event-ID", "")),
+        whole=True,
     )
     check = partial(still, request, chat_id=chat_id, turn_id=turn_id)
     return connection.response(
@@ -77,19 +84,22 @@ def user_now(cookie: str) -> AbstractBaseUser | AnonymousUser:
 
 
 class Page:
-    """One page's view of a reply: which part of the text is still open."""
+    """One page's view of a reply: which part of the text is still open, and where it stands."""
 
     def __init__(self) -> None:
         self.open = ""
+        self.place = Place(Beginning(), 0)
 
     async def encode(self, update: Update) -> str:
         """The events of one update."""
         match update:
-            case Snapshot(text=text):
+            case Snapshot(beginning, text):
+                self.place = Place(beginning, len(text))
                 fragments = await rendered(snapshot_fragments, text)
                 self.open = text[closed_blocks(text) :]
-                return "".join(connection.sse(event, html) for event, html in fragments)
-            case Delta(text=text):
+                return self.events(fragments)
+            case Delta(offset, text):
+                self.place = Place(self.place.beginning, offset + len(text))
                 return await self.grow(text)
             case State(sentence):
                 return connection.sse("state", escape(sentence))
@@ -104,7 +114,15 @@ class Page:
         fragments = await rendered(delta_fragments, before, after)
         closed = any(event == "block" for event, _ in fragments)
         self.open = after[closed_blocks(after) :] if closed else after
-        return "".join(connection.sse(event, html) for event, html in fragments)
+        return self.events(fragments)
+
+    def events(self, fragments: list[tuple[str, str]]) -> str:
+        """The fragments of one update; the page has come to its place with the last of them."""
+        if not fragments:
+            return ""
+        *others, (event, html) = fragments
+        last = connection.sse(event, html, event_id=connection.event_id_of(self.place))
+        return "".join(connection.sse(*fragment) for fragment in others) + last
 
 
 async def rendered(

@@ -52,8 +52,28 @@ class Growing:
         return "".join(self.pieces)
 
 
+class Asking:
+    """One tool call that arrives in pieces."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        self.name = Growing()
+        self.arguments = Growing()
+
+    def part(self) -> ToolCallPart:
+        """As far as it has come."""
+        return ToolCallPart(
+            call_id=self.call_id, name=str(self.name), arguments=str(self.arguments)
+        )
+
+
 class Call:
-    """What one model call answered so far."""
+    """What one model call answered so far: never more than this instance lets a reply have.
+
+    Text, reasoning and tool calls share `REPLY_CHARS` code points: what is longer is cut there and
+    ends as `limit`. Half a tool call is of no use to anybody, so there the limit is an error, and
+    so is one tool call more than `TOOL_CALLS_PER_STEP`. In each case the call ends upstream.
+    """
 
     def __init__(self, *, receipt_id: uuid.UUID, say: Say, clock: Callable[[], datetime]) -> None:
         self.receipt_id = receipt_id
@@ -61,7 +81,7 @@ class Call:
         self.clock = clock
         self.text = Growing()
         self.reasoning = Growing()
-        self.requests: dict[int, ToolCallPart] = {}
+        self.asked: dict[int, Asking] = {}
         self.results: dict[int, str] = {}
         self.length = 0
         self.finish: str = Message.Finish.INCOMPLETE
@@ -70,11 +90,18 @@ class Call:
         self.first_token_at: datetime | None = None
         # Something a person could read.
         self.has_text = False
+        # A limit was reached: nothing more is listened to.
+        self.is_full = False
 
     @property
     def is_useful(self) -> bool:
-        """The answer counts: it has text or tool calls, or it had begun when it failed."""
-        return self.has_text or bool(self.requests)
+        """The answer counts: it has text or tool calls, had begun when it failed, or is full."""
+        return self.has_text or bool(self.asked) or self.is_full
+
+    @property
+    def requests(self) -> dict[int, ToolCallPart]:
+        """The tool calls, by their place."""
+        return {index: asking.part() for index, asking in self.asked.items()}
 
     async def listen(
         self,
@@ -109,7 +136,7 @@ class Call:
             async with aclosing(stream) as events:
                 async for event in events:
                     self.hear(event)
-                    if self.length > settings.REPLY_CHARS:
+                    if self.is_full:
                         self.finish = Message.Finish.LIMIT
                         return
         except ProviderError as error:
@@ -138,7 +165,9 @@ class Call:
         """Append a delta and say it, with its offset."""
         if self.first_token_at is None:
             self.first_token_at = self.clock()
-        self.length += len(piece)
+        piece = self.fitting(piece)
+        if not piece:
+            return
         offset = text.add(piece)
         if text is self.text and not self.has_text:
             if not piece.strip():
@@ -148,15 +177,28 @@ class Call:
             piece, offset = str(text), 0
         self.say(kind, piece, offset)
 
+    def fitting(self, piece: str) -> str:
+        """As much of a piece as the reply has room for, in code points; what is left fills it."""
+        room = settings.REPLY_CHARS - self.length
+        self.is_full = len(piece) > room
+        piece = piece[:room]
+        self.length += len(piece)
+        return piece
+
     def request(self, delta: ToolCallDelta) -> None:
         """More of one tool call."""
-        known = self.requests.get(delta.index)
-        self.length += len(delta.name) + len(delta.arguments)
-        self.requests[delta.index] = ToolCallPart(
-            call_id=known.call_id if known else delta.call_id,
-            name=(known.name if known else "") + delta.name,
-            arguments=(known.arguments if known else "") + delta.arguments,
-        )
+        asking = self.asked.get(delta.index)
+        if asking is None:
+            if len(self.asked) == settings.TOOL_CALLS_PER_STEP:
+                self.is_full = True
+                self.error = ProviderError("too_many_tool_calls")
+                return
+            asking = self.asked[delta.index] = Asking(self.fitting(delta.call_id))
+        for text, piece in ((asking.name, delta.name), (asking.arguments, delta.arguments)):
+            if not self.is_full:
+                text.add(self.fitting(piece))
+        if self.is_full:
+            self.error = ProviderError("tool_call_too_long")
 
     def parts(self) -> list[dict[str, str]]:
         """The answer as a message's parts: reasoning, text, calls, their results."""
@@ -165,8 +207,8 @@ class Call:
             found.append({"type": "reasoning", "text": str(self.reasoning)})
         if self.text.length:
             found.append({"type": "text", "text": str(self.text)})
-        calls = list(self.requests.values())
-        for call in calls:
+        requests = self.requests
+        for call in requests.values():
             found.append(
                 {
                     "type": "tool_call",
@@ -176,7 +218,7 @@ class Call:
                 }
             )
         for index, content in self.results.items():
-            call = self.requests[index]
+            call = requests[index]
             found.append(
                 {
                     "type": "tool_result",

@@ -160,10 +160,11 @@ class Beat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The text so far of a turn's step."""
+    """The text so far of a turn's step, since it last began anew."""
 
     lease: Lease
     step: int
+    begun_anew: int
     text: str
     reasoning: str
 
@@ -176,9 +177,10 @@ def wanted_row(at: prepared.At) -> QuerySet[Turn]:
 _RENEW = prepared.Update(
     wanted_row, (), lambda at: {"lease_until": from_now(at("length", DurationField()))}
 )
-# By step, too: a text that comes late must not stand in the next step's place.
+# By step, too: a text that comes late must not stand in the next one's place.
 _SAVE = prepared.Update(
-    lambda at: wanted_row(at).filter(step=at("step")), ("partial_text", "partial_reasoning")
+    lambda at: wanted_row(at).filter(step=at("step"), begun_anew=at("begun_anew")),
+    ("partial_text", "partial_reasoning"),
 )
 
 
@@ -204,6 +206,7 @@ def save(*, texts: Sequence[Partial]) -> list[Beat]:
             turn=partial.lease.turn_id,
             token=partial.lease.token,
             step=partial.step,
+            begun_anew=partial.begun_anew,
         )
         else standing(partial.lease)
         for partial in texts

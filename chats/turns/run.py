@@ -152,6 +152,8 @@ class Run:
         if self.turn.attempt > 1:
             self.say("restarted")
         while True:
+            # What the step before said is stored: it is no text of this one.
+            self.call = None
             self.saved = 0
             self.say("step")
             if self.turn.stop_requested_at:
@@ -310,8 +312,14 @@ class Run:
         call.error = overflow
         await self.close_receipt(call)
         if was_shown:
+            self.call = None
+            self.turn.begun_anew += 1
             await self.worker.db(
-                leases.write, lease=self.lease, partial_text="", partial_reasoning=""
+                leases.write,
+                lease=self.lease,
+                begun_anew=self.turn.begun_anew,
+                partial_text="",
+                partial_reasoning="",
             )
             self.say("anew")
 
@@ -463,6 +471,7 @@ class Run:
             error_code=code,
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
+            strategy=self.prompt.strategy if self.prompt else "",
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
             factor=self.prompt.calibration if self.prompt else 1.0,
         )
@@ -482,6 +491,7 @@ class Run:
         return Partial(
             lease=self.lease,
             step=self.turn.step,
+            begun_anew=self.turn.begun_anew,
             text=str(call.text) if call.has_text else "",
             reasoning=str(call.reasoning),
         )
@@ -496,5 +506,12 @@ class Run:
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
         """One frame on the live bus."""
         turn = self.turn
-        frame = Frame(kind=kind, attempt=turn.attempt, step=turn.step, offset=offset, text=text)
+        frame = Frame(
+            kind=kind,
+            attempt=turn.attempt,
+            step=turn.step,
+            anew=turn.begun_anew,
+            offset=offset,
+            text=text,
+        )
         self.worker.put(turn.pk, frame)

@@ -18,7 +18,7 @@ from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.tools import registry as tools
 from chats.turns import breaker
 from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
-from contextpolicy import ledger, prepared
+from contextpolicy import ledger, plugins, prepared
 from contextpolicy.durability import unflushed
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
@@ -41,6 +41,8 @@ class Ending:
     error_details: Mapping[str, Any] = field(default_factory=dict)
     # Folding is due once the reply has so many tokens; None: this policy does not fold.
     fold_from: int | None = None
+    # Of the policy; some want to hear of a reply.
+    strategy: str = ""
     # Of the prompt: tokens in our count, and the factor of the model that it was composed with.
     estimate: int = 0
     factor: float = 1.0
@@ -167,8 +169,15 @@ def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) ->
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
             attempt=turn.attempt
         ).update(outcome=Receipt.Outcome.LOST, finished_at=now)
-    write(lease, step=own + 1, partial_text="", partial_reasoning="", waiting_until=None)
-    turn.step = own + 1
+    write(
+        lease,
+        step=own + 1,
+        begun_anew=0,
+        partial_text="",
+        partial_reasoning="",
+        waiting_until=None,
+    )
+    turn.step, turn.begun_anew = own + 1, 0
     return turn
 
 
@@ -360,6 +369,8 @@ def end(
         breaker.trip(model=turn.model, code=ending.error_code, now=now)
     if ending.asks_for_folding(reply):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
+        queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
 
 

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 
 from chats import access
 from chats.compaction import outcomes
+from chats.compaction.cursor import cursor_of
 from chats.compaction.outcomes import Outcome, Rests
 from chats.history import Segment, segments
 from chats.models import Branch, Chat, Compaction, Turn
@@ -77,6 +78,7 @@ def list_response(
         "newer": page - 1 if page > 1 else None,
         "older": page + 1 if len(found) > PAGE else None,
         "figures": figures_of(chat, cover=ground.cover),
+        "cursor": cursor_of(ground.branch),
         "decisions": decisions_on(ground.branch),
         "rests": rests_of(chat),
         "meter": meter_view(chat=chat),

@@ -9,7 +9,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats import access
+from chats import access, answering
+from chats.compaction import rights
 from chats.compaction.force import summary_of
 from chats.memory import archive, words
 from chats.models import Branch, Chat, Message
@@ -17,6 +18,7 @@ from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, signed_in
 from chats.web.rows import branch_of
 from chats.web.seams import source
+from contextpolicy.engine.budget import BudgetRefusal
 
 # The best matches of one search, and the longest question, in characters.
 MOST = 20
@@ -56,18 +58,33 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     branch = branch_of(chat)
     question = request.GET.get("q", "").strip()
-    refusal = QuestionTooLong(limit=LONGEST, length=len(question))
-    is_refused = len(question) > LONGEST
+    closed = archive_lock(chat)
+    refusal = closed or too_long(question)
     context = {
         "chat": chat,
         "question": question,
         "archived": archive.archived(branch),
-        "matches": [] if is_refused else matches_of(chat, branch=branch, question=question),
-        "refusal": refusal if is_refused else None,
+        "matches": [] if refusal else matches_of(chat, branch=branch, question=question),
+        "refusal": refusal,
+        "archive_lock": closed,
     }
     template = "chats/_found.html" if request.htmx else "chats/find.html"
-    status = refusal.status if is_refused and not request.htmx else 200
+    status = refusal.status if refusal and not request.htmx else 200
     return render(request, template, context, status=status)
+
+
+def archive_lock(chat: Chat) -> Refusal | None:
+    """Why the originals are not searched; a policy that cannot be used closes nothing."""
+    try:
+        return rights.closed_archive(answering.choose(chat=chat))
+    except (Refusal, BudgetRefusal):
+        return None
+
+
+def too_long(question: str) -> Refusal | None:
+    """Why the question is not asked."""
+    is_fine = len(question) <= LONGEST
+    return None if is_fine else QuestionTooLong(limit=LONGEST, length=len(question))
 
 
 def matches_of(chat: Chat, *, branch: Branch, question: str) -> list[Match]:

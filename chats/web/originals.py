@@ -43,7 +43,8 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
     page = seq_from(request, "page") or 1
     found = page_of(row, page=page, go=request.GET.get("go", ""), locks=locks)
     template = "chats/_originals.html" if request.htmx else "chats/originals.html"
-    return render(request, template, {"chat": chat, "compaction": row, **found})
+    context = {"chat": chat, "compaction": row, "archive_lock": locks.archive, **found}
+    return render(request, template, context)
 
 
 def page_of(row: Compaction, *, page: int, go: str, locks: Locks) -> dict[str, Any]:

@@ -73,6 +73,7 @@ FALLBACKS = {
 }
 # Why a message was not taken over into the state.
 KEPT = {
+    "content_filtered": "a content filter of the provider stopped the answer",
     "model_unavailable": "the model that reads it cannot be used now",
     "provider_auth": "the provider refused the key",
     "provider_rate_limited": "the provider had too many requests",

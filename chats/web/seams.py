@@ -58,6 +58,7 @@ REASONS = {
     "provider_unavailable": "the model’s provider could not be reached",
     "provider_rate_limited": "the model’s provider asked for a pause",
     "provider_timeout": "the model did not answer in time",
+    "content_filtered": "a content filter of the model’s provider stopped it",
     "provider_protocol": "the model’s provider answered in an unknown form",
     "provider_rejected": "the model’s provider refused the request",
     "provider_error": "the model’s provider reported an error",

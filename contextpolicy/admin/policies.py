@@ -7,13 +7,15 @@ from typing import Any
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
+from contextpolicy.admin.importing import import_page
 from contextpolicy.admin.policy_form import PolicyForm, with_configs
 from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.site import actor_of
@@ -34,9 +36,19 @@ class ContextPolicyAdmin(DomainAdmin):
     list_display = ("name", "version", "strategy", "applies", "retired")
     list_filter = ("retired",)
     search_fields = ("name", "slug")
+    change_list_template = "admin/contextpolicy/contextpolicy/change_list.html"
 
     class Media:
         js = ("admin_policy.js",)
+
+    def get_urls(self) -> list[URLPattern]:
+        """With the page that imports a strategy."""
+        page = self.admin_site.admin_view(self.import_strategy)
+        return [path("import/", page, name="contextpolicy_policy_import"), *super().get_urls()]
+
+    def import_strategy(self, request: HttpRequest) -> HttpResponse:
+        """A strategy in import form becomes a policy, or a version of one."""
+        return import_page(self, request, tell=self.tell_findings)
 
     def get_form(
         self,

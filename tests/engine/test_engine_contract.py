@@ -9,7 +9,7 @@ import pytest
 from contextpolicy.engine.assembly import AssembledContext, compose
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.strategies.contract import Composing, Payload, after_turn
+from contextpolicy.engine.strategies.contract import Composing, Payload, after_turn, hears_turns
 from contextpolicy.engine.transcript import Background, TextEntry
 from contextpolicy.engine.window import Choice, HistoryView, WindowMove
 from tests.engine.engine_builders import chat, given, message
@@ -144,6 +144,8 @@ def test_what_fails_after_a_turn_touches_nothing() -> None:
 def test_a_strategy_that_wants_to_is_told_of_each_complete_turn() -> None:
     told: list[Any] = []
     strategy = Choosing(fail)
+    assert not hears_turns(strategy)
     strategy.on_turn_complete = told.append  # type: ignore[attr-defined]  # an optional hook
+    assert hears_turns(strategy)
     assert after_turn(strategy, history=chat(2)) == ""
     assert told == [chat(2)]

@@ -8,10 +8,10 @@ A request's options come from /_config, the fault queue, the model's name
 (`fake-chat+tokens=50+fault=cut`) and the last user message (`[[fake tokens=5 fault=cut]]`), the
 later ones winning.
 
-Faults before the reply: 401 402 403 404 429 500 502 503 quota redirect context context413
+Faults before the reply: 401 402 403 404 429 500 502 503 quota redirect filter400 context context413
 context429 hang compressed bigheaders. In the reply, after `after` deltas: cut malformed
 error_event context200 stall bigline. Of its form: crlf bom comments multiline split (by `split=`).
-Of its end: nodone nofinish length. Of its content: empty whitespace reasoning_only refusal
+Of its end: nodone nofinish length filter. Of its content: empty whitespace reasoning_only refusal
 unlimited (more than was asked for).
 
 Every request is recorded with how it ended: `done`, `client_gone` (the client closed early, which

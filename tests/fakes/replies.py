@@ -37,6 +37,7 @@ _STATUS_FAULTS: dict[str, tuple[int, dict[str, Any]]] = {
     "503": (503, _SERVER_ERROR),
     "quota": (429, {"message": "You exceeded your quota.", "code": "insufficient_quota"}),
     "redirect": (307, {"message": "Moved.", "code": None}),
+    "filter400": (400, {"message": "The prompt was filtered.", "code": "content_filter"}),
     "context413": (413, {"message": "Request too large.", "type": "invalid_request_error"}),
 }
 
@@ -98,6 +99,8 @@ def finish_of(plan: Plan, body: dict[str, Any], sent: int) -> str:
     """The finish reason after `sent` deltas."""
     if plan.reply is not None:
         return plan.reply.finish or ("tool_calls" if plan.reply.tool_calls else "stop")
+    if plan.options.fault == "filter":
+        return "content_filter"
     limit = output_limit(body)
     is_cut = limit is not None and sent >= limit
     return "length" if is_cut or plan.options.fault == "length" else "stop"

@@ -112,11 +112,12 @@ class Screen:
         self.restarted = 0
 
     def show(self, event: Event) -> None:
-        """One event. Fails on a hole or a repetition."""
+        """One event. Fails on a hole, on a repetition, and on text that is silently taken back."""
         if event.id:
             self.place = event.id
         match event.name:
             case "snapshot":
+                assert len(event.data["text"]) >= len(self.text), "taken back without a word"
                 self.text = event.data["text"]
             case "delta":
                 assert event.data["offset"] == len(self.text), "a hole or a repetition"

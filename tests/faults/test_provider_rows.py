@@ -10,7 +10,7 @@ import pytest
 from tests.faults.client import Client, Screen
 from tests.faults.harness import Refused, Tree
 from tests.faults.programs import until
-from tests.faults.promises import receipts_of, reply_of, text_of, tokens_of
+from tests.faults.promises import parts_of, receipts_of, reply_of, text_of, tokens_of
 from tests.faults.stores import Row, count
 
 pytestmark = pytest.mark.usefixtures("long_lease")
@@ -321,6 +321,54 @@ def test_f19_a_refusal_is_a_reply_and_a_limit_is_shown_as_a_cut(tree: Tree) -> N
     for turn in limited:
         assert tree.wait_until_over(turn)["status"] == "completed"
         assert reply_of(tree, turn)["finish"] == "length"
+
+
+@pytest.mark.parametrize(
+    "mark", ["fault=filter tokens=7", "fault=filter tokens=0", "fault=filter400"]
+)
+def test_f19_a_content_filter_ends_a_reply_as_such(tree: Tree, mark: str) -> None:
+    for turn in post_each(tree, mark):
+        failed(tree, turn, code="content_filtered")
+        booked = [(r["outcome"], r["error_code"]) for r in receipts_of(tree, turn)]
+        assert booked == [("failed", "content_filtered")]
+        assert calls_of(tree, turn) == 1
+        kept = tree.turn(turn)["reply_id"] is not None
+        assert kept == ("tokens=7" in mark)
+        if kept:
+            assert (reply_of(tree, turn)["finish"], tokens_of(tree, turn)) == ("incomplete", 7)
+            later = tree.post(f"{next(FRESH)} [[fake tokens=2]]", chat=chat_of(tree, turn))
+            tree.wait_until_over(later)
+            sent = next(c for c in tree.fake.requests() if c["seq"] == seq_of(tree, later))
+            assert text_of(reply_of(tree, turn)) not in str(sent["body"]["messages"])
+
+
+def scripted(tree: Tree, **reply: Any) -> str:
+    """The turn that gets a reply of the test's own words."""
+    word = f"scripted{next(FRESH)}x"
+    tree.fake.configure(replies=[{"match": word, **reply}])
+    return tree.post(word)
+
+
+def test_f21_a_delta_longer_than_a_reply_may_be_is_cut_there(tree: Tree) -> None:
+    turn = scripted(tree, text="x" * 900_000)
+    assert tree.wait_until_over(turn)["status"] == "completed"
+    reply = reply_of(tree, turn)
+    assert (text_of(reply), reply["finish"]) == ("x" * 400_000, "limit")
+
+
+def test_f21_more_tool_calls_than_a_step_may_have_end_the_turn(tree: Tree) -> None:
+    calls = [{"name": "chat_history_search", "arguments": {"query": "x"}}] * 3_000
+    turn = scripted(tree, tool_calls=calls)
+    began = time.monotonic()
+    failed(tree, turn, code="too_many_tool_calls")
+    assert time.monotonic() - began < 10
+    kinds = [part["type"] for part in parts_of(reply_of(tree, turn))]
+    assert kinds == ["tool_call"] * 64
+    until(
+        lambda: calls_for(tree, turn)[-1]["outcome"] == "client_gone",
+        seconds=5,
+        what="the end of the call upstream",
+    )
 
 
 def test_f20_a_reply_without_the_end_mark_is_complete(tree: Tree) -> None:

@@ -58,6 +58,30 @@ def test_f23_a_bus_that_forgets_everything_costs_no_token_and_no_turn(
         assert tree.running("worker") == [worker]
 
 
+def test_f07_f23_who_comes_back_to_a_bus_that_forgot_everything_keeps_what_it_had(
+    tree: Tree, alice: Client
+) -> None:
+    chat = alice.new_chat()
+    turn = alice.send(chat, "Come back [[fake tokens=200 ms=20]]")
+    screen = Screen()
+    losses = 0
+    while not screen.status:
+        with alice.events(chat, turn, after=screen.place) as events:
+            known = len(screen.text)
+            for event in events:
+                screen.show(event)
+                # At any time between two checkpoints, the text is ahead of the row.
+                if losses < 12 and len(screen.text) > known + 60:
+                    break
+            else:
+                continue
+        tree.broker.flush()
+        losses += 1
+    assert losses == 12
+    assert (screen.status, screen.text) == ("completed", text_of(reply_of(tree, turn)))
+    assert (screen.restarted, tokens_of(tree, turn)) == (0, 200)
+
+
 def test_f23_turns_whose_tasks_are_lost_start_all_the_same(tree: Tree) -> None:
     for fault in FAULTS:
         tree.clear("worker")

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.streams import connection
-from chats.streams.follow import Delta, Snapshot, State, Update
+from chats.streams.follow import Beginning, Delta, Snapshot, State, Update
 from chats.streams.web import Page as StreamPage
 from tests.chats.web.conftest import HTMX
 from tests.contextpolicy.people import signed_in
@@ -89,14 +89,14 @@ def test_S04_no_fragment_of_a_stream_makes_an_element_of_a_text(hostile: str) ->
     page = StreamPage()
     half = len(hostile) // 2
     updates: list[Update] = [
-        Snapshot(1, 1, hostile),
-        Delta(1, 1, len(hostile), hostile[:half]),
-        Delta(1, 1, 0, hostile[half:] + "\n\nnext\n\n"),
+        Snapshot(Beginning(1, 1), hostile),
+        Delta(len(hostile), hostile[:half]),
+        Delta(0, hostile[half:] + "\n\nnext\n\n"),
         State(hostile),
     ]
     wire = "".join(async_to_sync(page.encode)(update) for update in updates)
     for line in wire.split("\n"):
-        assert line == "" or line.startswith(("event: ", "data: "))
+        assert line == "" or line.startswith(("id: 1.1.", "event: ", "data: "))
     events = re.findall(r"^event: (.*)$", wire, re.MULTILINE)
     assert set(events) <= {"snapshot", "delta", "block", "rest", "state"}
     html = "\n".join(line.removeprefix("data: ") for line in wire.split("\n") if "data: " in line)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.segments import tools_json
@@ -129,13 +129,17 @@ def decide(strategy: Strategy | None, view: HistoryView) -> tuple[Choice | Windo
     return (choice, "") if sound else (fallback.choose(view), "unsound")
 
 
+def hears_turns(strategy: object) -> bool:
+    """Whether a strategy wants to be told of complete turns."""
+    return _turn_hook(strategy) is not None
+
+
 def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
     """Tell a strategy that a turn is complete; its failure touches nothing.
 
     Answers with the name of its exception, "" if there was none or nothing to tell.
     """
-    owner = strategy.inner if isinstance(strategy, Composing) else strategy
-    hook = getattr(owner, "on_turn_complete", None)
+    hook = _turn_hook(strategy)
     if hook is None:
         return ""
     try:
@@ -143,3 +147,8 @@ def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
     except Exception as error:  # noqa: BLE001 - a strategy of a package may fail in any way
         return type(error).__name__
     return ""
+
+
+def _turn_hook(strategy: object) -> Any:
+    owner = strategy.inner if isinstance(strategy, Composing) else strategy
+    return getattr(owner, "on_turn_complete", None)

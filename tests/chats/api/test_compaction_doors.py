@@ -261,6 +261,27 @@ def test_a_policy_can_leave_undo_and_edit_to_others(
     assert of_alice.post(f"{place(row)}/undo").status_code == 200
 
 
+@pytest.mark.requirement("S4.5")
+def test_the_list_says_how_far_the_summaries_reach(
+    compact: Fold, of_alice: Program, program: MakeProgram, charlie: User, roomy: Chat
+) -> None:
+    path = f"chats/{roomy.pk}/compactions"
+    assert of_alice.get(path).json()["summarised"] == {
+        "cursor": 0,
+        "compacted_at": None,
+        "version": 0,
+    }
+    row = compact()
+    found = of_alice.get(path).json()
+    assert found["summarised"] == {
+        "cursor": row.to_seq,
+        "compacted_at": "2026-11-20T12:00:00Z",
+        "version": 1,
+    }
+    assert (found["data"][0]["id"], found["next_cursor"]) == (str(row.pk), None)
+    assert program(charlie).get(path).status_code == 404
+
+
 def test_compare_needs_two_compactions_of_this_chat(
     compact: Fold, of_alice: Program, roomy: Chat
 ) -> None:

@@ -3,16 +3,25 @@
 import hashlib
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from pytest_django.fixtures import Settings
 
 from chats import answering
 from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.models import Chat, Compaction, Message, Turn
-from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
+from chats.providers.base import (
+    Finished,
+    ProviderError,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.compaction import NotNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -92,6 +101,55 @@ def test_inv_31_a_rejection_changes_nothing_but_its_record(
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert (row.status, row.usage["input"]) == ("rejected", 1000)
     assert row.cost is not None
+
+
+def test_usage_counts_what_the_provider_wrote_to_its_cache(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    writes([TextDelta(GOOD), UsageReport(1000, 100, 200, 300), Finished("stop")])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.filter(kind="summary", rung="model").get()
+    assert row.usage == {"input": 1000, "output": 100, "cached": 200, "written": 300}
+    # Both are parts of the input, which has one price here.
+    assert row.cost == Decimal("0.003")
+
+
+def test_usage_of_several_calls_adds_up(
+    by_model: Chat, writes: Writes, now: datetime, writer: ModelSpec
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
+    said = [TextDelta(GOOD), UsageReport(100, 10, 20, 30), Finished("stop")]
+    provider = writes(*[said] * 20)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
+    calls = row.usage["input"] // 100
+    assert 1 < calls <= len(provider.requests)
+    assert (row.usage["cached"], row.usage["written"]) == (20 * calls, 30 * calls)
+
+
+def test_a_summariser_without_end_is_cut_off(
+    by_model: Chat, writes: Writes, now: datetime, settings: Settings
+) -> None:
+    settings.REPLY_CHARS = 5_000
+    endless = [TextDelta("word " * 500)] * 40
+    writes([*endless, Finished("stop")], [*endless, Finished("stop")])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    row = Compaction.objects.filter(kind="summary", rung="model").get()
+    assert row.status == "rejected"
+    assert "cut_by_length" in row.reason
+    assert len(row.text) == 5_000
+
+
+def test_a_summary_that_a_content_filter_cut_is_not_used(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    provider = writes([TextDelta(GOOD), ProviderError("content_filtered")])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert attempts()[0] == ("model", "failed", "content_filtered")
+    assert [rung for rung, _, _ in attempts()] == ["model", "extractive"]
+    assert len(provider.requests) == 1
+    row = Compaction.objects.filter(rung="model").get()
+    assert (row.text, row.published_at) == ("", None)
 
 
 def test_inv_32_error_text_is_never_in_force(by_model: Chat, writes: Writes, fold: Fold) -> None:
@@ -358,7 +416,7 @@ def test_inv_52_each_attempt_is_recorded_with_its_numbers(
     assert row.effective_policy_id
     assert len(row.prompt_sha256) == len(row.source_digest) == len(row.text_sha256) == 64
     assert row.tokens_before > row.tokens_after > 0
-    assert row.usage == {"input": 1000, "output": 100, "cached": 0}
+    assert row.usage == {"input": 1000, "output": 100, "cached": 0, "written": 0}
     assert row.cost == (1000 * 2 + 100 * 10) / 1_000_000 or float(row.cost or 0) == 0.003
     assert row.summary_tokens == COUNTER.count(row.text)
     assert row.duration_ms is not None

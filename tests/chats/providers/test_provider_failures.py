@@ -117,3 +117,30 @@ def test_every_code_has_a_sentence_that_says_what_to_do() -> None:
     ]
     for code in codes:
         assert ProviderError(code).sentence.count(".") >= 2
+
+
+FILTERED = [
+    pytest.param(
+        400,
+        {"code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation"}},
+        id="azure",
+    ),
+    pytest.param(400, {"code": None, "type": "content_filter"}, id="moonshot"),
+    pytest.param(400, {"code": "content_policy_violation"}, id="openai"),
+    pytest.param(400, {"code": "data_inspection_failed"}, id="alibaba"),
+    pytest.param(400, {"code": "1301", "message": "系统检测到敏感内容"}, id="zhipu"),
+    pytest.param(
+        403, {"code": 403, "metadata": {"reasons": ["x"], "flagged_input": "…"}}, id="openrouter"
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "error"), FILTERED)
+def test_a_filter_is_told_from_other_refusals(status: int, error: dict[str, object]) -> None:
+    answer = {"error": error}
+    for failure in (
+        failure_of_response(status=status, headers={}, body=json.dumps(answer)),
+        failure_in_stream(answer),
+    ):
+        assert (failure.code, failure.retryable) == ("content_filtered", False)
+        assert "content filter" in failure.sentence

@@ -14,7 +14,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.providers.chunks import ReplyReader
+from chats.providers.chunks import CUT_BY_FILTER, ReplyReader
 
 
 def _read(*chunks: dict[str, Any] | bytes) -> list[ProviderEvent]:
@@ -127,7 +127,6 @@ def test_arguments_may_come_as_an_object_or_not_at_all() -> None:
         ("STOP", "stop"),
         ("length", "length"),
         ("model_length", "length"),
-        ("content_filter", "refusal"),
         ("insufficient_system_resource", "none"),
         ("something_new", "none"),
         (None, "none"),
@@ -135,6 +134,50 @@ def test_arguments_may_come_as_an_object_or_not_at_all() -> None:
 )
 def test_finish_reason_is_translated(given: str | None, reason: str) -> None:
     assert _read(_delta(given, content="x"))[-1] == Finished(reason)  # type: ignore[arg-type] # a table of words
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "content_filter",
+        "CONTENT_FILTER",
+        "content_filter: RECITATION",
+        "content_filtered",
+        "sensitive",
+        "SAFETY",
+        "PROHIBITED_CONTENT",
+        "guardrail_intervened",
+        "ERROR_TOXIC",
+        "refusal",
+    ],
+)
+@pytest.mark.parametrize("words", ["", " ", "So far"])
+def test_an_end_by_a_filter_is_an_error_behind_the_text_and_the_usage(
+    given: str, words: str
+) -> None:
+    reader = ReplyReader()
+    chunk = {**_delta(given, content=words), "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+    events = list(reader.read(json.dumps(chunk).encode()))
+    with pytest.raises(ProviderError) as caught:
+        events.extend(reader.finish())
+    assert events == [TextDelta(words)] * bool(words) + [UsageReport(9, 2, 0, 0)]
+    assert (caught.value.code, caught.value.retryable) == ("content_filtered", False)
+    is_cut = caught.value.sentence == CUT_BY_FILTER
+    assert is_cut == bool(words.strip())
+
+
+@pytest.mark.parametrize(
+    ("ending", "outcome"),
+    [("stop", "refusal"), ("refusal", "refusal"), ("content_filter", "content_filtered")],
+)
+def test_a_model_that_declines_in_its_own_words_has_replied(ending: str, outcome: str) -> None:
+    chunks = _delta(refusal="I cannot"), _delta(ending, refusal=" help.")
+    if outcome == "content_filtered":
+        with pytest.raises(ProviderError, match=outcome):
+            _read(*chunks)
+    else:
+        said = [TextDelta("I cannot"), TextDelta(" help."), Finished("refusal")]
+        assert _read(*chunks) == said
 
 
 def test_usage_of_every_kind_is_read_and_reported_once() -> None:

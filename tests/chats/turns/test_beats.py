@@ -48,8 +48,8 @@ def text_of(lease: Lease) -> str:
     return Turn.objects.values_list("partial_text", flat=True).get(pk=lease.turn_id)
 
 
-def partial(lease: Lease, text: str, *, step: int = 1) -> Partial:
-    return Partial(lease=lease, step=step, text=text, reasoning="")
+def partial(lease: Lease, text: str, *, step: int = 1, begun_anew: int = 0) -> Partial:
+    return Partial(lease=lease, step=step, begun_anew=begun_anew, text=text, reasoning="")
 
 
 def test_one_write_saves_what_is_ours_and_tells_of_the_rest(
@@ -62,6 +62,17 @@ def test_one_write_saves_what_is_ours_and_tells_of_the_rest(
     beats = leases.save(texts=[*texts, partial(late, "of the step before", step=0)])
     assert beats == [Beat.OURS, Beat.STOP, Beat.LOST, Beat.OURS]
     assert [text_of(lease) for lease in (ours, stopped, lost, late)] == ["text", "", "", ""]
+
+
+def test_a_text_that_was_taken_back_is_not_saved_in_the_place_of_the_next(
+    claimed: Callable[[], Lease],
+) -> None:
+    lease = claimed()
+    leases.write(lease, begun_anew=1, partial_text="")
+    assert leases.save(texts=[partial(lease, "of the call before")]) == [Beat.OURS]
+    assert text_of(lease) == ""
+    leases.save(texts=[partial(lease, "New", begun_anew=1)])
+    assert text_of(lease) == "New"
 
 
 def test_one_write_renews_every_lease_that_holds(

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from chats import context
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import (
     Finished,
@@ -22,6 +23,7 @@ from chats.turns import lease, recover
 from chats.turns.run import STOP
 from chats.turns.start import continue_reply, retry, start
 from chats.turns.stop import stop
+from contextpolicy.engine.budget import TurnTooLarge
 from contextpolicy.models import AuditEvent
 
 Work = Callable[..., Any]
@@ -303,3 +305,21 @@ def test_a_branch_has_one_running_turn(alice: User, chat: Chat, now: datetime) -
     first, second = ask(alice, chat, now), ask(alice, chat, now, "Two")
     assert lease.claim(turn_id=first.pk, worker="a", now=now) is not None
     assert lease.claim(turn_id=second.pk, worker="b", now=now) is None
+
+
+def test_a_step_that_cannot_be_composed_does_not_store_the_one_before_it_again(
+    alice: User, chat: Chat, now: datetime, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn = ask(alice, chat, now)
+    compose = context.compose
+
+    def refusing(**given: Any) -> Any:
+        if given["turn"].step > 1:
+            raise TurnTooLarge("The newest step does not fit.")
+        return compose(**given)
+
+    monkeypatch.setattr(context, "compose", refusing)
+    work(turn, [TextDelta("Looking"), ToolCallDelta(0, "c1", "f", "{}"), Finished("tool_calls")])
+    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "turn_too_large")
+    assert texts(chat) == [(1, "user", "Hello"), (2, "assistant", "Looking")]
+    assert turn.reply is None

@@ -1,0 +1,51 @@
+"""What follows a turn that is complete: the strategy of its policy hears of it, if it wants to.
+
+In the background, after the end was committed. Nothing waits for it, it may be missed when the
+broker is away, and what goes wrong in it changes nothing.
+"""
+
+import logging
+import uuid
+
+from chats import history
+from chats.models import Message, Turn
+from contextpolicy import plugins
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.contract import after_turn
+from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.resolution import values_of
+
+logger = logging.getLogger(__name__)
+
+
+def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
+    """Tell the turn's strategy of its end, with the newest messages that a prompt could hold."""
+    turns = Turn.objects.select_related("branch", "effective_policy", "model", "reply")
+    turn = turns.filter(pk=turn_id).first()
+    if turn is None or turn.reply is None or turn.effective_policy is None:
+        return
+    values = values_of(turn.effective_policy)
+    told = messages_of(turn, reply=turn.reply, values=values, counter=counter)
+    fault = after_turn(plugins.find_strategy(values.strategy), history=told)
+    if fault:
+        logger.warning("strategy %s failed after turn %s: %s", values.strategy, turn_id, fault)
+
+
+def messages_of(
+    turn: Turn, *, reply: Message, values: PolicyValues, counter: TokenCounter
+) -> tuple[engine.Message, ...]:
+    """The messages up to the reply, ascending, and never more than the window's worth of them."""
+    model = turn.model
+    limit = prompt_limit(values, model_window=model.window if model else None)
+    loaded = history.load(
+        turn.branch,
+        after=0,
+        before=(reply.seq or 0) + 1,
+        values=values,
+        counter=counter,
+        tokens=max(in_our_count(limit, calibration=model.calibration if model else 1.0), 1),
+        most=None,
+    )
+    return loaded.messages

@@ -1,0 +1,119 @@
+"""The page on which a strategy in import form becomes a policy, or a version of one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from contextpolicy import publish
+from contextpolicy.admin.bases import ModelAdmin
+from contextpolicy.admin.fields import text_area
+from contextpolicy.admin.site import actor_of
+from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, import_strategy
+from contextpolicy.models import ContextPolicy
+from contextpolicy.plugins import MalformedImport
+
+EXAMPLE = """{
+  "id": "my-agent",
+  "contextStrategy": {
+    "type": "plugin",
+    "pluginId": "std-summarization-strategy",
+    "config": {"threshold": 10}
+  }
+}"""
+REFUSALS = (MalformedImport, PolicyExists, publish.PolicyRefused, publish.PolicyChangedMeanwhile)
+
+
+class ImportForm(forms.Form):
+    """A strategy as text or file, and the policy that it is for."""
+
+    into = forms.ModelChoiceField(
+        ContextPolicy.objects.filter(retired=False),
+        label="Policy",
+        required=False,
+        empty_label="A new policy",
+        help_text="The strategy and its config become the next version of this policy, in force at "
+        "once wherever it applies. A new policy applies nowhere yet.",
+    )
+    name = forms.CharField(
+        label="Name",
+        required=False,
+        max_length=200,
+        help_text="Of a new policy. Empty: the id in the text.",
+    )
+    pasted = forms.CharField(
+        label="Text",
+        required=False,
+        strip=False,
+        widget=text_area(14),
+        help_text="JSON. A file counts before it.",
+    )
+    file = forms.FileField(label="File", required=False)
+
+    def clean(self) -> dict[str, Any]:
+        """One of the two says something."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        file = cleaned.get("file")
+        # One byte more than any text of the allowed length can have: longer ones are told so.
+        given = file.read(4 * LONGEST_IMPORT + 1) if file else cleaned.get("pasted", "")
+        try:
+            cleaned["text"] = given.decode("utf-8-sig") if isinstance(given, bytes) else given
+        except UnicodeDecodeError:
+            self.add_error("file", "The file is no text in UTF-8.")
+        else:
+            if not cleaned["text"].strip():
+                self.add_error("pasted", "Paste the JSON of a strategy, or choose a file.")
+        return cleaned
+
+
+def import_page(
+    page: ModelAdmin, request: HttpRequest, *, tell: Callable[[HttpRequest, ContextPolicy], None]
+) -> HttpResponse:
+    """The form; then the policy's page, or the reasons why nothing was imported.
+
+    `tell` says what works but may surprise.
+    """
+    if not page.has_add_permission(request) or not page.has_change_permission(request):
+        raise PermissionDenied
+    form = ImportForm(request.POST or None, request.FILES or None)
+    if request.method == "POST" and form.is_valid():
+        policy = imported(request, form)
+        if policy is not None:
+            tell(request, policy)
+            address = reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
+            return HttpResponseRedirect(address)
+    context = {
+        **page.admin_site.each_context(request),
+        "title": "Import a strategy",
+        "opts": page.opts,
+        "form": form,
+        "example": EXAMPLE,
+    }
+    return TemplateResponse(request, "admin/contextpolicy/contextpolicy/import.html", context)
+
+
+def imported(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
+    """The policy with what the form says; None, with the reasons on the form, if it is refused."""
+    given = form.cleaned_data
+    try:
+        policy = import_strategy(
+            text=given["text"],
+            actor=actor_of(request),
+            now=timezone.now(),
+            into=given["into"],
+            name=given["name"],
+        )
+    except REFUSALS as refusal:
+        found = getattr(refusal, "problems", None)
+        for sentence in [problem.sentence for problem in found] if found else [str(refusal)]:
+            form.add_error(None, sentence)
+        return None
+    version = policy.current.number if policy.current else 0
+    messages.success(request, f"Imported as version {version} of {policy}.")
+    return policy

@@ -1,0 +1,117 @@
+"""What a page that comes back is shown of a reply that grows."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from chats.live import Frame, Hub
+from chats.streams import connection, follow
+from chats.streams.follow import Beginning, Delta, Done, Place, Reshaped, Row, Snapshot, Update
+from chats.streams.web import Page
+
+FIRST, SECOND = Beginning(1, 1), Beginning(2, 1)
+
+
+class Bus:
+    """A bus with some frames; then it is silent."""
+
+    def __init__(self, *frames: Frame) -> None:
+        self.frames = list(frames)
+        self.lagged = False
+
+    @asynccontextmanager
+    async def follow(self, turn_id: uuid.UUID) -> AsyncIterator["Bus"]:
+        """One subscription."""
+        yield self
+
+    async def next(self, *, seconds: float) -> Frame | None:
+        """The next frame."""
+        return self.frames.pop(0) if self.frames else None
+
+
+def row(text: str, *, beginning: Beginning = FIRST, status: str = "running") -> Row:
+    """A turn's row."""
+    return Row(status=status, is_over=status != "running", beginning=beginning, text=text)
+
+
+def told(rows: list[Row], *frames: Frame, seen: Place | None) -> list[Update]:
+    """What a page is told that has seen so much while the row goes through these states."""
+    left = iter(rows)
+
+    async def read(_turn: uuid.UUID) -> Row:
+        return next(left)
+
+    async def watch() -> list[Update]:
+        bus = Bus(*frames)
+        updates = follow.follow(
+            turn_id=uuid.uuid4(),
+            row=next(left),
+            hub=lambda: cast(Hub, bus),
+            read=read,
+            seen=seen,
+            whole=True,
+        )
+        return [update async for some in updates for update in some]
+
+    return asyncio.run(watch())
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for."""
+    monkeypatch.setattr(follow, "PATIENCE", 0.0)
+
+
+def test_a_page_that_comes_back_is_shown_nothing_until_the_row_has_come_as_far() -> None:
+    rows = [row(""), row("One"), row("One two th"), row("One two three", status="completed")]
+    first, *_, last = told(rows, seen=Place(FIRST, 7))
+    assert first == Snapshot(FIRST, "One two th")
+    assert last == Done(rows[-1])
+
+
+def test_a_page_that_comes_back_after_an_attempt_was_lost_is_shown_the_new_one() -> None:
+    rows = [row("One"), row("", beginning=SECOND), row("Two", beginning=SECOND, status="completed")]
+    assert told(rows, seen=Place(FIRST, 7))[0] == Snapshot(SECOND, "")
+
+
+def test_a_page_that_comes_back_after_the_end_is_shown_the_end() -> None:
+    rows = [row("One"), row("", status="stopped")]
+    assert told(rows, seen=Place(FIRST, 7)) == [Done(rows[-1])]
+
+
+@pytest.mark.parametrize("seen", [None, Place(FIRST, 3), Place(SECOND, 9)])
+def test_any_other_page_is_shown_the_text_at_once(seen: Place | None) -> None:
+    rows = [row("One"), row("One", status="completed")]
+    assert told(rows, seen=seen)[0] == Snapshot(FIRST, "One")
+
+
+def test_the_events_of_a_page_name_the_place_it_has_come_to() -> None:
+    page, anew = Page(), Beginning(1, 1, 1)
+    updates: list[Any] = [
+        Snapshot(FIRST, "One"),
+        Delta(3, " two"),
+        Delta(7, "\n\nthree\n\nfour"),
+        Reshaped(anew),
+        Snapshot(anew, ""),
+        Delta(0, "New"),
+    ]
+
+    async def encoded() -> list[str]:
+        return [await page.encode(update) for update in updates]
+
+    found = [
+        [line.removeprefix("id: ") for line in text.split("\n") if line.startswith("id: ")]
+        for text in asyncio.run(encoded())
+    ]
+    # A block that closes is two events; the place is that after both.
+    assert found == [["1.1.3"], ["1.1.7"], ["1.1.20"], [], ["1.1.0.1"], ["1.1.3.1"]]
+    assert connection.place_from("1.1.3.1") == Place(anew, 3)
+
+
+@pytest.mark.parametrize("given", ["", "x", "1.1", "1.1.x", "1.1.1.1.1", "1..1", "1.1.²", "1.1.-1"])
+def test_a_place_that_is_not_ours_is_none(given: str) -> None:
+    assert connection.place_from(given) is None

@@ -1,0 +1,206 @@
+"""A strategy in the form of other systems becomes a policy, through the administration."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from contextpolicy import publish
+from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, import_strategy
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
+from contextpolicy.plugins import MalformedImport
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.contextpolicy.pages import Page, opened
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = [pytest.mark.django_db, pytest.mark.requirement("S2.6")]
+
+IMPORT = "/admin/contextpolicy/contextpolicy/import/"
+LIST = "/admin/contextpolicy/contextpolicy/"
+FORM = {
+    "id": "my-complex-agent",
+    "contextStrategy": {
+        "type": "plugin",
+        "pluginId": "std-summarization-strategy",
+        "config": {"compressionModel": "light", "threshold": 20},
+    },
+}
+VALUES = {"strategy": "dynamic_summary", "summarization_model": "light", "turn_threshold": 20}
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    """Ines administers policies, and there is a light model."""
+    ModelSpec.objects.create(slug="light", provider="demo", name="light")
+    return person("ines", POLICY_ADMIN)
+
+
+@pytest.fixture
+def browser(admin: User) -> Client:
+    """Her browser."""
+    return signed_in(admin)
+
+
+@pytest.fixture
+def state(now: datetime) -> ContextPolicy:
+    """A policy with a strategy and values beside it."""
+    values = {
+        "strategy": "questions_only",
+        "strategy_config": {"count": 2},
+        "state_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "token_budget": 24_000,
+        "archive": False,
+    }
+    policy = publish.create_policy(slug="s", name="S", values={}, actor="system", now=now)
+    PolicyVersion.objects.filter(policy=policy).update(values=values, locks=["token_budget"])
+    policy.refresh_from_db()
+    return policy
+
+
+def give(text: str | None = None, **options: Any) -> Any:
+    """Import it as the product does."""
+    return import_strategy(
+        text=json.dumps(FORM) if text is None else text,
+        actor="user:1",
+        **{"now": datetime.fromisoformat("2026-11-20T12:00:00+00:00"), **options},
+    )
+
+
+def test_the_documents_own_example_becomes_a_policy_that_applies_nowhere_yet(
+    browser: Client, admin: User
+) -> None:
+    answer = browser.post(IMPORT, {"pasted": json.dumps(FORM)}, follow=True)
+
+    policy = ContextPolicy.objects.get()
+    assert (policy.slug, policy.name) == ("my-complex-agent", "my-complex-agent")
+    assert policy.current is not None
+    assert (policy.current.number, policy.current.values) == (1, VALUES)
+    assert policy.current.created_by_id == admin.pk
+    assert policy.current.note == "Imported: my-complex-agent"
+    assert not policy.assignments.exists()
+    events = AuditEvent.objects.filter(actor=f"user:{admin.pk}").values_list("type", flat=True)
+    assert list(events.order_by("id")) == ["policy.created", "policy.version_created"]
+    assert answer.redirect_chain[-1][0] == f"{LIST}{policy.pk}/change/"
+    page = Page(answer.content.decode())
+    assert "Imported as version 1 of my-complex-agent." in page.words
+    assert page.fields["turn_threshold"] == ["20"]
+
+
+def test_a_file_is_taken_and_counts_before_the_text(browser: Client) -> None:
+    file = SimpleUploadedFile("plugin.json", b"\xef\xbb\xbf" + json.dumps(FORM).encode())
+    browser.post(IMPORT, {"file": file, "pasted": "not this", "name": "Agents"})
+    policy = ContextPolicy.objects.get()
+    assert (policy.slug, policy.name) == ("agents", "Agents")
+    assert policy.current is not None
+    assert policy.current.values == VALUES
+
+
+def test_into_a_policy_it_replaces_the_whole_strategy_and_nothing_else(
+    browser: Client, state: ContextPolicy
+) -> None:
+    browser.post(IMPORT, {"pasted": json.dumps(FORM), "into": state.pk})
+
+    state.refresh_from_db()
+    assert state.current is not None
+    assert state.current.number == 2
+    assert state.current.values == {**VALUES, "token_budget": 24_000, "archive": False}
+    assert state.current.locks == ["token_budget"]
+    assert state.versions.get(number=1).values["strategy"] == "questions_only"
+    assert ContextPolicy.objects.count() == 1
+
+
+def test_what_works_but_may_surprise_is_said(browser: Client) -> None:
+    form = {"type": "plugin", "pluginId": "simple", "config": {"reserve_tokens": 100}}
+    answer = browser.post(IMPORT, {"pasted": json.dumps(form), "name": "Short"}, follow=True)
+    # As a message, and where the policy says what to know of it.
+    assert Page(answer.content.decode()).words.count("Replies will be cut at 100 tokens.") == 2
+
+
+BAD: dict[str, tuple[str, str]] = {
+    "no json": ("{", "This is no JSON"),
+    "nothing": (" ", "Paste the JSON of a strategy"),
+    "another form": ('{"type": "builtin"}', "A strategy is imported as"),
+    "unknown strategy": ('{"type": "plugin", "pluginId": "x"}', "There is no strategy 'x'"),
+    "unknown key": (
+        '{"type": "plugin", "pluginId": "simple", "config": {"mood": 1}}',
+        "has the key 'mood', which nothing stands for",
+    ),
+    "unknown model": (
+        json.dumps(FORM).replace("light", "gemini-1.5-flash"),
+        "There is no model 'gemini-1.5-flash'",
+    ),
+    "wrong kind": (json.dumps(FORM).replace("20", '"many"'), "turn_threshold"),
+    "not a number": (json.dumps(FORM).replace("20", "NaN"), "cannot be stored"),
+    "endless number": (json.dumps(FORM).replace("20", "1e999"), "cannot be stored"),
+    "endless digits": (json.dumps(FORM).replace("20", "9" * 5000), "cannot be stored"),
+    "half a pair": (json.dumps(FORM).replace("light", "\\ud800"), "cannot be stored"),
+    "a NUL": (json.dumps(FORM).replace("light", "\\u0000"), "cannot be stored"),
+    "nested": ("[" * 90_000, "cannot be stored"),
+    "too long": ('"' + "x" * LONGEST_IMPORT + '"', "100,002 characters; 100,000 are allowed"),
+    "no name": (json.dumps(FORM["contextStrategy"]), "needs a name"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_refused_changes_nothing_and_is_said_on_the_page(
+    kind: str, browser: Client, state: ContextPolicy
+) -> None:
+    text, why = BAD[kind]
+    before = AuditEvent.objects.count()
+    answer = browser.post(IMPORT, {"pasted": text})
+    page = Page(answer.content.decode())
+    assert answer.status_code == 200
+    assert why in page.words
+    assert page.fields["pasted"] == [text]
+    assert (ContextPolicy.objects.count(), PolicyVersion.objects.count()) == (1, 1)
+    assert AuditEvent.objects.count() == before
+
+
+def test_a_file_that_is_no_text_is_refused(browser: Client) -> None:
+    file = SimpleUploadedFile("x.json", b"\xff\xfe\x00")
+    assert "no text in UTF-8" in browser.post(IMPORT, {"file": file}).content.decode()
+
+
+def test_a_new_policy_never_takes_the_place_of_another(admin: User) -> None:
+    give()
+    with pytest.raises(PolicyExists, match="my-complex-agent"):
+        give()
+    assert PolicyVersion.objects.count() == 1
+
+
+def test_of_two_at_once_the_second_is_told(
+    admin: User, state: ContextPolicy, now: datetime
+) -> None:
+    stale = ContextPolicy.objects.select_related("current").get(pk=state.pk)
+    give(into=state)
+    with pytest.raises(publish.PolicyChangedMeanwhile):
+        give(into=stale)
+
+
+def test_a_retired_policy_is_not_offered(browser: Client, state: ContextPolicy) -> None:
+    ContextPolicy.objects.update(retired=True)
+    answer = browser.post(IMPORT, {"pasted": json.dumps(FORM), "into": state.pk})
+    assert "Select a valid choice" in answer.content.decode()
+
+
+def test_the_list_leads_there_and_only_policy_administrators_may(browser: Client) -> None:
+    assert IMPORT in browser.get(LIST).content.decode()
+    assert opened(browser, IMPORT).inline == []
+    auditor = signed_in(person("ada", AUDITOR))
+    assert IMPORT not in auditor.get(LIST).content.decode()
+    for answer in (auditor.get(IMPORT), auditor.post(IMPORT, {"pasted": json.dumps(FORM)})):
+        assert answer.status_code == 403
+    charlie = signed_in(User.objects.create_user("charlie"))
+    assert charlie.get(IMPORT).status_code in {302, 403, 404}
+    assert not ContextPolicy.objects.exists()
+
+
+def test_it_is_refused_by_code(admin: User) -> None:
+    with pytest.raises(MalformedImport) as refusal:
+        give("{}")
+    assert refusal.value.code == "malformed_strategy_import"
+    assert PolicyExists.code == "policy_exists"
