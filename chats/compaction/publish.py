@@ -1,6 +1,5 @@
 """Store a finished summary, and put it in force by compare-and-swap."""
 
-import hashlib
 import uuid
 from datetime import datetime
 from typing import Any
@@ -14,6 +13,7 @@ from chats.compaction.plan import Claimed, lease
 from chats.compaction.provenance import proven
 from chats.failpoints import hit
 from chats.models import Branch, Compaction
+from chats.seals import commitment
 from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
 from contextpolicy.engine.ladder import judged
 
@@ -45,7 +45,7 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     Compaction.objects.filter(pk=claimed.row.pk).update(
         status=Compaction.Status.PREPARED,
         text=written.text,
-        text_sha256=sha256_of(written.text),
+        text_commitment=commitment(written.text, salt=claimed.row.salt),
         sections=proven(written.text, plan=claimed.plan, branch=claimed.row.branch),
         lease_token="",
         lease_until=None,
@@ -64,7 +64,6 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
     freed += previous.tokens if previous else 0
     return {
         "prompt_version": performed.written.prompt_version,
-        "prompt_sha256": performed.written.prompt_sha256,
         "usage": performed.written.usage,
         "cost": performed.cost,
         "duration_ms": performed.duration_ms,
@@ -87,11 +86,6 @@ def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
     return outcome if outcome == "insufficient" else ""
 
 
-def sha256_of(text: str) -> str:
-    """The hash under which the ledger names a summary's text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 @transaction.atomic
 def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
     """Book an attempt that brought no summary. Raises `ClaimLost`."""
@@ -108,12 +102,18 @@ def check_claim(claimed: Claimed) -> None:
         raise ClaimLost(claimed.row.pk)
 
 
-def renew(claimed: Claimed) -> None:
-    """Move the end of the claim on, between two calls. Raises `ClaimLost`."""
+@transaction.atomic
+def renew(claimed: Claimed, prompt: str) -> None:
+    """Book a call that is about to be made, and move the end of the claim on. Raises `ClaimLost`.
+
+    Only this process books calls here, so that the last one stands in the row whoever ends it.
+    """
     mine = Compaction.objects.filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
-    if not mine.update(lease_until=lease()):
+    calls = mine.values_list("calls", flat=True).first() or []
+    booked = [*calls, commitment(prompt, salt=claimed.row.salt)]
+    if not mine.update(calls=booked, lease_until=lease()):
         raise ClaimLost(claimed.row.pk)
 
 
