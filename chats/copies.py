@@ -3,18 +3,26 @@
 A copy that a new room keeps is added to `COPIES`.
 """
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 
+from django.conf import settings
+from django.db import transaction
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
+from redis import Redis
+from redis.exceptions import RedisError
 
-from chats import idempotency, receipts, states
+from chats import idempotency, live, receipts, states
 from chats.compaction.force import branches_of, contains
 from chats.memory import archive
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Receipt, Rendering, Turn
 from chats.rendering.store import digest_of
 
+logger = logging.getLogger(__name__)
 # Rows read at once while a whole chat is searched for copies.
 PAGE = 500
 
@@ -85,6 +93,35 @@ def erase_partials(message: Message, summaries: list[Compaction], now: datetime)
     return with_text.update(partial_text="", partial_reasoning="")
 
 
+def erase_frames(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """What the live bus still has of the reply, once the erasure is committed."""
+    del summaries, now
+    return forget_frames([message.turn_id] if message.turn_id else [])
+
+
+def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
+    """Let the bus forget turns; how many it was asked for.
+
+    Without a bus nothing is waited for: what it keeps, it keeps for a quarter of an hour.
+    """
+    keys = [f"{live.KEY}{turn_id}" for turn_id in turn_ids]
+    if keys:
+        transaction.on_commit(partial(forget_keys, keys))
+    return len(keys)
+
+
+def forget_keys(keys: Sequence[str]) -> None:
+    """Take streams off the bus."""
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
+        ) as client:
+            for start in range(0, len(keys), PAGE):
+                client.delete(*keys[start : start + PAGE])
+    except (RedisError, OSError) as error:
+        logger.warning("erased words left to the bus's own expiry: %s", type(error).__name__)
+
+
 def erase_search_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
     """The words by which the message is found."""
     del summaries, now
@@ -139,6 +176,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "receipts": erase_in_receipts,
     "requests": forget_requests,
     "partial_texts": erase_partials,
+    "frames": erase_frames,
     "search_texts": erase_search_texts,
     "states": erase_states,
 }
@@ -176,3 +214,10 @@ def forget_all_requests(chat: Chat, *, now: datetime) -> int:
     ids = list(new.values_list("pk", flat=True))
     pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
     return sum(idempotency.forget(messages=page, chat_id=chat.pk, now=now) for page in pages)
+
+
+def forget_all_frames(chat: Chat, *, now: datetime) -> int:
+    """What the live bus still has of the chat's replies."""
+    since = now - timedelta(seconds=live.SECONDS_KEPT)
+    turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
+    return forget_frames(list(turns.values_list("pk", flat=True)))

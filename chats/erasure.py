@@ -199,6 +199,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
             "renderings": copies.erase_all_renderings(chat),
             "prompt_texts": copies.erase_all_prompt_texts(chat, now=now),
             "requests": copies.forget_all_requests(chat, now=now),
+            "frames": copies.forget_all_frames(chat, now=now),
             # Their rows go with the chat.
             "states": ChatState.objects.filter(branch__chat=chat).count(),
             "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),

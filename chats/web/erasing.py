@@ -31,6 +31,7 @@ COPIES = {
     "states": "states",
     "receipts": "receipts",
     "requests": "requests that could be repeated",
+    "frames": "replies on the live bus",
 }
 SHOWN = 160
 
