@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from chats import answering, history
+from chats import answering, history, receipts
 from chats.models import Branch, ChatState, Compaction, Message, Turn
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -301,7 +301,12 @@ def prompt_of(
 ) -> Prompt:
     """The request and the receipt of an assembled context."""
     values = choice.values
-    origins = {segment.text_ref: segment.origin for segment in assembled.segments}
+    chat_id = branch.chat_id
+    refs = [
+        receipts.own_ref(s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id)
+        for s in assembled.segments
+    ]
+    named = list(zip(assembled.segments, refs, strict=True))
     active = governing(branch.active_compaction, values=values)
     needed = need(given, assembled)
     return Prompt(
@@ -319,11 +324,11 @@ def prompt_of(
         prompt_tokens=assembled.prompt_tokens,
         calibration=given.calibration,
         reserve=assembled.budget.reserve,
-        texts=[(key, origins[key], text) for key, text in assembled.texts.items()],
+        texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
         receipt_fields={
             "segments": [
-                [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, s.text_ref, s.result_limit]
-                for s in assembled.segments
+                [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, ref, s.result_limit]
+                for s, ref in named
             ],
             "left_out": [[out.from_seq, out.to_seq, out.reason] for out in assembled.left_out],
             "budget": asdict(assembled.budget),

@@ -1,12 +1,16 @@
 """Requests that come twice: what is done under a key is done once, and told again for a day."""
 
 import hashlib
+import uuid
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Q
 
 from chats.models import IdempotencyRecord
 from chats.refusals import Refusal
+from chats.seals import commitment, holds, new_salt
 
 KEY_LIFETIME = timedelta(hours=24)
 
@@ -39,7 +43,11 @@ class Keyed:
         self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
     def find(self, *, now: datetime) -> dict[str, str] | None:
-        """The stored result, or None. Raises `IdempotencyKeyReused` for another body."""
+        """The stored result, or None. Raises `IdempotencyKeyReused` for another body.
+
+        Also when its words were erased: nobody knows any more whether this body is the same, and a
+        refusal loses nothing.
+        """
         if not self.key:
             return None
         row = IdempotencyRecord.objects.filter(
@@ -50,18 +58,34 @@ class Keyed:
             return None
         if row is None:
             return None
-        if row.body_sha256 != self.digest:
+        if not holds(row.body_commitment, self.digest, salt=row.salt):
             raise IdempotencyKeyReused
         return dict(row.result)
 
     def remember(self, *, result: dict[str, str], now: datetime) -> None:
         """Store the result, in the transaction that made it true."""
         if self.key:
+            salt = new_salt()
             IdempotencyRecord.objects.create(
                 owner_id=self.owner_id,
                 route=self.route,
                 key=self.key,
-                body_sha256=self.digest,
+                salt=salt,
+                body_commitment=commitment(self.digest, salt=salt),
                 result=result,
                 created_at=now,
             )
+
+
+def forget(*, messages: Collection[uuid.UUID], chat_id: uuid.UUID | None, now: datetime) -> int:
+    """Take away what could be compared with the erased words of messages, or of a whole chat.
+
+    The records stay and refuse their key to everybody; those that are over go. Returns how many
+    records lost something.
+    """
+    IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()
+    named = Q(result__message__in=[str(pk) for pk in messages])
+    if chat_id is not None:
+        named |= Q(result__chat=str(chat_id))
+    rows = IdempotencyRecord.objects.filter(named).exclude(salt="")
+    return rows.update(salt="", body_commitment="")

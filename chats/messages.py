@@ -1,6 +1,5 @@
 """The only writer of messages: check, accept, take up, append, mark, erase."""
 
-import hashlib
 import json
 import re
 import uuid
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from chats.models import Branch, Chat, Message, Turn
 from chats.refusals import Refusal
+from chats.seals import commitment, new_salt
 from contextpolicy import ledger, prepared
 from contextpolicy.engine.messages import Role, parts_from_json
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
@@ -47,6 +47,13 @@ class MessageTooLong(Refusal):
         " Shorten it by {over:,}."
     )
     param = "text"
+
+
+class Proof(NamedTuple):
+    """What the person who erases gets, once: with it and the words they can prove what was said."""
+
+    salt: str
+    commitment: str
 
 
 class Counted(NamedTuple):
@@ -221,20 +228,26 @@ def mark(message: Message, *, actor: str, event: str, now: datetime, **values: A
     return message
 
 
-def erase(message: Message, *, now: datetime) -> str:
-    """Take the words out of a message for good; its id, place and hash stay.
+def canonical(parts: Sequence[Mapping[str, Any]]) -> str:
+    """The parts of a message as canonical JSON: sorted keys, no spaces, ASCII only."""
+    return json.dumps(list(parts), sort_keys=True, separators=(",", ":"))
 
-    Returns the SHA-256, in hex, of the parts as canonical JSON. Runs in the caller's transaction.
+
+def erase(message: Message, *, now: datetime) -> Proof:
+    """Take the words out of a message for good; its id and place stay.
+
+    Returns a commitment to the parts as canonical JSON, and its salt, which is kept nowhere. Runs
+    in the caller's transaction.
     """
-    content = json.dumps(message.parts, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(content.encode()).hexdigest()
+    salt = new_salt()
+    proof = Proof(salt, commitment(canonical(message.parts), salt=salt))
     message.parts = []
     message.speaker = None
     message.addressees = []
-    message.metadata = {"erased_sha256": digest}
+    message.metadata = {}
     message.token_count = 0
     message.erased_at = now
     message.save(
         update_fields=["parts", "speaker", "addressees", "metadata", "token_count", "erased_at"]
     )
-    return digest
+    return proof

@@ -9,10 +9,11 @@ fields and reasons; never the text of a message, a prompt or a summary.
 import hashlib
 import json
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from django.db import transaction
 
@@ -50,6 +51,7 @@ EVENT_TYPES = frozenset(
         "compaction.started",
         "compaction.undone",
         "context.compressed",
+        "ledger.form_changed",
         "login.failed",
         "login.link_created",
         "login.succeeded",
@@ -208,15 +210,36 @@ def event_hash(event: AuditEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first place where a chain does not hold."""
+    """The first place where a chain does not hold; seq 0: what is wrong stands in no row."""
 
     scope: str
     seq: int
     reason: str
 
 
-def verify(*, scope: str | None = None) -> Iterator[Break]:
-    """Every chain's first break; nothing when all chains hold. Reads, never writes.
+class Check(Protocol):
+    """A verification of rows that the ledger commits to."""
+
+    def __call__(self, *, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+        """Where they do not fit; `told` counts, by a sentence, what was found."""
+
+
+# Apps above add theirs when they are loaded.
+CHECKS: list[Check] = []
+
+
+def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Iterator[Break]:
+    """Every chain's first break, and what does not fit the rows it commits to.
+
+    Nothing when all holds. `told` gets what was found, counted by sentences. Reads, never writes.
+    """
+    yield from chains(scope=scope)
+    for check in CHECKS:
+        yield from check(scope=scope, told=Counter() if told is None else told)
+
+
+def chains(*, scope: str | None = None) -> Iterator[Break]:
+    """Every chain's first break; nothing when all chains hold.
 
     Chains grow meanwhile: where a head row and the rows do not fit, both are read again.
     """

@@ -87,12 +87,12 @@ class CompactionAdmin(ReadOnlyAdmin):
         "provenance",
         "model_name",
         "prompt_version",
-        "prompt_sha256",
+        "calls_made",
         "effective_policy",
         "usage",
         "cost",
         "took",
-        "text_sha256",
+        "text_commitment",
         "created_at",
         "finished_at",
         "published_at",
@@ -236,6 +236,11 @@ class CompactionAdmin(ReadOnlyAdmin):
         kept, lost = (counts(compaction.retention, side) for side in ("kept", "lost"))
         rows = [[kind, kept[kind], lost[kind]] for kind in KINDS if kept[kind] + lost[kind]]
         return as_table(["Kind", "Kept", "Lost"], rows)
+
+    @admin.display(description="Commitments to its calls")
+    def calls_made(self, compaction: Compaction) -> str:
+        """One for each call, in their order, as the ledger has them."""
+        return ", ".join(compaction.calls) or "none"
 
     @admin.display(description="Sources of its lines")
     def provenance(self, compaction: Compaction) -> str:

@@ -82,6 +82,8 @@ class ReceiptAdmin(ReadOnlyAdmin):
         "effective_policy",
         "prompt_tokens",
         "prompt_sha256",
+        "rebuildable",
+        "commitment",
         "last_seq",
         "sent",
         "not_sent",
@@ -110,6 +112,13 @@ class ReceiptAdmin(ReadOnlyAdmin):
     def not_sent(self, receipt: Receipt) -> SafeString:
         """The ranges that were left out, with reasons."""
         return as_table(["From", "To", "Why"], receipt.left_out)
+
+    @admin.display(description="Rebuildable")
+    def rebuildable(self, receipt: Receipt) -> str:
+        """Whether the prompt can be built again, from its parts."""
+        if receipt.erased_at is None:
+            return "Yes"
+        return f"Not rebuildable since {receipt.erased_at:%d %b %Y %H:%M:%S} UTC: a part was erased"
 
     @admin.display(description="Budget")
     def arithmetic(self, receipt: Receipt) -> SafeString:

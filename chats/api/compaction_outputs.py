@@ -72,7 +72,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
     text = serializers.CharField()
     sections = SectionOut(many=True)
     retention = serializers.DictField(help_text="Facts of the originals that it kept and lost.")
-    sha256 = serializers.CharField(source="text_sha256")
+    commitment = serializers.CharField(
+        source="text_commitment", help_text="What the ledger holds of its text; empty once erased."
+    )
     erased = serializers.SerializerMethodField(help_text="Its text was removed for good.")
     trigger = serializers.CharField(help_text="`revision`: a person wrote it.")
     asked_by = serializers.CharField(

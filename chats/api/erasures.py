@@ -15,7 +15,7 @@ from chats import access, erasure, sessions
 from chats.api import examples
 from chats.api.endpoint import Endpoint, key_of, person
 from chats.api.inputs import Erasing, Nothing
-from chats.api.outputs import ErasedOut, MessageOut, one
+from chats.api.outputs import ErasedOut, MessageOut, ProofOut, one
 from chats.api.schema import answers
 
 
@@ -42,8 +42,8 @@ class EraseMessage(Erasure):
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase what the message said, also from summaries, receipts and stored pages.
 
-        Its id, place and hash stay, with a certificate among the audit events. Other messages that
-        quote it are named in both; erase them by the same call with `quotes`, at once or later.
+        Its id and place stay, with a certificate among the audit events. Other messages that quote
+        it are named in both; erase them by the same call with `quotes`, at once or later.
         """
         message = access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
         self.check(request)
@@ -52,17 +52,23 @@ class EraseMessage(Erasure):
             user=person(request), message=message, now=timezone.now(), with_quotes=with_quotes
         )
         quoted_by = [str(quote.message.pk) for quote in erased.quoted_by]
-        return Response({**one(MessageOut, erased.message), "quoted_by": quoted_by})
+        proofs = [
+            {"message": str(message.pk), **proof._asdict()}
+            for message, proof in erased.proofs.items()
+        ]
+        return Response(
+            {**one(MessageOut, erased.message), "quoted_by": quoted_by, "proofs": proofs}
+        )
 
 
 class EraseChat(Erasure):
     """The end of a chat's words."""
 
-    @extend_schema(operation_id="chats_erase", request=None, responses=answers({204: None}))
+    @extend_schema(operation_id="chats_erase", request=None, responses=answers({200: ProofOut}))
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Erase the chat and every copy of its words; a certificate stays among the events."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         self.check(request)
         Nothing.read(request.data)
-        erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
-        return Response(status=204)
+        proof = erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
+        return Response(proof._asdict())

@@ -58,9 +58,33 @@ class MessageOut(serializers.Serializer[Message]):
         return message.erased_at is not None
 
 
+class ProofOut(serializers.Serializer[Any]):
+    """What proves what was erased, to whoever still has the words.
+
+    The salt is kept nowhere: this answer is the only one that has it.
+    """
+
+    salt = serializers.CharField(help_text="32 bytes in hex: the key.")
+    commitment = serializers.CharField(
+        help_text="HMAC-SHA-256 in hex, as the certificate in the ledger has it. Of a message: over"
+        " its parts as canonical JSON (sorted keys, no spaces, ASCII only). Of a chat: over a line"
+        " for each message in the order of acceptance, its id, a blank, its parts, a line feed."
+    )
+
+
+class MessageProofOut(ProofOut):
+    """The same of one message."""
+
+    message = serializers.UUIDField()
+
+
 class ErasedOut(MessageOut):
     """A message without its words."""
 
+    proofs = serializers.ListField(
+        child=MessageProofOut(),
+        help_text="One for each message that this call erased; none when it was erased before.",
+    )
     quoted_by = serializers.ListField(
         child=serializers.UUIDField(),
         help_text="The messages of the chat that still have at least 40 characters of it word for"
@@ -85,7 +109,13 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     budget = serializers.DictField()
     prompt_tokens = serializers.IntegerField()
-    prompt_sha256 = serializers.CharField()
+    prompt_sha256 = serializers.CharField(
+        help_text="Empty once a part of the prompt was erased: then it cannot be rebuilt."
+    )
+    not_rebuildable_since = serializers.DateTimeField(source="erased_at", allow_null=True)
+    commitment = serializers.CharField(
+        help_text="As the ledger row has it that ended the attempt; empty for calls of before."
+    )
     notes = serializers.ListField()
     outcome = serializers.ChoiceField(choices=Receipt.Outcome.choices)
     error_code = serializers.CharField()

@@ -143,12 +143,14 @@ def close(
         finished_at=now,
         **values,
     )
+    # Read again: the last call may have been booked since the row was read.
+    calls = Compaction.objects.values_list("calls", flat=True).get(pk=row.pk)
     ledger.record(
         f"compaction.{status}",
         actor=actor,
         now=now,
         chat_id=row.branch.chat_id,
-        data={"compaction": str(row.pk), "reason": reason[:500]},
+        data={"compaction": str(row.pk), "reason": reason[:500], "calls": calls},
     )
 
 
@@ -227,7 +229,8 @@ def record(
             "source_digest": row.source_digest,
             "tokens_before": row.tokens_before,
             "tokens_after": row.tokens_after,
-            "text_sha256": row.text_sha256,
+            "text_commitment": row.text_commitment,
+            "calls": row.calls,
             "model": row.model_name,
             "policy": row.effective_policy_id,
             "trigger": row.trigger,

@@ -1,7 +1,6 @@
 """Write the summary and judge it: a model's or the extractive one, outside any transaction."""
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -38,8 +37,9 @@ from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
 EXTRACTIVE_V1 = "extractive-v1"
-# Called before each call after the first: it renews the claim, or says that it is lost.
-Renew = Callable[[], None]
+# Called with a prompt before it is sent: it books the call and renews the claim, or says that the
+# claim is lost.
+Renew = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -52,7 +52,6 @@ class Written:
     has_reasoning: bool = False
     usage: dict[str, int] = field(default_factory=dict)
     prompt_version: str = EXTRACTIVE_V1
-    prompt_sha256: str = ""
 
     @property
     def is_sound(self) -> bool:
@@ -133,8 +132,6 @@ class Calls:
         self.spec = spec
         self.renew = renew
         self.usage: dict[str, int] = {}
-        self.asked = hashlib.sha256()
-        self.count = 0
 
     def summarise(self) -> Written:
         """The summary; a part that is unsound is the answer, and will be rejected."""
@@ -196,14 +193,11 @@ class Calls:
         )
 
     def ask(self, messages: tuple[WireMessage, ...]) -> Written:
-        """One call, under a renewed claim; usage adds up.
+        """One call, booked first, under a renewed claim; usage adds up.
 
         Raises `ProviderError` and `ModelUnavailable`.
         """
-        if self.count:
-            self.renew()
-        self.count += 1
-        self.asked.update(prompt_json(messages, ()).encode())
+        self.renew(prompt_json(messages, ()))
         request = ProviderRequest(
             model=self.spec.name,
             messages=messages,
@@ -214,7 +208,6 @@ class Calls:
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
         written.usage = dict(self.usage)
-        written.prompt_sha256 = self.asked.hexdigest()
         return written
 
 

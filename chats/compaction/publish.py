@@ -1,6 +1,5 @@
 """Store a finished summary, and put it in force by compare-and-swap."""
 
-import hashlib
 import uuid
 from dataclasses import asdict
 from datetime import datetime
@@ -16,6 +15,7 @@ from chats.compaction.plan import Claimed, lease
 from chats.compaction.provenance import proven
 from chats.failpoints import hit
 from chats.models import Branch, Compaction
+from chats.seals import commitment
 from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
 from contextpolicy.engine.ladder import judged
 
@@ -47,7 +47,7 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
         return False
     result |= {
         "text": written.text,
-        "text_sha256": sha256_of(written.text),
+        "text_commitment": commitment(written.text, salt=claimed.row.salt),
         "sections": proven(written.text, plan=claimed.plan, branch=claimed.row.branch),
         "reason": shortfall(claimed, tokens_after=result["tokens_after"]),
     }
@@ -71,7 +71,6 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
     freed += previous.tokens if previous else 0
     return {
         "prompt_version": performed.written.prompt_version,
-        "prompt_sha256": performed.written.prompt_sha256,
         "usage": performed.written.usage,
         "cost": performed.cost,
         "duration_ms": performed.duration_ms,
@@ -92,11 +91,6 @@ def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
         low=in_our_count(low, calibration=model.calibration if model else 1.0),
     )
     return outcome if outcome == "insufficient" else ""
-
-
-def sha256_of(text: str) -> str:
-    """The hash under which the ledger names a summary's text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @transaction.atomic
@@ -140,12 +134,18 @@ def renew_all(tokens: dict[uuid.UUID, str]) -> None:
     claims.filter(status=Compaction.Status.PREPARING).update(lease_until=lease())
 
 
-def renew(claimed: Claimed) -> None:
-    """Move the end of the claim on, between two calls. Raises `ClaimLost`."""
+@transaction.atomic
+def renew(claimed: Claimed, prompt: str) -> None:
+    """Book a call that is about to be made, and move the end of the claim on. Raises `ClaimLost`.
+
+    Only this process books calls here, so that the last one stands in the row whoever ends it.
+    """
     mine = Compaction.objects.filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
-    if not mine.update(lease_until=lease()):
+    calls = mine.values_list("calls", flat=True).first() or []
+    booked = [*calls, commitment(prompt, salt=claimed.row.salt)]
+    if not mine.update(calls=booked, lease_until=lease()):
         raise ClaimLost(claimed.row.pk)
 
 

@@ -13,11 +13,11 @@ from chats.compaction import force, rights
 from chats.compaction.controls import NotInForce
 from chats.compaction.force import active_branch, locked_chat, overtake_making, record, summary_of
 from chats.compaction.provenance import checked
-from chats.compaction.publish import sha256_of
 from chats.compaction.sections import sections_of
 from chats.messages import UNSTORABLE, InvalidCharacter
 from chats.models import Compaction
 from chats.refusals import Refusal
+from chats.seals import commitment, new_salt
 from contextpolicy.engine.tokens import ApproximateCounter
 
 BY_HAND = "by-hand"
@@ -71,6 +71,7 @@ def revise(
         exceptions=tuple(row.exceptions),
         branch=branch,
     )
+    salt = new_salt()
     new = Compaction.objects.create(
         branch=branch,
         kind=Compaction.Kind.SUMMARY,
@@ -84,7 +85,8 @@ def revise(
         source_count=row.source_count,
         source_digest=row.source_digest,
         text=text,
-        text_sha256=sha256_of(text),
+        salt=salt,
+        text_commitment=commitment(text, salt=salt),
         sections=sections,
         trigger="revision",
         asked_by=by,

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chats", "0007_turn_api_key")]
+    dependencies = [("chats", "0010_room_for_commitments")]
 
     operations = [
         migrations.AddField(

@@ -209,7 +209,9 @@ class IdempotencyRecord(Stored):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     route = models.CharField(max_length=200)
     key = models.CharField(max_length=255)
-    body_sha256 = models.CharField(max_length=64)
+    # To the body, so that another one is noticed; both are empty once its words were erased.
+    salt = models.CharField(max_length=64, blank=True)
+    body_commitment = models.CharField(max_length=64, blank=True)
     result = models.JSONField()
     created_at = models.DateTimeField(db_index=True)
 

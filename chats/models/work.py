@@ -6,6 +6,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Q
 
+from chats.seals import new_salt
 from contextpolicy.models.base import Stored
 
 
@@ -127,14 +128,13 @@ class Turn(Stored):
 class PromptText(Stored):
     """A text that was sent but is no message (system, tools, summary), by content hash.
 
-    Receipts name these by digest, so that one policy text sent a million times is stored once
-    and an erasure reaches every receipt at once.
+    Receipts name these by digest, so that one policy text sent a million times is stored once.
+    Words of a chat have a digest of their own in each chat; an erasure takes row and digest.
     """
 
     digest = models.CharField(max_length=64, primary_key=True)
     origin = models.CharField(max_length=20)
     text = models.TextField()
-    erased_at = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.origin} {self.digest[:12]}"
@@ -169,7 +169,13 @@ class Receipt(Stored):
     left_out = models.JSONField()
     budget = models.JSONField()
     prompt_tokens = models.PositiveIntegerField()
-    prompt_sha256 = models.CharField(max_length=64)
+    # Of the prompt as it was sent, and the salt of the commitment; an erased part empties both.
+    prompt_sha256 = models.CharField(max_length=64, blank=True)
+    salt = models.CharField(max_length=64, blank=True, default="")
+    # What the ledger holds of this row; empty where the call was made before it held anything.
+    commitment = models.CharField(max_length=64, blank=True, default="")
+    # Since when the prompt cannot be built again, because a part of it was erased.
+    erased_at = models.DateTimeField(null=True, blank=True)
     last_seq = models.PositiveBigIntegerField()
     notes = models.JSONField(default=list)
     # Whether a summary was due when this was composed: action, reason, tokens, mark, turns.
@@ -262,10 +268,12 @@ class Compaction(Stored):
     duration_ms = models.PositiveIntegerField(null=True, blank=True)
     # In the currency of the model's price, apart from what replies cost; empty: no price is known.
     cost = models.DecimalField(max_digits=14, decimal_places=8, null=True, blank=True)
-    # SHA-256, in hex, over the prompts of all calls.
-    prompt_sha256 = models.CharField(max_length=64, blank=True, default="")
+    # The key of the commitments; an erasure empties it.
+    salt = models.CharField(max_length=64, blank=True, default=new_salt)
+    # To the prompt of each call, in their order; written down before the call is made.
+    calls = models.JSONField(default=list, blank=True)
     usage = models.JSONField(default=dict, blank=True)
-    text_sha256 = models.CharField(max_length=64, blank=True, default="")
+    text_commitment = models.CharField(max_length=64, blank=True, default="")
     # Who writes or wrote it; also a default of the column, for processes that do not know it yet.
     worker = models.CharField(max_length=100, blank=True, default="", db_default="")
     lease_token = models.CharField(max_length=43, blank=True, default="")

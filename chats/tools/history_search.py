@@ -4,7 +4,6 @@ Read-only, within the chat that calls it: its arguments name no chat. The answer
 standard messages, best first, within a fixed number of tokens.
 """
 
-import hashlib
 import json
 from typing import Any
 
@@ -46,7 +45,11 @@ MALFORMED = "The arguments are not valid: {reason}. Send {{query: text, limit: 1
 
 
 def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[str, dict[str, Any]]:
-    """What the model reads, and what the ledger says about it: ids and numbers, no words."""
+    """What the model reads, and what the ledger says about it: ids and numbers, no words.
+
+    No hash of the query either: it stands in the message of the step, and the commitment to the
+    next call holds it with all else that was sent.
+    """
     try:
         given = json.loads(arguments)
         # JSON can spell half of a surrogate pair, which no text can hold.
@@ -61,7 +64,6 @@ def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[st
     shown = within(found, counter=counter)
     return json.dumps(shown, ensure_ascii=False) if shown else NOTHING, {
         "tool": SPEC.name,
-        "query_sha256": hashlib.sha256(given["query"].encode()).hexdigest(),
         "messages": [entry["id"] for entry in shown],
     }
 

@@ -23,7 +23,7 @@ from chats.compaction import maintain, plan
 from chats.models import Receipt, Turn
 from chats.turns.lease import RELEASED
 from chats.turns.start import UNFINISHED
-from chats.turns.steps import enqueue_next
+from chats.turns.steps import attempt_data, enqueue_next
 from contextpolicy import ledger, prepared
 
 LOST_CODE = "worker_lost"
@@ -91,7 +91,7 @@ def release(turn: Turn, *, now: datetime) -> int:
         now=now,
         chat_id=turn.branch.chat_id,
         turn_id=turn.pk,
-        data={"losses": losses, "attempt": turn.attempt},
+        data={"losses": losses, **attempt_data(turn)},
     )
     enqueue_next(branch_id=turn.branch_id)
     return 1

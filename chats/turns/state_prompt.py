@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from chats import context, history
+from chats import context, history, receipts
 from chats.models import Branch, ChatState, Message, PromptText, Receipt, Turn
 from chats.providers.base import ProviderRequest, StateTask
+from contextpolicy import prepared
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
@@ -134,16 +135,19 @@ def book(
     place = {"turn": turn, "attempt": turn.attempt, "step": turn.step, "call": Receipt.FOR_STATE}
     if known := Receipt.objects.filter(**place).values_list("pk", flat=True).first():
         return known
-    rows = [
-        PromptText(digest=text_ref(text), origin=o, text=text) for o, _, text, _ in prompt.texts
+    chat_id = turn.branch.chat_id
+    refs = [
+        receipts.own_ref(text_ref(text), origin=origin, label=name, chat_id=chat_id)
+        for origin, name, text, _ in prompt.texts
     ]
+    named = list(zip(refs, prompt.texts, strict=True))
+    rows = [PromptText(digest=ref, origin=o, text=text) for ref, (o, _, text, _) in named]
     PromptText.objects.bulk_create(rows, ignore_conflicts=True)
     segments: list[list[Any]] = [
-        [origin, name, 0, tokens, None, text_ref(text), None]
-        for origin, name, text, tokens in prompt.texts
+        [origin, name, 0, tokens, None, ref, None] for ref, (origin, name, _, tokens) in named
     ]
     segments += [["question", m.id, m.seq, tokens, None, "", None] for m, tokens in prompt.read]
-    receipt = Receipt.objects.create(
+    receipt = Receipt(
         **place,
         effective_policy=effective,
         model_name=prompt.request.model,
@@ -155,6 +159,7 @@ def book(
         last_seq=prompt.to_seq,
         created_at=now,
     )
+    prepared.insert(receipts.seal(receipt))
     return receipt.pk
 
 

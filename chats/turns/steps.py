@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from django.db import IntegrityError, transaction
 
-from chats import calibrate, messages, queue
+from chats import calibrate, messages, queue, receipts
 from chats.context import Prompt
 from chats.failpoints import hit
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
@@ -135,7 +135,7 @@ def use_tool(
                 now=now,
                 chat_id=branch.chat_id,
                 turn_id=lease.turn_id,
-                data=answer.read,
+                data={**answer.read, "attempt": turn.attempt, "step": turn.step},
             )
     return answer.content
 
@@ -221,7 +221,7 @@ def book_call(
         created_at=now,
         **prompt.receipt_fields,
     )
-    prepared.insert(receipt)
+    prepared.insert(receipts.seal(receipt))
     if prompt.compressed and turn.step == 1 and call == 1:
         ledger.record(
             "context.compressed",
@@ -375,8 +375,8 @@ def end(
 
 
 def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
-    """The ledger's words about an ended turn: ids and numbers."""
-    data: dict[str, Any] = {"attempt": turn.attempt, "finish": ending.finish if reply else ""}
+    """The ledger's words about an ended turn: ids, numbers, and a commitment to each call."""
+    data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt_data(turn)}
     if reply is not None:
         data |= {"reply": str(reply.pk), "seq": reply.seq}
     if ending.usage:
@@ -384,6 +384,12 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
     if ending.error_code:
         data["code"] = ending.error_code
     return data
+
+
+def attempt_data(turn: Turn) -> dict[str, Any]:
+    """The ledger's words about the attempt that ends: its number, and each call it made."""
+    calls = receipts.calls_of(turn_id=turn.pk, attempt=turn.attempt)
+    return {"attempt": turn.attempt, "calls": calls}
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:
@@ -398,6 +404,11 @@ def hand_back(*, lease: Lease, now: datetime) -> None:
     turn = locked_turn(lease)
     write(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
     ledger.record(
-        "turn.handed_back", actor=WORKER, now=now, chat_id=turn.branch.chat_id, turn_id=turn.pk
+        "turn.handed_back",
+        actor=WORKER,
+        now=now,
+        chat_id=turn.branch.chat_id,
+        turn_id=turn.pk,
+        data=attempt_data(turn),
     )
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)

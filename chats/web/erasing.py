@@ -5,22 +5,21 @@ Every page here asks for a fresh sign-in first: whoever finds an open browser ca
 
 import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpResponse
-from django.shortcuts import redirect, render
-from django.urls import reverse
+from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from chats import access, erasure, sessions
+from chats.messages import Proof
 from chats.models import Chat, Message
 from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, View, signed_in
-from chats.web.message_actions import to_message
 from chats.web.words import clipped
 
 # What the certificate of a chat counts, in words.
@@ -30,6 +29,9 @@ COPIES = {
     "renderings": "stored pages",
     "prompt_texts": "texts of prompts",
     "states": "states",
+    "receipts": "receipts",
+    "requests": "requests that could be repeated",
+    "frames": "replies on the live bus",
 }
 SHOWN = 160
 
@@ -58,7 +60,7 @@ def message_erase(
 ) -> HttpResponse:
     """Ask, with the messages that quote it; then erase the message and those that were ticked.
 
-    As long as messages quote it that nobody ticked, the page comes again and names them.
+    The answer is the one page that has the proofs; it names the messages that still quote it.
     """
     row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
     refusal = None
@@ -71,7 +73,7 @@ def message_erase(
         except Refusal as error:
             refusal = error
         else:
-            return redirect(request.path) if erased.quoted_by else to_message(row)
+            return message_page(request, erased.message, proofs=erased.proofs)
     return message_page(request, row, refusal=refusal)
 
 
@@ -86,8 +88,14 @@ def ticked(request: PersonRequest) -> set[uuid.UUID]:
     return found
 
 
-def message_page(request: PersonRequest, row: Message, *, refusal: Refusal | None) -> HttpResponse:
-    """What goes, what stays, and who quotes it."""
+def message_page(
+    request: PersonRequest,
+    row: Message,
+    *,
+    refusal: Refusal | None = None,
+    proofs: Mapping[Message, Proof] | None = None,
+) -> HttpResponse:
+    """What goes, what stays, and who quotes it; after an erasure what proves it."""
     quotes = [
         (quote.message, clipped(quote.words or quote.message.text, SHOWN))
         for quote in erasure.quoting(row)
@@ -96,6 +104,7 @@ def message_page(request: PersonRequest, row: Message, *, refusal: Refusal | Non
         "chat": row.branch.chat,
         "message": row,
         "quotes": quotes,
+        "proofs": (proofs or {}).items(),
         "lock": lock_of(lambda: erasure.check_over(row)),
         "refusal": refusal,
     }
@@ -121,11 +130,11 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     refusal = None
     if request.method == "POST":
         try:
-            erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
+            proof = erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
         except Refusal as error:
             refusal = error
         else:
-            return redirect(reverse("chats:chat-erased", args=[chat_id]))
+            return certificate(request, chat_id=chat_id, proof=proof)
     context = {
         "chat": chat,
         "size": size_of(chat),
@@ -148,7 +157,14 @@ def size_of(chat: Chat) -> dict[str, int]:
 @signed_in
 def chat_erased(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """The certificate of an erased chat, for the person who erased it."""
+    return certificate(request, chat_id=chat_id)
+
+
+def certificate(
+    request: PersonRequest, *, chat_id: uuid.UUID, proof: Proof | None = None
+) -> HttpResponse:
+    """The page of it; right after the erasure, and only then, with the proof."""
     event = access.certificate_for(user=request.user, chat_id=chat_id)
     copies = [(words, event.data["copies"].get(name, 0)) for name, words in COPIES.items()]
-    context = {"event": event, "copies": copies}
+    context = {"event": event, "copies": copies, "proof": proof}
     return render(request, "chats/chat_erased.html", context)

@@ -193,7 +193,7 @@ def segment_view(
     size = int(str(tokens))
     text = texts.get(str(digest or label), "")
     if hidden and origin == "system":
-        text = f"{HIDDEN} {counted(len(text), 'character')}, SHA-256 {digest}"
+        text = f"{HIDDEN} {counted(len(text), 'character')}, kept as {digest}"
     where = f"Message {seq}" if seq else PARTS.get(str(label), "")
     return SegmentView(
         number=number,

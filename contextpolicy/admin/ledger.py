@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from typing import Any
@@ -114,12 +115,16 @@ class AuditEventAdmin(ReadOnlyAdmin):
         heads, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope:
             heads, rows = heads.filter(pk=scope), rows.filter(scope=scope)
+        told = Counter[str]()
+        breaks = list(verify(scope=scope, told=told))
         context = {
             **self.admin_site.each_context(request),
             "title": "Verify the ledger",
             "opts": self.opts,
             "scope": scope or "",
-            "breaks": list(verify(scope=scope)),
+            "breaks": breaks,
+            "broken": len({found.scope for found in breaks}),
+            "told": sorted(told.items()),
             "chains": heads.count(),
             "rows": rows.count(),
         }

@@ -176,3 +176,161 @@ def refused_to_the_application(connection: psycopg.Connection) -> None:
     ):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute(statement)
+
+
+# What the version before wrote: bare hashes of words in tables, and rows that commit to no call.
+BEFORE = """
+import hashlib
+import json
+import sys
+from datetime import timedelta
+import django
+django.setup()
+from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.utils import timezone
+from contextpolicy.ledger import record
+old = [("chats", "0007_turn_api_key"), ("contextpolicy", "0004_modelspec_strict_roles")]
+executor = MigrationExecutor(connection)
+executor.migrate(old + [("auth", "0012_alter_user_first_name_max_length")])
+apps = MigrationExecutor(connection).loader.project_state(old).apps
+model = lambda name: apps.get_model("chats", name)
+now = timezone.now()
+sha = lambda text: hashlib.sha256(text.encode()).hexdigest()
+alice = apps.get_model("auth", "User").objects.create(username="alice")
+policy = apps.get_model("contextpolicy", "EffectivePolicy").objects.create(
+    digest="e" * 64, values={}, sources={}
+)
+chat = model("Chat").objects.create(owner=alice, created_at=now, updated_at=now)
+branch = model("Branch").objects.create(chat=chat, created_at=now, last_seq=1200)
+messages = [
+    model("Message")(
+        branch=branch, seq=n, accepted=n, role="user", created_at=now,
+        parts=[] if n == 1 else [{"type": "text", "text": f"word {n}"}],
+        metadata={"erased_sha256": sha("yes")} if n == 1 else {},
+        erased_at=now if n == 1 else None,
+    )
+    for n in range(1, 1201)
+]
+model("Message").objects.bulk_create(messages)
+erased, kept = messages[0], messages[1]
+turn = model("Turn").objects.create(
+    branch=branch, accepted=1, trigger=kept, status="completed", attempt=1, queued_at=now
+)
+model("PromptText").objects.create(digest=sha("state"), origin="tail", text="", erased_at=now)
+for call in range(1, 1203):
+    segments = [["history", str((erased if call == 1 else kept).pk), 1, 3, None, "", None]]
+    if call == 2:
+        segments = [["tail", "state", 0, 3, None, sha("state"), None]]
+    model("Receipt").objects.create(
+        turn=turn, attempt=1, step=1, call=call, effective_policy=policy, model_name="m",
+        segments=segments, left_out=[], budget={}, prompt_tokens=3, last_seq=1,
+        prompt_sha256=sha(f"prompt {call}"), outcome="ok", created_at=now, finished_at=now,
+    )
+for n, (text, gone) in enumerate([("A summary.", None), ("", now)]):
+    row = model("Compaction").objects.create(
+        branch=branch, kind="summary", status="overtaken", from_seq=1, to_seq=2, text=text,
+        text_sha256=sha(text or "yes"), prompt_sha256=sha("asked"), trigger="tokens",
+        effective_policy=policy, created_at=now, finished_at=now, erased_at=gone,
+    )
+    with transaction.atomic():
+        data = {"compaction": str(row.pk), "text_sha256": row.text_sha256}
+        record("compaction.prepared", actor="worker", now=now, chat_id=chat.pk, data=data)
+for key, of, at in (("kept", kept, now), ("erased", erased, now), ("old", kept, None)):
+    model("IdempotencyRecord").objects.create(
+        owner=alice, route="r", key=key, body_sha256=sha("yes"),
+        result={"message": str(of.pk)}, created_at=at or now - timedelta(days=2),
+    )
+with transaction.atomic():
+    record("message.erased", actor="user:1", now=now, chat_id=chat.pk, data={"sha256": sha("yes")})
+    data = {"attempt": 1, "finish": "stop"}
+    record("turn.completed", actor="worker", now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
+    record("policy.assigned", actor="system", now=now)
+"""
+AFTER = """
+import hashlib
+import django
+django.setup()
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+from chats import idempotency
+from chats.models import Compaction, IdempotencyRecord, Message, PromptText, Receipt
+from chats.seals import holds
+from contextpolicy.models import AuditEvent
+sha = lambda text: hashlib.sha256(text.encode()).hexdigest()
+now = timezone.now()
+assert [row.metadata for row in Message.objects.filter(erased_at__isnull=False)] == [{}]
+gone = Receipt.objects.filter(erased_at__isnull=False).order_by("call")
+assert [(r.call, r.prompt_sha256, r.salt) for r in gone] == [(1, "", ""), (2, "", "")], gone
+assert gone[1].segments[0][5] == "" and gone[0].segments[0][1] != ""
+assert Receipt.objects.filter(erased_at=None).exclude(prompt_sha256="").count() == 1200
+assert not PromptText.objects.exists()
+summary = Compaction.objects.get(erased_at=None)
+assert holds(summary.text_commitment, "A summary.", salt=summary.salt)
+erased = Compaction.objects.exclude(erased_at=None).get()
+assert (erased.text_commitment, erased.salt) == ("", "")
+assert summary.calls == []
+assert set(IdempotencyRecord.objects.values_list("key", flat=True)) == {"kept", "erased"}
+alice = User.objects.get()
+keyed = lambda key, body: idempotency.Keyed(user=alice, route="r", key=key, body=body)
+assert keyed("kept", "yes").find(now=now)
+for key, body in (("kept", "no"), ("erased", "yes"), ("erased", "no")):
+    try:
+        keyed(key, body).find(now=now)
+    except idempotency.IdempotencyKeyReused:
+        continue
+    raise AssertionError((key, body))
+marks = AuditEvent.objects.filter(type="ledger.form_changed")
+assert [(m.scope, m.seq, m.data) for m in marks] == [
+    ("instance", 2, {"form": {"from": 1, "to": 2}})
+], marks
+with connection.cursor() as cursor:
+    for table in connection.introspection.table_names(cursor):
+        if table == "contextpolicy_auditevent":
+            continue
+        cursor.execute(f'SELECT * FROM "{table}"')
+        stored = repr(cursor.fetchall())
+        assert sha("yes") not in stored and sha("state") not in stored, table
+"""
+BACK = """
+import django
+django.setup()
+from django.core.management import call_command
+call_command("migrate", "chats", "0007", skip_checks=True, verbosity=0)
+call_command("migrate", "contextpolicy", "0004", skip_checks=True, verbosity=0)
+"""
+FRESH = """
+import django
+django.setup()
+from contextpolicy.models import AuditEvent
+assert not AuditEvent.objects.exists()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)]
+)
+def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = "" if database == "sqlite" else request.getfixturevalue("postgres")
+    env = environment(tmp_path, url)
+    run(BEFORE, env)
+    run(MIGRATE, env)
+    run(AFTER, env)
+    output = run(VERIFY, env)
+    assert "2 chains hold, 6 rows." in output
+    assert "1202 model calls were made before the ledger committed to calls." in output
+    # Back and forth again: nothing breaks, and what a summary says is committed to again.
+    run(BACK, env)
+    run(MIGRATE, env)
+    assert "chains hold" in run(VERIFY, env)
+
+
+@pytest.mark.processes
+def test_S25_a_new_instance_begins_in_the_new_form(tmp_path: Path) -> None:
+    env = environment(tmp_path, "")
+    run(MIGRATE, env)
+    run(FRESH, env)

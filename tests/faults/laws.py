@@ -13,8 +13,8 @@ from django.utils import timezone
 from chats import context, history
 from chats.compaction import undo
 from chats.compaction.force import summary_of
-from chats.compaction.publish import sha256_of
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.seals import holds
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from project.replay import is_sound
@@ -146,7 +146,8 @@ def assert_summaries_whole(chat: Chat) -> None:
         if twice or met & MUST_NOT[row.status] or not met >= MUST.get(row.status, set()):
             raise Violation(f"half-published: a {row.status} summary has the events {met}, {twice}")
         usable = row.status in {"prepared", "published"}
-        if usable and not (row.sections and row.text_sha256 == sha256_of(row.text)):
+        is_whole = row.sections and holds(row.text_commitment, row.text, salt=row.salt)
+        if usable and not is_whole:
             raise Violation(f"half-published: a {row.status} summary is not whole")
 
 

@@ -1,6 +1,7 @@
-"""`manage.py ledger_verify`: does every chain of the audit ledger hold?"""
+"""`manage.py ledger_verify`: does the audit ledger hold, and what it commits to?"""
 
 from argparse import ArgumentParser
+from collections import Counter
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -21,14 +22,19 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print what holds or where it breaks."""
         scope = options["scope"]
-        breaks = list(verify(scope=scope))
+        told = Counter[str]()
+        breaks = list(verify(scope=scope, told=told))
         for found in breaks:
-            self.stdout.write(f"{found.scope}: row {found.seq}: {found.reason}")
+            place = f"row {found.seq}: " if found.seq else ""
+            self.stdout.write(f"{found.scope}: {place}{found.reason}")
         if breaks:
-            raise CommandError(f"The ledger is broken in {len(breaks)} of its chains.")
+            broken = len({found.scope for found in breaks})
+            raise CommandError(f"The ledger is broken in {broken} of its chains.")
         chains, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope is not None:
             chains, rows = chains.filter(pk=scope), rows.filter(scope=scope)
             if not chains:
                 raise CommandError(f"There is no chain {scope!r}: use 'instance' or 'chat:<id>'.")
         self.stdout.write(f"{chains.count()} chains hold, {rows.count()} rows.")
+        for sentence, count in sorted(told.items()):
+            self.stdout.write(f"{count} {sentence}.")

@@ -10,7 +10,7 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.db.models import CharField, JSONField, TextField
 
-from chats import erasure, states
+from chats import copies, erasure, states
 from chats.branching import branch_from
 from chats.compaction import maintain, plan, publish
 from chats.memory import archive
@@ -57,7 +57,7 @@ def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetim
     summary = fold(long_chat)
     assert SECRET in summary.text
     say(long_chat)
-    html_for_many([row.text, summary.text, *erasure.texts_of(summary)])
+    html_for_many([row.text, summary.text, *copies.texts_of(summary)])
     return long_chat
 
 
@@ -96,12 +96,12 @@ def test_inv_48_the_certificate_names_what_was_reached_by_ids_and_hashes(
     event = AuditEvent.objects.get(type="message.erased")
     assert event.data["message"] == str(message.pk)
     assert event.data["summaries"] == event.data["withdrawn"] == [str(summary.pk)]
-    assert len(event.data["sha256"]) == 64
+    assert len(event.data["commitment"]) == 64
     assert event.data["copies"]["prompt_texts"] >= 1
     assert event.data["copies"]["renderings"] >= 2
     summary.refresh_from_db()
     assert (summary.status, summary.text, summary.erased_at) == ("overtaken", "", now)
-    assert len(summary.text_sha256) == 64
+    assert (summary.salt, summary.text_commitment) == ("", "")
 
 
 def test_inv_46_later_summaries_that_folded_it_are_erased_too(

@@ -22,6 +22,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.seals import holds
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.compaction import NotNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -414,7 +415,9 @@ def test_inv_52_each_attempt_is_recorded_with_its_numbers(
     row = Compaction.objects.get(kind="summary")
     assert (row.asked_by, row.trigger, row.model_name) == ("worker", "prepare", "writer")
     assert row.effective_policy_id
-    assert len(row.prompt_sha256) == len(row.source_digest) == len(row.text_sha256) == 64
+    assert len(row.source_digest) == 64
+    assert holds(row.text_commitment, row.text, salt=row.salt)
+    assert [len(committed) for committed in row.calls] == [64]
     assert row.tokens_before > row.tokens_after > 0
     assert row.usage == {"input": 1000, "output": 100, "cached": 0, "written": 0}
     assert row.cost == (1000 * 2 + 100 * 10) / 1_000_000 or float(row.cost or 0) == 0.003
@@ -489,11 +492,11 @@ def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     assert claimed is not None
     calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
     assert len(calls.rounds) >= 2
-    renewals: list[int] = []
+    booked: list[str] = []
     small = replace(claimed, readable=200)
-    found = perform.perform(small, counter=COUNTER, renew=lambda: renewals.append(1))
+    found = perform.perform(small, counter=COUNTER, renew=booked.append)
     assert found.reasons == ()
-    assert len(provider.requests) == calls.calls == len(renewals) + 1
+    assert len(provider.requests) == calls.calls == len(booked)
 
 
 def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
@@ -502,6 +505,6 @@ def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: 
     calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
     provider = writes(*[wrote()] * len(calls.chunks), wrote(""), *[wrote()] * 60)
     small = replace(claimed, readable=200)
-    found = perform.perform(small, counter=COUNTER, renew=lambda: None)
+    found = perform.perform(small, counter=COUNTER, renew=lambda _prompt: None)
     assert "empty" in found.reasons
     assert len(provider.requests) == len(calls.chunks) + 1

@@ -109,8 +109,10 @@ def test_S08_each_read_is_in_the_ledger_without_its_words(ask: Callable[..., Any
     assert event.turn_id == turn.pk
     assert event.data["tool"] == NAME
     assert event.data["messages"] == [entry["id"] for entry in json.loads(result_of(turn))]
+    assert event.data.keys() == {"tool", "messages", "attempt", "step"}
     assert "heron" not in json.dumps(event.data)
-    assert list(ledger.verify()) == []
+    # The summary was put there by hand, so that only the chains are verified.
+    assert list(ledger.chains()) == []
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Erase a chat or a message for good: what goes, what stays, what quotes it, the certificate."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -7,13 +8,22 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from chats import messages
 from chats.models import Chat, Message, Turn
+from chats.seals import holds
 from contextpolicy.models import AuditEvent
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_message_actions import sign_in_at
 
 Talk = Callable[..., Turn]
 SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
+
+
+def shown(html: str, name: str) -> str:
+    """A fact of the proof on a page."""
+    found = re.search(f'<dt>{name}</dt><dd class="hash">([0-9a-f]{{64}})</dd>', html)
+    assert found is not None
+    return found[1]
 
 
 @pytest.fixture
@@ -46,14 +56,19 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     for words in ("What goes", "What stays", "How this differs from deleting", "2 messages"):
         assert words in html
     assert fresh.get(url(chat, "erased")).status_code == 404
+    rows = list(Message.objects.order_by("accepted").values_list("pk", "parts"))
 
     response = fresh.post(url(chat, "erase"))
 
-    assert response.headers["Location"] == url(chat, "erased")
     assert not Chat.objects.exists()
     event = AuditEvent.objects.get(type="chat.erased")
+    assert shown(response.content.decode(), "Commitment") == event.data["commitment"]
+    said = "".join(f"{pk} {messages.canonical(parts)}\n" for pk, parts in rows)
+    assert holds(event.data["commitment"], said, salt=shown(response.content.decode(), "Salt"))
+    assert url(chat, "erased") in response.content.decode()
     html = fresh.get(url(chat, "erased")).content.decode()
     assert event.hash in html
+    assert "<dt>Salt</dt>" not in html
     assert str(chat.pk) in html
     assert '<th scope="row">Messages</th><td class="n">2</td>' in html
     assert "7781" not in html
@@ -107,8 +122,22 @@ def test_messages_that_quote_it_are_listed_and_go_when_ticked(
 
     response = fresh.post(where, {"also": [str(quoted[1].pk), str(quoted[3].pk), "x"]})
 
-    assert response.headers["Location"].endswith(f"#message-{quoted[0].pk}")
+    assert response.content.decode().count("<dt>Salt</dt>") == 2
     assert erased() == [1, 2]
+
+
+def test_the_page_after_an_erasure_alone_has_what_proves_it(
+    fresh: Client, chat: Chat, quoted: list[Message]
+) -> None:
+    where = url(chat, f"messages/{quoted[2].pk}/erase")
+    said = messages.canonical(quoted[2].parts)
+    response = fresh.post(where)
+    event = AuditEvent.objects.get(type="message.erased")
+    assert event.data["commitment"] == shown(response.content.decode(), "Commitment")
+    assert holds(event.data["commitment"], said, salt=shown(response.content.decode(), "Salt"))
+    for again in (fresh.get(where), fresh.post(where)):
+        assert "was erased on" in again.content.decode()
+        assert "<dt>Salt</dt>" not in again.content.decode()
 
 
 def test_what_was_not_ticked_is_named_afterwards_and_can_go_then(
@@ -116,7 +145,7 @@ def test_what_was_not_ticked_is_named_afterwards_and_can_go_then(
 ) -> None:
     where = url(chat, f"messages/{quoted[0].pk}/erase")
 
-    assert fresh.post(where).headers["Location"] == where
+    assert "1 other message quotes it" in fresh.post(where).content.decode()
 
     assert erased() == [1]
     html = fresh.get(where).content.decode()

@@ -227,7 +227,7 @@ def test_erasing_says_what_goes_and_asks_for_a_fresh_sign_in(
     assert Message.objects.get(pk=messages[0].pk).erased_at is None
 
     response = page.post(where)
-    assert response.headers["Location"].endswith(f"#message-{messages[0].pk}")
+    assert f"#message-{messages[0].pk}" in response.content.decode()
     assert Message.objects.get(pk=messages[0].pk).text == ""
     assert AuditEvent.objects.filter(type="message.erased").exists()
     assert "the first question" not in body(page, chat)

@@ -1,0 +1,442 @@
+"""S25: the ledger commits to every model call and summary, and its verification looks both ways."""
+
+import asyncio
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.db.models import F
+from django.test import Client
+
+from chats import erasure, library, receipts, witness
+from chats.compaction import maintain, plan
+from chats.models import Chat, Compaction, Message, PromptText, Receipt, Turn
+from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
+from chats.seals import commitment, new_salt
+from chats.turns.recover import release_expired
+from chats.turns.run import SHUTDOWN, STOP
+from chats.turns.start import start
+from contextpolicy import ledger, roles
+from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.chats.compaction.conftest import Fold, Writes, branch_of, later, wrote
+from tests.contextpolicy.people import person, signed_in
+
+Work = Callable[..., Any]
+TRIGGERS = import_module("contextpolicy.migrations.0002_ledger_triggers")
+FINE = [TextDelta("Fine."), Finished("stop")]
+TOOL = [ToolCallDelta(0, "c1", "nothing_here", "{}"), Finished("tool_calls")]
+
+
+def breaks() -> list[str]:
+    """What the verification finds."""
+    return [found.reason for found in ledger.verify()]
+
+
+def told() -> dict[str, int]:
+    """What it counts."""
+    counts = Counter[str]()
+    assert list(ledger.verify(told=counts)) == []
+    return dict(counts)
+
+
+def endings(turn: Turn) -> dict[str, list[list[str]]]:
+    """The calls that each row which ended an attempt of a turn commits to."""
+    rows = AuditEvent.objects.filter(turn_id=turn.pk, type__in=witness.ENDINGS)
+    return {row.type: row.data["calls"] for row in rows.order_by("seq")}
+
+
+def calls(turn: Turn, attempt: int) -> list[list[str]]:
+    """The receipts of an attempt with what they say their commitment is."""
+    rows = Receipt.objects.filter(turn=turn, attempt=attempt).order_by("step", "call")
+    return [[str(row.pk), receipts.recomputed(row)] for row in rows]
+
+
+async def goes_down(worker: Any) -> None:
+    """The worker is told to end while it waits for the model."""
+    for run in worker.runs.values():
+        run.interrupt(SHUTDOWN)
+    await asyncio.sleep(60)
+
+
+async def is_stopped(worker: Any) -> None:
+    """Somebody stops the reply."""
+    for run in worker.runs.values():
+        run.interrupt(STOP)
+    await asyncio.sleep(60)
+
+
+async def is_taken_for_dead(worker: Any) -> None:
+    """The sweep finds the lease expired while the model still writes."""
+    now = worker.clock()
+    await worker.db(release_expired, now=now, worker=worker.name)
+
+
+@pytest.fixture
+def ask(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec) -> Work:
+    """A turn through the given scripts: `ask(*scripts)`."""
+
+    def asking(*scripts: Any) -> Turn:
+        turn = start(user=alice, chat=chat, text="And now?", now=now).turn
+        work(turn, *scripts)
+        return turn
+
+    return asking
+
+
+@pytest.mark.parametrize(
+    ("scripts", "ending", "count"),
+    [
+        ([FINE], "turn.completed", 1),
+        ([TOOL, TOOL, FINE], "turn.completed", 3),
+        ([[TextDelta("Half"), ProviderError("provider_auth")]], "turn.failed", 1),
+        ([[TextDelta("Half"), is_stopped]], "turn.stopped", 1),
+        ([[TextDelta("Half"), goes_down]], "turn.handed_back", 1),
+        ([TOOL, [TextDelta("Half"), is_taken_for_dead, *FINE]], "turn.requeued", 2),
+    ],
+    ids=["reply", "steps", "failure", "stop", "handed back", "lost"],
+)
+def test_S25_the_row_that_ends_an_attempt_commits_to_each_of_its_calls(
+    scripts: Any, ending: str, count: int, ask: Work
+) -> None:
+    turn = ask(*scripts)
+    assert endings(turn) == {ending: calls(turn, 1)}
+    assert len(calls(turn, 1)) == count
+    assert told() == {witness.HELD: count}
+
+
+def test_S25_each_attempt_has_its_own_row(ask: Work, work: Work) -> None:
+    turn = ask([goes_down])
+    work(turn, FINE)
+    assert turn.status == Turn.Status.COMPLETED
+    assert endings(turn) == {"turn.handed_back": calls(turn, 1), "turn.completed": calls(turn, 2)}
+    assert told() == {witness.HELD: 2}
+
+
+def test_S25_what_runs_is_no_break_and_is_not_committed_to_yet(
+    alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
+) -> None:
+    seen = []
+
+    async def looks(worker: Any) -> None:
+        seen.append((await worker.db(breaks), await worker.db(Receipt.objects.count)))
+
+    work(start(user=alice, chat=chat, text="Hello", now=now).turn, TOOL, [looks, *FINE])
+    assert seen == [([], 2)]
+
+
+def test_S25_the_commitments_of_a_turn_cost_one_query(ask: Work) -> None:
+    turn = ask(TOOL, FINE)
+    with transaction.atomic():
+        wrapped: list[str] = []
+
+        def counting(execute: Any, sql: str, *rest: Any) -> Any:
+            wrapped.append(sql)
+            return execute(sql, *rest)
+
+        with connection.execute_wrapper(counting):
+            assert len(receipts.calls_of(turn_id=turn.pk, attempt=1)) == 2
+    assert len(wrapped) == 1
+
+
+def test_S25_a_summary_commits_to_its_text_and_to_each_of_its_calls(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: Work, now: datetime
+) -> None:
+    set_policy(summarization_model="writer")
+    provider = writes(wrote("Too short"), wrote())
+    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    rows = list(Compaction.objects.filter(kind="summary").order_by("attempt"))
+    # The rung after it asks no model.
+    assert [(row.status, len(row.calls)) for row in rows] == [("rejected", 1), ("prepared", 0)]
+    sent = prompt_json(provider.requests[0].messages, ())
+    assert rows[0].calls == [commitment(sent, salt=rows[0].salt)]
+    for row in rows:
+        event = AuditEvent.objects.filter(
+            type__in=["compaction.rejected", "compaction.prepared"], data__compaction=str(row.pk)
+        ).get()
+        assert event.data["calls"] == row.calls
+        if event.type == "compaction.prepared":
+            assert event.data["text_commitment"] == commitment(row.text, salt=row.salt)
+    assert breaks() == []
+
+
+def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: Work, now: datetime
+) -> None:
+    set_policy(summarization_model="writer")
+    writes([ProviderError("provider_unavailable")])
+    claimed = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    assert claimed is not None
+    maintain.prepare(claimed, counter=ApproximateCounter(), now=now)
+    failed = Compaction.objects.get(status="failed")
+    assert len(failed.calls) == 1
+    event = AuditEvent.objects.get(type="compaction.failed")
+    assert event.data["calls"] == failed.calls
+
+    class Killed(BaseException):
+        """Nothing runs after it."""
+
+    async def dies(_worker: Any) -> None:
+        raise Killed
+
+    writes([dies])
+    again = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90))
+    assert again is not None
+    with pytest.raises(Killed):
+        maintain.prepare(again, counter=ApproximateCounter(), now=later(now, 90))
+    Compaction.objects.filter(pk=again.row.pk).update(lease_until=now)
+    plan.sweep_dead(now=later(now, 95))
+    again.row.refresh_from_db()
+    assert len(again.row.calls) == 1
+    rows = AuditEvent.objects.filter(type__startswith="compaction.").order_by("-seq")
+    closing = next(row for row in rows if row.data.get("compaction") == str(again.row.pk))
+    assert closing.data["calls"] == again.row.calls
+    assert breaks() == []
+
+
+@pytest.fixture
+def two_calls(ask: Work) -> tuple[Receipt, Receipt]:
+    """Two calls of one attempt that ended."""
+    turn = ask(TOOL, FINE)
+    first, second = Receipt.objects.filter(turn=turn).order_by("step")
+    return first, second
+
+
+def reseal(row: Receipt) -> None:
+    """Change a receipt, with a commitment that fits it."""
+    row.prompt_tokens += 1
+    receipts.seal(row).save()
+
+
+def add(row: Receipt, **changes: Any) -> None:
+    """Another receipt of the same attempt, which nobody ended."""
+    row.pk, row.call = None, 7
+    row.id = Receipt._meta.get_field("id").get_default()
+    row._state.adding = True
+    receipts.seal(row)
+    for name, value in changes.items():
+        setattr(row, name, value)
+    row.save()
+
+
+RECEIPT_TAMPERS: dict[str, tuple[Callable[[Receipt], Any], str]] = {
+    "tokens": (lambda r: change(r, prompt_tokens=F("prompt_tokens") + 1), "was changed"),
+    "segments": (lambda r: change(r, segments=r.segments[:-1]), "was changed"),
+    "left out": (lambda r: change(r, left_out=[[1, 2, "window"]]), "was changed"),
+    "budget": (lambda r: change(r, budget={**r.budget, "limit": 1.5}), "was changed"),
+    "hash": (lambda r: change(r, prompt_sha256="0" * 64), "was changed"),
+    "model": (lambda r: change(r, model_name="another"), "was changed"),
+    "salt": (lambda r: change(r, salt=new_salt()), "was changed"),
+    "no salt": (lambda r: change(r, salt=""), "was changed"),
+    "sealed again": (reseal, "has another commitment than this row"),
+    "no commitment": (lambda r: change(r, commitment=""), "has another commitment than this row"),
+    "moved to an attempt": (lambda r: change(r, attempt=9), "was changed"),
+    "deleted": (lambda r: r.delete(), "is gone"),
+    "marked erased": (
+        lambda r: change(r, erased_at=r.created_at, salt="", prompt_sha256=""),
+        "is marked as erased, and no row says so",
+    ),
+    "added": (add, "no row commits to the call of receipt"),
+    "added unsealed": (
+        lambda r: add(r, commitment="", salt=""),
+        "no row commits to the call of receipt",
+    ),
+}
+
+
+def change(row: Any, **values: Any) -> None:
+    """Write past everything."""
+    type(row)._default_manager.filter(pk=row.pk).update(**values)
+
+
+@pytest.mark.parametrize("name", RECEIPT_TAMPERS)
+def test_S25_a_receipt_that_was_tampered_with_is_found(
+    name: str, two_calls: tuple[Receipt, Receipt]
+) -> None:
+    assert breaks() == []
+    tamper, reason = RECEIPT_TAMPERS[name]
+    tamper(two_calls[1])
+    found = list(ledger.verify())
+    assert len(found) == 1
+    assert reason in found[0].reason
+    row = AuditEvent.objects.get(type="turn.completed")
+    assert found[0].seq == (0 if "added" in name else row.seq)
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="broken in 1 of its chains"):
+        call_command("ledger_verify", scope=row.scope, stdout=out)
+    assert reason in out.getvalue()
+
+
+SUMMARY_TAMPERS: dict[str, tuple[Callable[[Compaction], Any], str]] = {
+    "text": (lambda c: change(c, text=f"{c.text} More."), "was changed"),
+    "text and commitment": (
+        lambda c: change(c, text="x", text_commitment=commitment("x", salt=c.salt)),
+        "was changed",
+    ),
+    "salt": (lambda c: change(c, salt=""), "was changed"),
+    "calls": (lambda c: change(c, calls=["0" * 64]), "has other calls than this row commits to"),
+    "deleted": (lambda c: c.delete(), "is gone"),
+    "marked erased": (
+        lambda c: change(c, erased_at=c.created_at),
+        "is marked as erased, and no row says so",
+    ),
+    "added": (lambda c: copied(c), "no row tells of summary"),
+}
+
+
+def copied(row: Compaction) -> None:
+    """Another summary that nobody made."""
+    row.id = Compaction._meta.get_field("id").get_default()
+    row.status = "replaced"
+    row.save(force_insert=True)
+
+
+@pytest.mark.parametrize("name", SUMMARY_TAMPERS)
+def test_S25_a_summary_that_was_tampered_with_is_found(
+    name: str, long_chat: Chat, fold: Fold
+) -> None:
+    row = fold(long_chat)
+    assert breaks() == []
+    tamper, reason = SUMMARY_TAMPERS[name]
+    tamper(row)
+    assert [reason in found for found in breaks()] == [True]
+
+
+def test_S25_a_chat_that_vanished_is_found_and_one_that_was_deleted_is_none(
+    alice: User, two_calls: tuple[Receipt, Receipt], chat: Chat, now: datetime
+) -> None:
+    pk = chat.pk
+    with transaction.atomic():
+        library.delete_chat(chat=chat, actor="system", now=now)
+        assert breaks() == []
+        transaction.set_rollback(True)
+    Chat.objects.filter(pk=pk).update(active_branch=None)
+    Chat.objects.filter(pk=pk).delete()
+    assert breaks() == ["the chat is gone, and no row says so"]
+
+
+def test_S25_a_whole_chain_that_was_dropped_is_found(
+    two_calls: tuple[Receipt, Receipt], chat: Chat
+) -> None:
+    with connection.cursor() as cursor:
+        for statement in TRIGGERS.DROP[connection.vendor]:
+            cursor.execute(statement)
+        for table in ("auditevent", "ledgerhead"):
+            cursor.execute(
+                f"DELETE FROM contextpolicy_{table} WHERE scope = %s",  # noqa: S608  # own tables
+                [f"chat:{chat.pk}"],
+            )
+    assert len(breaks()) == 1
+    assert "no row commits to the call of receipt" in breaks()[0]
+
+
+def test_S25_what_was_erased_is_counted_and_said_and_no_break(
+    alice: User, two_calls: tuple[Receipt, Receipt], chat: Chat, now: datetime, long_chat: Chat
+) -> None:
+    message = Message.objects.select_related("branch").get(branch__chat=chat, seq=1)
+    before = told()[witness.HELD]
+    erasure.erase_message(user=alice, message=message, now=now)
+    counts = told()
+    assert counts[witness.ERASED] >= 2
+    assert sum(counts.values()) == before
+    out = io.StringIO()
+    call_command("ledger_verify", stdout=out)
+    assert f"{counts[witness.ERASED]} {witness.ERASED}.\n" in out.getvalue()
+    auditor = signed_in(person("priya", roles.AUDITOR))
+    html = auditor.get("/admin/contextpolicy/auditevent/verify/").content.decode()
+    assert f"{counts[witness.ERASED]} {witness.ERASED}." in html
+    receipt = Receipt.objects.filter(erased_at__isnull=False).first()
+    assert receipt is not None
+    html = auditor.get(f"/admin/chats/receipt/{receipt.pk}/change/").content.decode()
+    assert "Not rebuildable since" in html
+
+
+def test_S25_rows_of_before_the_new_form_keep_verifying(
+    two_calls: tuple[Receipt, Receipt], long_chat: Chat, fold: Fold, chat: Chat, now: datetime
+) -> None:
+    """As the version before wrote them: no calls, no commitments, a hash of the summary's text."""
+    turn = two_calls[0].turn
+    for row in two_calls:
+        add(row, commitment="", salt="", attempt=3)
+    old = fold(long_chat)
+    with transaction.atomic():
+        ledger.record(
+            "turn.completed",
+            actor="worker",
+            now=now,
+            chat_id=chat.pk,
+            turn_id=turn.pk,
+            data={"attempt": 3, "finish": "stop"},
+        )
+        ledger.record(
+            "compaction.published",
+            actor="worker",
+            now=now,
+            chat_id=long_chat.pk,
+            data={
+                "compaction": str(old.pk),
+                "text_sha256": hashlib.sha256(old.text.encode()).hexdigest(),
+            },
+        )
+    assert told()[witness.BEFORE] == 2
+    change(old, text=f"{old.text} More.", text_commitment="")
+    assert len(breaks()) == 1
+
+
+def test_S25_a_call_of_the_version_before_is_sealed_when_its_attempt_ends(
+    alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
+) -> None:
+    async def as_before(worker: Any) -> None:
+        await worker.db(Receipt.objects.update, commitment="", salt="")
+
+    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    work(turn, [as_before, *FINE])
+    assert endings(turn) == {"turn.completed": calls(turn, 1)}
+    assert told() == {witness.HELD: 1}
+
+
+def test_the_owner_reads_that_a_prompt_cannot_be_rebuilt_since_and_charlie_does_not(
+    alice: User, two_calls: tuple[Receipt, Receipt], chat: Chat, now: datetime
+) -> None:
+    turn = two_calls[0].turn
+    page = f"/chats/{chat.pk}/turns/{turn.pk}/receipt"
+    owner: Client = signed_in(alice)
+    assert "SHA-256 of the prompt" in owner.get(page).content.decode()
+    message = Message.objects.select_related("branch").get(pk=str(turn.trigger_id))
+    erasure.erase_message(user=alice, message=message, now=now)
+    html = owner.get(page).content.decode()
+    assert html.count("Not rebuildable since") == 2
+    assert "SHA-256 of the prompt" not in html
+    told_by_rest = owner.get(f"/api/v1/chats/{chat.pk}/turns/{turn.pk}").json()["receipts"]
+    assert {row["prompt_sha256"] for row in told_by_rest} == {""}
+    assert all(row["not_rebuildable_since"] for row in told_by_rest)
+    committed = dict(endings(turn)["turn.completed"])
+    assert {row["id"]: row["commitment"] for row in told_by_rest} == committed
+    assert signed_in(person("charlie", roles.USER)).get(page).status_code == 404
+
+
+def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
+    alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
+) -> None:
+    """Two chats with the same words of their own: erasing one takes nothing from the other."""
+    other = library.create_chat(owner=alice, now=now)
+    for one in (chat, other):
+        Chat.objects.filter(pk=one.pk).update(system_text="Answer like a pirate.")
+        turn = start(user=alice, chat=Chat.objects.get(pk=one.pk), text="Hello", now=now).turn
+        work(turn, FINE)
+    erasure.erase_chat(user=alice, chat=chat, now=now)
+    left = Receipt.objects.get()
+    (own,) = [segment for segment in left.segments if segment[1] == "chat"]
+    texts = branch_of(other).chat
+    assert texts.system_text == "Answer like a pirate."
+    assert PromptText.objects.get(digest=own[5]).text == "Answer like a pirate."
+    assert (left.erased_at, breaks()) == (None, [])
