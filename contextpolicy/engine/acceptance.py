@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.facts import KINDS, facts_in, retention
+from contextpolicy.engine.facts import facts_in, retention
+from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.language import is_other_language
 from contextpolicy.engine.messages import Message, Summary, parts_to_json, text_of
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import SECTIONS
+from contextpolicy.engine.prompts import SECTIONS, heading_of
 from contextpolicy.engine.tokens import TokenCounter
 
 SHORTEST_SUMMARY = 20
@@ -120,11 +121,11 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
 
 def missing_sections(text: str) -> tuple[str, ...]:
     """The required headings that do not stand on a line of their own."""
-    found = {match.group(1).casefold() for match in _HEADING.finditer(text)}
+    found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}
     return tuple(name for name in SECTIONS if name.casefold() not in found)
 
 
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*:?[ \t]*#*[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 # A summary that opens like this is the model talking about itself, not about the chat.
 _REFUSAL = re.compile(
     r"(?:i['’]m sorry|sorry,|i (?:can(?:no|['’])t|am unable to|won['’]t)|as an ai\b|"

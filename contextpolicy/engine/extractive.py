@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.facts import facts_in
+from contextpolicy.engine.facts import facts_in, without_marks
 from contextpolicy.engine.messages import Message, Summary, ToolCallPart, text_of
-from contextpolicy.engine.prompts import SECTIONS
+from contextpolicy.engine.prompts import SECTIONS, heading_of
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import cut
 
@@ -92,11 +92,10 @@ def _distinct(bullets: Iterable[_Bullet]) -> list[_Bullet]:
 
 
 def _wording(text: str) -> str:
-    return " ".join(_SOURCES.sub("", text).casefold().split())
+    return " ".join(without_marks(text).casefold().split())
 
 
-_SOURCES = re.compile(r"(?:\s*\[#\d+(?:,\s*#\d+)*\])+\s*$")
-_HEADING = re.compile(r"^\s*#{1,6}\s+(.+?)\s*:?\s*$")
+_HEADING = re.compile(r"^\s*#{1,6}\s+(\S.*)$")
 _MARK = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
 
@@ -108,7 +107,7 @@ def _carried_over(previous: Summary | None) -> Iterator[_Bullet]:
         heading = _HEADING.match(line)
         text = " ".join(_MARK.sub("", line).split())
         if heading:
-            section = names.get(heading.group(1).casefold(), SECTIONS[0])
+            section = names.get(heading_of(heading.group(1)).casefold(), SECTIONS[0])
         elif text and previous is not None:
             order = max((int(n) for n in re.findall(r"#(\d+)", text)), default=previous.from_seq)
             # It was worth a line before; what is new and says as much goes first.
@@ -190,7 +189,7 @@ def _weight(text: str) -> float:
     A few words with nothing but a name in them are a courtesy ("Thanks, Mel!").
     """
     weights = {"url": 1.5, "date": 1.5, "identifier": 1.0, "number": 1.0, "name": 0.6}
-    plain = _SOURCES.sub("", text)
+    plain = without_marks(text).strip()
     found = {kind: min(len(facts), 3) for kind, facts in facts_in(plain).items() if facts}
     weight = sum(weights[kind] * math.sqrt(count) for kind, count in found.items())
     is_courtesy = len(plain.encode()) < SHORTEST_STATEMENT and not found.keys() - {"name"}

@@ -56,6 +56,11 @@ Rules
 """
 
 
+def heading_of(line: str) -> str:
+    """The words of a heading without the signs that may close it: a colon, number signs."""
+    return line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
+
+
 def escaped(text: str) -> str:
     """Make the delimiters of this module harmless inside `text`; other text is unchanged."""
     return _DELIMITERS.sub("&lt;", text)

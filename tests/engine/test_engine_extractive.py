@@ -1,14 +1,16 @@
 """The summary without a model: what it picks, that it fits, that it never nests."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.acceptance import missing_sections
+from contextpolicy.engine.acceptance import missing_sections, verdict
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.messages import Message, Summary
+from contextpolicy.engine.policy import PolicyValues
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
 TALK = [
@@ -154,3 +156,30 @@ def test_inv_33_it_does_not_grow_over_many_rounds() -> None:
         sizes.append(previous.tokens)
     assert max(sizes) <= 300
     assert "paid 19" in previous.text if previous else False
+
+
+def long_talk(count: int) -> list[Message]:
+    said = "The invoice {n} of 3 May 2026 goes to Anna Berg; see https://a.example/{n}. Shall we? "
+    return [message(n, said.format(n=n)) for n in range(1, count + 1)]
+
+
+def test_ten_times_the_messages_take_about_ten_times_as_long_to_summarise_and_to_judge() -> None:
+    def spent(count: int) -> float:
+        talk = long_talk(count)
+        begun = time.process_time()
+        text = summarised(talk)
+        verdict(
+            text,
+            sources=talk,
+            previous=None,
+            finish="stop",
+            has_tool_calls=False,
+            reasoning_only=False,
+            values=PolicyValues(pinned_kinds=("number", "url")),
+            counter=COUNTER,
+        )
+        return time.process_time() - begun
+
+    few = min(spent(1_000) for _ in range(2))
+    # Ten, and room for a busy machine; the square would be a hundred.
+    assert spent(10_000) < 30 * few
