@@ -9,7 +9,7 @@ from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.language import is_other_language
 from contextpolicy.engine.messages import Message, Summary, parts_to_json, text_of
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import SECTIONS, heading_of
+from contextpolicy.engine.prompts import SECTIONS, TEMPLATE_MARK, heading_of, neutral
 from contextpolicy.engine.tokens import TokenCounter
 
 SHORTEST_SUMMARY = 20
@@ -63,7 +63,7 @@ def verdict(
         "error_text": bool(_ERROR.match(text)),
         "no_content": bool(text) and not _HEADING.sub("", text).strip(),
         "missing_sections": bool(text) and bool(missing_sections(text)),
-        "role_headers": bool(_ROLE_HEADER.search(text)),
+        "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
         "wrong_language": is_other_language("\n".join(told), text),
@@ -115,7 +115,8 @@ def _everything(message: Message) -> str:
 def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     if not values.pinned_kinds:
         return ()
-    lost = retention(read, text).lost
+    # What may not stand in a summary cannot be missing there: it is looked for as it may stand.
+    lost = retention(neutral(read), neutral(text)).lost
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
@@ -139,7 +140,6 @@ _ERROR = re.compile(
 )
 # The transcript going on instead of being summarised.
 _ROLE_HEADER = re.compile(
-    r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:|<\|(?:im_start|im_end|"
-    r"start_header_id|endoftext)",
+    r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:",
     re.IGNORECASE | re.MULTILINE,
 )

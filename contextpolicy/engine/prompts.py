@@ -56,6 +56,17 @@ Rules
 """
 
 
+# How models' templates mark who speaks: nobody may speak in a summary.
+TEMPLATE_MARK = re.compile(
+    r"<\|(?=im_start|im_end|start_header_id|end_header_id|eot_id|endoftext)", re.IGNORECASE
+)
+
+
+def neutral(text: str) -> str:
+    """The text with quoted marks of templates, `<|im_start|>`, made harmless but legible."""
+    return TEMPLATE_MARK.sub("< |", text)
+
+
 def heading_of(line: str) -> str:
     """The words of a heading without the signs that may close it: a colon, number signs."""
     return line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()

@@ -447,3 +447,32 @@ def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: 
     found = perform.perform(small, counter=COUNTER, renew=lambda: None)
     assert "empty" in found.reasons
     assert len(provider.requests) == len(calls.chunks) + 1
+
+
+def test_the_extractive_rung_takes_the_whole_range_that_was_planned(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    writes(BAD["not_smaller"], BAD["not_smaller"])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    first, halved, whole = Compaction.objects.filter(kind="summary").order_by("attempt")
+    assert [first.rung, halved.rung, whole.rung] == ["model", "smaller_source", "extractive"]
+    assert halved.to_seq < first.to_seq
+    assert (whole.to_seq, whole.source_count) == (first.to_seq, first.source_count)
+
+
+def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
+    by_model: Chat, writes: Writes, say: Say, now: datetime
+) -> None:
+    provider = writes(BAD["missing_sections"], BAD["missing_sections"])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert [rung for rung, _, _ in attempts()] == ["model", "model_again", "extractive"]
+    found = outcomes.rests(chat=by_model, now=later(now, 1))
+    assert (found.model_breaker.is_open, found.breaker.is_open) == (True, False)
+    publish.publish_prepared(branch_id=branch_of(by_model).pk, now=now)
+    asked = len(provider.requests)
+    for number in range(8):
+        say(by_model, f"And {number}?", f"The crate {number} weighs {number}00 kilograms. " * 12)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 5))
+    assert attempts()[-1][0] == "extractive"
+    assert len(attempts()) == 4
+    assert len(provider.requests) == asked
