@@ -20,6 +20,7 @@ from contextpolicy.engine.messages import (
     file_text,
 )
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import TokenCounter, wire_tokens
 from contextpolicy.engine.toolrules import result_limit
 from contextpolicy.engine.truncation import cut, cut_tool_result
 
@@ -123,6 +124,16 @@ def summary_request(
         listed = "\n".join(f"- {escaped(_flat(fact))}" for fact in lost)
         blocks.append(f"Your first attempt lost these facts. Keep them this time:\n{listed}")
     return _request([*blocks, *_focused(focus)], values)
+
+
+def transcript_tokens(message: Message, *, values: PolicyValues, counter: TokenCounter) -> int:
+    """What a message takes of a request for a summary, with its frame."""
+    return counter.count(_transcribed(message, values, None)) + 1
+
+
+def request_tokens(request: Sequence[WireMessage], *, counter: TokenCounter) -> int:
+    """The tokens of a request for a summary."""
+    return sum(wire_tokens(wire, counter=counter) for wire in request)
 
 
 def merge_request(

@@ -13,8 +13,8 @@ from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
 from chats.models import Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
-from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.compaction import NotNeeded
+from contextpolicy.engine.prompts import request_tokens
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
@@ -29,14 +29,19 @@ from tests.chats.compaction.conftest import (
     later,
     wrote,
 )
+from tests.chats.conftest import ScriptedProvider
 
 COUNTER = ApproximateCounter()
+
+
+# So little is folded that a summariser under the policy's limit reads it at once.
+ONE_REQUEST = {"keep_last_messages": 6}
 
 
 @pytest.fixture
 def by_model(set_policy: SetPolicy, writer: ModelSpec, long_chat: Chat) -> Chat:
     """A long chat whose summaries a model writes."""
-    set_policy(summarization_model=writer.slug)
+    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
     return long_chat
 
 
@@ -102,7 +107,7 @@ def test_inv_32_error_text_is_never_in_force(by_model: Chat, writes: Writes, fol
 def test_what_was_lost_is_named_in_a_second_try(
     long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    set_policy(summarization_model=writer.slug, pinned_kinds=["url"])
+    set_policy(summarization_model=writer.slug, pinned_kinds=["url"], **ONE_REQUEST)
     with_url = GOOD.replace("Oslo", "Oslo, see https://a.example/4711")
     provider = writes(wrote(), wrote(with_url))
     maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
@@ -126,7 +131,7 @@ def test_what_was_too_much_is_tried_with_fewer_sources(
 def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     provider = writes(*[wrote()] * 12)
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
@@ -143,7 +148,7 @@ def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
 def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     provider = writes(wrote(), wrote(GOOD, "length"))
     provider.scripts += [[ProviderError("provider_unavailable")]] * 3
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
@@ -154,7 +159,7 @@ def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
 def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     writes(*[wrote()] * 12)
     claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
@@ -423,30 +428,70 @@ def test_a_policy_with_insufficient_room_says_so_at_the_row(
     assert (row.reason == "insufficient") is (row.tokens_after > low)
 
 
+# A request of so many tokens holds a few messages, or two summaries to merge.
+NARROW = 700
+
+
+def kinds_of(provider: ScriptedProvider) -> list[str]:
+    """Whether each request was for the summary of a chunk or for a merge."""
+    texts = [asked_for(request) for request in provider.requests]
+    return ["chunk" if "<transcript>" in text else "merge" for text in texts]
+
+
 def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes(*[wrote()] * 60)
     claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
-    assert len(calls.rounds) >= 2
     renewals: list[int] = []
-    small = replace(claimed, readable=200)
+    small = replace(claimed, readable=NARROW)
     found = perform.perform(small, counter=COUNTER, renew=lambda: renewals.append(1))
     assert found.reasons == ()
-    assert len(provider.requests) == calls.calls == len(renewals) + 1
+    chunks = kinds_of(provider).count("chunk")
+    assert set(kinds_of(provider)[:chunks]) == {"chunk"}
+    assert chunks >= 3
+    assert kinds_of(provider).count("merge") >= chunks - 1
+    assert len(renewals) == len(provider.requests) - 1
 
 
 def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
     claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
-    provider = writes(*[wrote()] * len(calls.chunks), wrote(""), *[wrote()] * 60)
-    small = replace(claimed, readable=200)
+    small = replace(claimed, readable=NARROW)
+    provider = writes(*[wrote()] * 60)
+    perform.perform(small, counter=COUNTER, renew=lambda: None)
+    chunks = kinds_of(provider).count("chunk")
+    provider = writes(*[wrote()] * chunks, wrote(""), *[wrote()] * 60)
     found = perform.perform(small, counter=COUNTER, renew=lambda: None)
     assert "empty" in found.reasons
-    assert len(provider.requests) == len(calls.chunks) + 1
+    assert len(provider.requests) == chunks + 1
+
+
+@pytest.mark.parametrize("window", [None, 1_500, 1_300])
+def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
+    window: int | None, by_model: Chat, writer: ModelSpec, writes: Writes, say: Say, now: datetime
+) -> None:
+    say(by_model, "你" * 1_500, "Short.")
+    say(by_model, "And now?", "<pinned>" * 200)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=window)
+    provider = writes(*[wrote()] * 40)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    taken = [request_tokens(request.messages, counter=COUNTER) for request in provider.requests]
+    assert len(taken) > 1
+    assert max(taken) <= min(window or 2_400, 2_400) - 400
+    assert attempts()[-1][1] in {"prepared", "published"}
+
+
+def test_a_request_that_cannot_fit_is_not_sent(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    provider = writes(wrote())
+    with pytest.raises(ProviderError, match="context_overflow"):
+        perform.perform(replace(claimed, readable=200), counter=COUNTER, renew=lambda: None)
+    assert provider.requests == []
 
 
 def test_the_extractive_rung_takes_the_whole_range_that_was_planned(
