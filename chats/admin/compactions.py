@@ -23,7 +23,7 @@ from chats.compaction.rights import EDITS_POLICIES
 from chats.models import Chat, Compaction
 from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
-from contextpolicy.engine.facts import KINDS
+from contextpolicy.engine.factscan import KINDS
 
 OPERATES = "chats.change_provideraccount"
 RUNGS = {

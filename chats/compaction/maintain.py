@@ -116,6 +116,9 @@ def next_try(
     limit = claimed.attempt.source_limit
     if rung == "smaller_source":
         limit = max(sum(message.tokens for message in claimed.plan.sources) // 2, 1)
+    elif rung == "extractive":
+        # What was too much for a model is not too much for it: it takes the whole range.
+        limit = None
     return replace(
         claimed.attempt,
         number=claimed.attempt.number + 1,

@@ -11,7 +11,7 @@ from chats.models import Branch, Chat, Compaction
 from contextpolicy import ledger
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 from contextpolicy.engine.compaction import CompactionPlan
-from contextpolicy.engine.ladder import Attempt, Breaker, Outcome, Rung, breaker
+from contextpolicy.engine.ladder import Attempt, Breaker, Outcome, Rung, breaker, model_breaker
 
 # Attempts that a breaker looks at: enough for its longest pause.
 LAST = 12
@@ -43,21 +43,22 @@ def as_attempt(row: Compaction) -> Attempt:
     return Attempt(rung, outcome, tuple(row.reason.split(", ")), at=row.created_at)
 
 
-def state(rows: QuerySet[Compaction], *, now: datetime) -> Breaker:
-    """The breaker after these attempts, newest first."""
+def newest(rows: QuerySet[Compaction]) -> list[Attempt]:
+    """The last of these attempts, oldest first."""
     attempts = [as_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]]
-    return breaker(attempts[::-1], now=now)
+    return attempts[::-1]
 
 
 def breaker_of(branch: Branch, *, choice: answering.Choice, now: datetime) -> Breaker:
     """Whether attempts rest on this branch; under another policy or model they begin anew."""
-    return state(attempts_on(branch).filter(effective_policy=choice.effective), now=now)
+    rows = attempts_on(branch).filter(effective_policy=choice.effective)
+    return breaker(newest(rows), now=now)
 
 
 def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
     """Whether a summarising model is left alone; the extractive summary goes on without it."""
     rows = attempts_on(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
-    return state(rows, now=now)
+    return model_breaker(newest(rows), now=now)
 
 
 def may_go_on(

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any, cast
 
 from django.conf import settings
@@ -30,13 +31,24 @@ from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.facts import retention
-from contextpolicy.engine.messages import WireMessage, text_of
-from contextpolicy.engine.prompts import SUMMARY_V1, merge_request, summary_request
+from contextpolicy.engine.messages import Message, WireMessage, text_of
+from contextpolicy.engine.prompts import (
+    SUMMARY_V1,
+    merge_request,
+    request_tokens,
+    summary_request,
+    transcript_tokens,
+)
 from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
 EXTRACTIVE_V1 = "extractive-v1"
+# In tokens: the frame of a summary that is merged; what a request may take where no limit is known.
+MERGE_FRAME = 24
+NO_LIMIT = 1 << 40
+# In characters: a message in a transcript is cut no shorter.
+SHORTEST_CUT = 100
 # Called with a prompt before it is sent: it books the call and renews the claim, or says that the
 # claim is lost.
 Renew = Callable[[str], None]
@@ -85,7 +97,8 @@ def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Perform
             )
         )
     else:
-        written = Calls(claimed, spec=claimed.summariser, renew=renew).summarise()
+        calls = Calls(claimed, spec=claimed.summariser, renew=renew, counter=counter)
+        written = calls.summarise()
     judged = verdict(
         written.text,
         sources=claimed.plan.sources,
@@ -127,45 +140,49 @@ def cost_of(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
 class Calls:
     """The calls of one summary: one, or as many as it takes to read all sources, and to merge."""
 
-    def __init__(self, claimed: Claimed, *, spec: ModelSpec, renew: Renew) -> None:
+    def __init__(
+        self, claimed: Claimed, *, spec: ModelSpec, renew: Renew, counter: TokenCounter
+    ) -> None:
         self.claimed = claimed
+        self.counter = counter
         self.spec = spec
         self.renew = renew
         self.usage: dict[str, int] = {}
 
     def summarise(self) -> Written:
         """The summary; a part that is unsound is the answer, and will be rejected."""
-        plan, limit = self.claimed.plan, self.claimed.readable
-        prior = plan.previous.tokens if plan.previous else 0
-        size = prior + sum(message.tokens for message in plan.sources)
-        if limit is not None and size > limit:
-            return self.in_chunks(max(limit - prior, limit // 2))
-        return self.ask(
-            summary_request(
-                messages=plan.sources,
-                previous=plan.previous,
-                values=self.claimed.values,
-                lost=self.claimed.attempt.lost,
-                focus=self.claimed.row.focus,
-            )
+        plan = self.claimed.plan
+        whole = summary_request(
+            messages=plan.sources,
+            previous=plan.previous,
+            values=self.claimed.values,
+            lost=self.claimed.attempt.lost,
+            focus=self.claimed.row.focus,
+        )
+        return self.ask(whole) if self.excess(whole) <= 0 else self.in_chunks()
+
+    def excess(self, request: tuple[WireMessage, ...]) -> int:
+        """By how many tokens a request is over its limit; below zero is what is left."""
+        limit = self.claimed.readable
+        return request_tokens(request, counter=self.counter) - (
+            NO_LIMIT if limit is None else limit
         )
 
-    def in_chunks(self, limit: int) -> Written:
+    def in_chunks(self) -> Written:
         """Summarise chunk by chunk, then merge neighbours until one summary is left."""
         plan, values = self.claimed.plan, self.claimed.values
+        prior = plan.previous.tokens if plan.previous else 0
+        # A merge reads the summary so far beside its parts, a chunk does not.
+        room = max(-self.excess(self.request(())) - prior, 1)
         calls = map_reduce(
-            plan.sources, source_limit=limit, summary_max_tokens=values.summary_max_tokens
+            plan.sources,
+            source_limit=room,
+            summary_max_tokens=values.summary_max_tokens + MERGE_FRAME,
+            cost=partial(transcript_tokens, values=values, counter=self.counter),
         )
         texts: list[str] = []
         for chunk in calls.chunks:
-            request = summary_request(
-                messages=chunk.messages,
-                previous=None,
-                values=values,
-                max_chars_per_message=chunk.max_chars,
-                focus=self.claimed.row.focus,
-            )
-            part = self.ask(request)
+            part = self.ask(self.request(chunk.messages, max_chars=chunk.max_chars))
             if not part.is_sound:
                 return part
             texts.append(part.text)
@@ -181,6 +198,21 @@ class Calls:
             texts = merged
         return self.merge(texts, is_last=True)
 
+    def request(
+        self, messages: Sequence[Message], *, max_chars: int | None = None
+    ) -> tuple[WireMessage, ...]:
+        """The request for the summary of a chunk; one that is cut is cut until it fits."""
+        made = summary_request(
+            messages=messages,
+            previous=None,
+            values=self.claimed.values,
+            max_chars_per_message=max_chars,
+            focus=self.claimed.row.focus,
+        )
+        if max_chars is None or max_chars < SHORTEST_CUT or self.excess(made) <= 0:
+            return made
+        return self.request(messages, max_chars=max_chars // 2)
+
     def merge(self, texts: Sequence[str], *, is_last: bool) -> Written:
         """One summary of neighbouring ones; the last merge folds the summary so far too."""
         return self.ask(
@@ -195,8 +227,10 @@ class Calls:
     def ask(self, messages: tuple[WireMessage, ...]) -> Written:
         """One call, booked first, under a renewed claim; usage adds up.
 
-        Raises `ProviderError` and `ModelUnavailable`.
+        Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
+        if self.excess(messages) > 0:
+            raise ProviderError("context_overflow")
         self.renew(prompt_json(messages, ()))
         request = ProviderRequest(
             model=self.spec.name,

@@ -23,7 +23,7 @@ from chats.compaction.force import IN_THE_MAKING, close, overtake_making, summar
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
-from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.budget import in_our_count, prompt_limit, request_limit
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_again
 from contextpolicy.engine.compaction import plan as plan_values
 from contextpolicy.engine.ladder import Rung, has_grown
@@ -38,9 +38,9 @@ EXTRACTIVE = "extractive"
 LOOKS = 3
 # Messages that one plan looks at; what lies beyond waits for the next plan.
 MOST_MESSAGES = 2000
-# A summariser's instructions and the frames of a transcript, in tokens.
-REQUEST_TOKENS = 1500
-# A summariser reads at most so many times its own window for one summary.
+# A summariser's instructions, in tokens.
+REQUEST_TOKENS = 600
+# A summariser reads at most so many times what one request holds for one summary.
 MOST_CHUNKS = 8
 
 
@@ -77,7 +77,7 @@ class Try:
 class Claimed:
     """A planned compaction that this process may perform.
 
-    `readable`: tokens, in our count, that the summariser reads in one call; None: no limit known.
+    `readable`: tokens, in our count, of one request to the summariser; None: no model is asked.
     """
 
     row: Compaction
@@ -311,11 +311,21 @@ def first_rung(
 
 
 def readable_by(summariser: ModelSpec | None, *, values: PolicyValues) -> int | None:
-    """The tokens of a source, in our count, that the summariser reads in one call."""
-    if summariser is None or not summariser.window:
+    """The tokens of a whole request, in our count, by the limits of the summariser and the policy.
+
+    None: no model is asked.
+    """
+    if summariser is None:
         return None
-    room = max(summariser.window - values.summary_max_tokens - REQUEST_TOKENS, 1000)
-    return in_our_count(room, calibration=summariser.calibration)
+    limit = request_limit(values, model_window=summariser.window)
+    return in_our_count(max(limit, 1), calibration=summariser.calibration)
+
+
+def readable_at_most(readable: int | None, *, values: PolicyValues) -> int | None:
+    """The tokens that a summariser reads for one summary, in chunks; None: all that there is."""
+    if readable is None:
+        return None
+    return MOST_CHUNKS * max(readable - REQUEST_TOKENS - values.summary_max_tokens, 200)
 
 
 def plan_for(
@@ -332,7 +342,8 @@ def plan_for(
     summary, _ = context.in_force(branch.active_compaction, counter=counter)
     limit = prompt_limit(choice.values, model_window=choice.model.window)
     _, others = context.never_folded(branch, summary=summary, hidden_to=0, counter=counter)
-    known = [n for n in (attempt.source_limit, readable and readable * MOST_CHUNKS) if n]
+    most = readable_at_most(readable, values=choice.values)
+    known = [n for n in (attempt.source_limit, most) if n]
     return plan_values(
         (*others, *finished(branch, after=summary.to_seq if summary else 0, counter=counter)),
         previous=summary,

@@ -3,9 +3,11 @@
 import re
 from typing import Any
 
-HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*:?[ \t]*#*[ \t]*$")
+from contextpolicy.engine.prompts import heading_of
+
+HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$")
 BULLET = re.compile(r"^\s*[-*•]\s+(.+)$")
-SOURCES = re.compile(r"\s*\[(#\d+(?:\s*,\s*#\d+)*)\]\s*$")
+SOURCES = re.compile(r"\[(#\d+(?:\s*,\s*#\d+)*)\]\s*$")
 
 
 def sections_of(text: str) -> list[dict[str, Any]]:
@@ -17,7 +19,7 @@ def sections_of(text: str) -> list[dict[str, Any]]:
     for line in text.splitlines():
         heading, bullet = HEADING.match(line), BULLET.match(line)
         if heading:
-            sections.append({"title": heading[1], "bullets": []})
+            sections.append({"title": heading_of(heading[1]), "bullets": []})
         elif bullet and sections:
             sections[-1]["bullets"].append(bullet_of(bullet[1]))
         elif line.strip() and sections and sections[-1]["bullets"]:

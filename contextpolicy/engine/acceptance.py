@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.facts import KINDS, facts_in, retention
+from contextpolicy.engine.facts import facts_in, retention
+from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.language import is_other_language
 from contextpolicy.engine.messages import Message, Summary, parts_to_json, text_of
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import SECTIONS
+from contextpolicy.engine.prompts import SECTIONS, TEMPLATE_MARK, heading_of, neutral
 from contextpolicy.engine.tokens import TokenCounter
 
 SHORTEST_SUMMARY = 20
@@ -62,7 +63,7 @@ def verdict(
         "error_text": bool(_ERROR.match(text)),
         "no_content": bool(text) and not _HEADING.sub("", text).strip(),
         "missing_sections": bool(text) and bool(missing_sections(text)),
-        "role_headers": bool(_ROLE_HEADER.search(text)),
+        "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
         "wrong_language": is_other_language("\n".join(told), text),
@@ -114,17 +115,18 @@ def _everything(message: Message) -> str:
 def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     if not values.pinned_kinds:
         return ()
-    lost = retention(read, text).lost
+    # What may not stand in a summary cannot be missing there: it is looked for as it may stand.
+    lost = retention(neutral(read), neutral(text)).lost
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
 def missing_sections(text: str) -> tuple[str, ...]:
     """The required headings that do not stand on a line of their own."""
-    found = {match.group(1).casefold() for match in _HEADING.finditer(text)}
+    found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}
     return tuple(name for name in SECTIONS if name.casefold() not in found)
 
 
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*:?[ \t]*#*[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 # A summary that opens like this is the model talking about itself, not about the chat.
 _REFUSAL = re.compile(
     r"(?:i['’]m sorry|sorry,|i (?:can(?:no|['’])t|am unable to|won['’]t)|as an ai\b|"
@@ -138,7 +140,6 @@ _ERROR = re.compile(
 )
 # The transcript going on instead of being summarised.
 _ROLE_HEADER = re.compile(
-    r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:|<\|(?:im_start|im_end|"
-    r"start_header_id|endoftext)",
+    r"^\s*(?:#{1,6}\s*)?\[?(?:user|assistant|human|system|tool)\]?\s*:",
     re.IGNORECASE | re.MULTILINE,
 )

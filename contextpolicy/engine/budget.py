@@ -78,6 +78,12 @@ def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
     return ceiling - values.reserve_tokens
 
 
+def request_limit(values: PolicyValues, *, model_window: int | None) -> int:
+    """The most tokens of a request for a summary: a prompt's, with room for the summary itself."""
+    limit = prompt_limit(values, model_window=model_window)
+    return limit - max(0, values.summary_max_tokens - values.reserve_tokens)
+
+
 def prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
     """Tokens from which a summary is prepared in the background."""
     return mark(values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit)

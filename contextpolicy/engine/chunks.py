@@ -3,7 +3,7 @@
 Every source is in exactly one chunk, so what the merged summary covers is what was really read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from contextpolicy.engine.groups import legal_cuts
@@ -40,14 +40,23 @@ class MapReduce:
         return len(self.chunks) + sum(len(merges) for merges in self.rounds)
 
 
+def _stored(message: Message) -> int:
+    return message.tokens
+
+
 def map_reduce(
-    sources: Sequence[Message], *, source_limit: int, summary_max_tokens: int
+    sources: Sequence[Message],
+    *,
+    source_limit: int,
+    summary_max_tokens: int,
+    cost: Callable[[Message], int] = _stored,
 ) -> MapReduce:
     """Plan the calls for `sources`, where a call can read `source_limit` tokens.
 
-    Chunks end between turns wherever a turn fits; a longer turn is split between messages.
+    Chunks end between turns wherever a turn fits; a longer turn is split between messages. `cost`
+    says what a message takes of a call, in tokens; its own without it.
     """
-    chunks = _chunks(sources, source_limit)
+    chunks = _chunks(sources, [cost(message) for message in sources], source_limit)
     fan_in = max(2, source_limit // max(1, summary_max_tokens))
     rounds: list[tuple[tuple[int, int], ...]] = []
     width = len(chunks)
@@ -58,20 +67,20 @@ def map_reduce(
     return MapReduce(tuple(chunks), tuple(rounds))
 
 
-def _chunks(sources: Sequence[Message], source_limit: int) -> list[Chunk]:
+def _chunks(sources: Sequence[Message], costs: Sequence[int], source_limit: int) -> list[Chunk]:
     cuts = {*legal_cuts(sources)}
     chunks: list[Chunk] = []
     start = 0
     while start < len(sources):
         end, tokens = start, 0
-        while end < len(sources) and (end == start or tokens + sources[end].tokens <= source_limit):
-            tokens += sources[end].tokens
+        while end < len(sources) and (end == start or tokens + costs[end] <= source_limit):
+            tokens += costs[end]
             end += 1
         whole = [cut for cut in range(start + 1, end) if cut in cuts]
         if end < len(sources) and end not in cuts and whole:
             end = whole[-1]
         messages = tuple(sources[start:end])
-        tokens = sum(message.tokens for message in messages)
+        tokens = sum(costs[start:end])
         is_over = tokens > source_limit
         most = source_limit * CHARACTERS_PER_TOKEN if is_over else None
         chunks.append(Chunk(messages, min(tokens, source_limit), most))

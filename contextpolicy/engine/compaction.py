@@ -7,6 +7,7 @@ assumption.
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -262,7 +263,7 @@ class _Sums:
 
     def _history_from(self, end: int) -> History:
         """What stays when everything before `end` is folded."""
-        turns = sum(1 for cut in self.cuts if cut >= end)
+        turns = len(self.cuts) - bisect_left(self.cuts, end)
         return History(self._staying(end), turns, self.every[-1] - self.every[end])
 
     def _low(self) -> int:

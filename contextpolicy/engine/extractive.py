@@ -6,12 +6,13 @@ language of the chat by construction, and free; what a policy without a summaris
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from contextpolicy.engine.facts import facts_in
+from contextpolicy.engine.facts import facts_in, without_marks
 from contextpolicy.engine.messages import Message, Summary, ToolCallPart, text_of
-from contextpolicy.engine.prompts import SECTIONS
+from contextpolicy.engine.prompts import SECTIONS, heading_of, neutral
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import cut
 
@@ -22,6 +23,10 @@ BULLET_LENGTHS = (280, 120, 50)
 SHORTEST_STATEMENT = 28
 # Of the messages it folds; the rest would be gained only on paper.
 LARGEST_SHARE = 0.6
+# Said so often, and in most messages of a role, a sentence is a refrain ("Answer in one
+# sentence."). It is said again after what is folded, so it goes behind everything else.
+FEWEST_REFRAINS = 3
+REFRAIN = -100.0
 # In tokens: below this the five headings weigh too much for a share.
 SMALL_SUMMARY = 80
 
@@ -53,9 +58,10 @@ def extractive_summary(
     shared = old + int(new * LARGEST_SHARE)
     limit = min(max_tokens, max(shared, min(old + new - 1, SMALL_SUMMARY)))
     chosen: list[_Bullet] = []
+    refrains = _refrains(messages)
     for longest in BULLET_LENGTHS:
-        candidates = _distinct([*_carried_over(previous), *_found_in(messages, longest)])
-        chosen = _fitting(candidates, limit, counter)
+        found = [*_carried_over(previous, refrains), *_found_in(messages, longest, refrains)]
+        chosen = _fitting(_distinct(found), limit, counter)
         if chosen:
             break
     return _written(chosen)
@@ -91,42 +97,68 @@ def _distinct(bullets: Iterable[_Bullet]) -> list[_Bullet]:
     return list(by_wording.values())
 
 
+def _refrains(messages: Sequence[Message]) -> set[str]:
+    """The wordings that stand in more than half of the messages of a role, and often enough."""
+    refrains: set[str] = set()
+    for role in ("user", "assistant"):
+        texts = [text_of(message) for message in messages if message.role == role]
+        said = Counter(
+            wording
+            for text in texts
+            for wording in {_wording(sentence) for sentence in _sentences(text)}
+        )
+        fewest = max(FEWEST_REFRAINS, len(texts) // 2 + 1)
+        refrains |= {wording for wording, times in said.items() if times >= fewest}
+    return refrains
+
+
+def _worth(text: str, score: float, refrains: Collection[str]) -> float:
+    """The score of a sentence; a refrain has one only if there is a number or the like in it."""
+    if _wording(text) not in refrains:
+        return score
+    is_fact = any(found for kind, found in facts_in(text).items() if kind != "name")
+    return score if is_fact else REFRAIN
+
+
 def _wording(text: str) -> str:
-    return " ".join(_SOURCES.sub("", text).casefold().split())
+    return " ".join(without_marks(text).casefold().split())
 
 
-_SOURCES = re.compile(r"(?:\s*\[#\d+(?:,\s*#\d+)*\])+\s*$")
-_HEADING = re.compile(r"^\s*#{1,6}\s+(.+?)\s*:?\s*$")
+_HEADING = re.compile(r"^\s*#{1,6}\s+(\S.*)$")
 _MARK = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
 
 
-def _carried_over(previous: Summary | None) -> Iterator[_Bullet]:
+def _carried_over(previous: Summary | None, refrains: Collection[str]) -> Iterator[_Bullet]:
     """The lines of a summary, whoever wrote it; a line without a known section is a fact."""
     section = SECTIONS[0]
     names = {name.casefold(): name for name in SECTIONS}
     for line in (previous.text if previous else "").splitlines():
         heading = _HEADING.match(line)
-        text = " ".join(_MARK.sub("", line).split())
+        text = neutral(" ".join(_MARK.sub("", line).split()))
         if heading:
-            section = names.get(heading.group(1).casefold(), SECTIONS[0])
+            section = names.get(heading_of(heading.group(1)).casefold(), SECTIONS[0])
         elif text and previous is not None:
             order = max((int(n) for n in re.findall(r"#(\d+)", text)), default=previous.from_seq)
             # It was worth a line before; what is new and says as much goes first.
-            yield _Bullet(section, text, order, 1.0 + 0.75 * _weight(text))
+            score = _worth(text, 1.0 + 0.75 * _weight(text), refrains)
+            yield _Bullet(section, text, order, score)
 
 
-def _found_in(messages: Sequence[Message], longest: int) -> Iterator[_Bullet]:
+def _found_in(
+    messages: Sequence[Message], longest: int, refrains: Collection[str]
+) -> Iterator[_Bullet]:
     for message in messages:
         who = f"{message.speaker}: " if message.speaker else ""
         for place, sentence in enumerate(_sentences(text_of(message))):
             section, score = _judged(sentence, message)
+            score = _worth(sentence, score - 0.05 * min(place, 10), refrains)
             text = cut(sentence, limit=longest, style="head").text
-            line = " ".join(f"{who}{text} [#{message.seq}]".split())
-            yield _Bullet(section, line, message.seq, score - 0.05 * min(place, 10))
+            line = neutral(" ".join(f"{who}{text} [#{message.seq}]".split()))
+            yield _Bullet(section, line, message.seq, score)
         for part in message.parts:
             if isinstance(part, ToolCallPart):
                 called = cut(f"{part.name}({part.arguments})", limit=longest, style="head").text
-                line = " ".join(f"{called} [#{message.seq}]".split())
+                line = neutral(" ".join(f"{called} [#{message.seq}]".split()))
                 yield _Bullet("Done items", line, message.seq, 0.5 * _weight(called))
 
 
@@ -190,7 +222,7 @@ def _weight(text: str) -> float:
     A few words with nothing but a name in them are a courtesy ("Thanks, Mel!").
     """
     weights = {"url": 1.5, "date": 1.5, "identifier": 1.0, "number": 1.0, "name": 0.6}
-    plain = _SOURCES.sub("", text)
+    plain = without_marks(text).strip()
     found = {kind: min(len(facts), 3) for kind, facts in facts_in(plain).items() if facts}
     weight = sum(weights[kind] * math.sqrt(count) for kind, count in found.items())
     is_courtesy = len(plain.encode()) < SHORTEST_STATEMENT and not found.keys() - {"name"}

@@ -6,29 +6,11 @@ date are no number, the words of a URL are no identifier.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import dropwhile
-from typing import Literal, get_args
 
-Kind = Literal["url", "date", "identifier", "number", "name"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+from contextpolicy.engine.factscan import KINDS, Kind, scan, standing_in
 
-_MONTH = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
-    r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
-)
-_PATTERN = re.compile(
-    r"(?P<url>(?:https?://|www\.)[^\s<>\"'）)\]}，。；]+)"
-    r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
-    r"|\d{4}年\d{1,2}月(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日|\d{1,2}:\d{2}(?::\d{2})?"
-    rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?\b"
-    rf"|\b\d{{1,2}}\.? (?i:{_MONTH})\b(?: \d{{4}})?)"
-    r"|(?P<identifier>`[^`\n]{1,80}`|[\w.+-]+@[\w-]+\.[\w.]+|(?:[\w.-]*/)+[\w.-]+\.\w+"
-    r"|\b[A-Za-z]\w*(?:_\w+)+\b|\b[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}[A-Z0-9]*-?\d+\b"
-    r"|\bv\d+(?:\.\d+)+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b)"
-    r"|(?P<number>\d+(?:[.,]\d+)*)"
-    r"|(?P<name>\b[A-ZÀ-ÖØ-Þ][\w'’-]+(?: [A-ZÀ-ÖØ-Þ][\w'’-]+)*)"
-)
 # Words with a capital that begin sentences without being names.
 _NO_NAMES = frozenset(
     """
@@ -55,41 +37,17 @@ class Retention:
         return kept / (kept + lost) if kept + lost else 1.0
 
 
+def without_marks(text: str) -> str:
+    """The text without its source marks, [#12] or [#12, #15]: they are no facts of the chat."""
+    return SOURCE_MARK.sub(" ", text)
+
+
+SOURCE_MARK = re.compile(r"\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]")
+
+
 def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:
     """The facts of a text by kind, each once, in order of appearance."""
-    found: dict[Kind, dict[str, None]] = {
-        "url": {},
-        "date": {},
-        "identifier": {},
-        "number": {},
-        "name": {},
-    }
-    for match in _PATTERN.finditer(text):
-        for kind, seen in found.items():
-            fact = match.group(kind)
-            if fact and (kind != "name" or _is_name(fact)):
-                seen[fact.strip("`").rstrip(".,;:!?")] = None
-    return {kind: tuple(seen) for kind, seen in found.items()}
-
-
-def retention(sources_text: str, summary_text: str) -> Retention:
-    """Compare the facts of the sources with the summary's text.
-
-    A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
-    Names are those of `names_in`, which has the whole text to judge by.
-    """
-    target = _plain(summary_text)
-    kept: dict[Kind, tuple[str, ...]] = {}
-    lost: dict[Kind, tuple[str, ...]] = {}
-    found: dict[Kind, tuple[str, ...]] = {
-        **facts_in(sources_text),
-        "name": names_in(sources_text),
-    }
-    for kind, facts in found.items():
-        stays = {fact: _stands_in(_plain(fact), target) for fact in facts}
-        kept[kind] = tuple(fact for fact, there in stays.items() if there)
-        lost[kind] = tuple(fact for fact, there in stays.items() if not there)
-    return Retention(kept, lost)
+    return _Reading(text).facts()
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -99,20 +57,73 @@ def names_in(text: str) -> tuple[str, ...]:
     only if it has its capital elsewhere too. A word that also stands in lower case is no name by
     itself.
     """
-    runs = [
-        (_words_of(match["name"]), _begins_sentence(text, match.start()))
-        for match in _PATTERN.finditer(text)
-        if match["name"]
-    ]
-    inside = {word for words, at_start in runs for word in words[at_start:]}
-    common = {word.casefold() for word in _LOWER.findall(_PATTERN.sub(_names_alone, text))}
-    names: dict[str, None] = {}
-    for words, at_start in runs:
-        is_known = words[0] in inside and not _is_common(words[0], common)
-        name = tuple(dropwhile(_is_no_name, words[at_start and not is_known :]))
-        if not all(_is_common(word, common) for word in name):
-            names[" ".join(name)] = None
-    return tuple(names)
+    return _Reading(text).names()
+
+
+def retention(sources_text: str, summary_text: str) -> Retention:
+    """Compare the facts of the sources with the summary's text.
+
+    A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
+    Names are those of `names_in`, which has the whole text to judge by.
+    """
+    reading = _Reading(sources_text)
+    found: dict[Kind, tuple[str, ...]] = {**reading.facts(), "name": reading.names()}
+    plain = {fact: _plain(fact) for facts in found.values() for fact in facts}
+    # A fact of which nothing but signs was left stands everywhere.
+    there = {"", *standing_in(filter(None, plain.values()), _plain(without_marks(summary_text)))}
+    kept: dict[Kind, tuple[str, ...]] = {}
+    lost: dict[Kind, tuple[str, ...]] = {}
+    for kind, facts in found.items():
+        kept[kind] = tuple(fact for fact in facts if plain[fact] in there)
+        lost[kind] = tuple(fact for fact in facts if plain[fact] not in there)
+    return Retention(kept, lost)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Words with a capital one behind the other, as they may make a name."""
+
+    words: tuple[str, ...]
+    at_start: bool
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What one walk over a text found; `prose` is the text without its facts other than names."""
+
+    text: str
+    found: dict[Kind, dict[str, None]] = field(init=False)
+    runs: list[_Run] = field(init=False, default_factory=list)
+    prose: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        text = self.text = without_marks(self.text)
+        self.found = {kind: {} for kind in KINDS}
+        prose, place = [], 0
+        for kind, start, end in scan(text):
+            fact = text[start:end]
+            prose += [text[place:start], fact if kind == "name" else " "]
+            place = end
+            if kind == "name":
+                self.runs.append(_Run(_words_of(fact), _begins_sentence(text, start)))
+            if kind != "name" or _is_name(fact):
+                self.found[kind][fact.strip("`").rstrip(".,;:!?")] = None
+        self.prose = "".join([*prose, text[place:]])
+
+    def facts(self) -> dict[Kind, tuple[str, ...]]:
+        return {kind: tuple(seen) for kind, seen in self.found.items()}
+
+    def names(self) -> tuple[str, ...]:
+        inside = {word for run in self.runs for word in run.words[run.at_start :]}
+        common = {word.casefold() for word in _LOWER.findall(self.prose)}
+        names: dict[str, None] = {}
+        for run in self.runs:
+            first = run.words[0]
+            is_known = first in inside and not _is_common(first, common)
+            name = tuple(dropwhile(_is_no_name, run.words[run.at_start and not is_known :]))
+            if not all(_is_common(word, common) for word in name):
+                names[" ".join(name)] = None
+        return tuple(names)
 
 
 _SUFFIX = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
@@ -127,10 +138,6 @@ _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St)\.$")
 def _words_of(name: str) -> tuple[str, ...]:
     """The words of a run of capitals, without possessives and contractions."""
     return tuple(_SUFFIX.sub("", word) for word in name.split(" "))
-
-
-def _names_alone(match: re.Match[str]) -> str:
-    return match["name"] or " "
 
 
 def _begins_sentence(text: str, start: int) -> bool:
@@ -154,10 +161,3 @@ def _is_name(words: str) -> bool:
 
 def _plain(text: str) -> str:
     return re.sub(r"(?<=\d),(?=\d{3})", "", text).casefold()
-
-
-def _stands_in(fact: str, text: str) -> bool:
-    """As a whole: 12 does not stand in 2012, nor Ann in Hannah."""
-    before = r"(?<![A-Za-z0-9_.])" if fact[:1].isascii() and fact[:1].isalnum() else ""
-    after = r"(?![A-Za-z0-9]|[.,]\d)" if fact[-1:].isascii() and fact[-1:].isalnum() else ""
-    return re.search(f"{before}{re.escape(fact)}{after}", text) is not None

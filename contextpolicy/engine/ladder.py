@@ -7,6 +7,7 @@ model, so a chat stays usable whatever a summariser does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise, takewhile
 from typing import Literal
 
 from contextpolicy.engine.compaction import SMALLEST_GAIN
@@ -23,6 +24,8 @@ _MENDABLE = frozenset({"lost_facts", "missing_sections", "wrong_language", "role
 # Reasons that come from too much to read or to write.
 _TOO_MUCH = frozenset({"cut_by_length", "too_long", "not_smaller", "context_overflow"})
 _FAILURES = frozenset({"rejected", "failed"})
+# Why an attempt ended whose worker did.
+WORKER_LOST = ("worker_lost",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,31 @@ def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     After three failures in a row attempts pause, each further failure doubles the pause up to six
     hours; any other outcome closes it. Attempts without a time do not count.
     """
-    failures = 0
-    for attempt in reversed(attempts):
-        if attempt.outcome not in _FAILURES:
-            break
-        failures += 1
+    return _breaker(len(_failed_last(attempts)), attempts, now=now)
+
+
+def model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
+    """The state of a summarising model's breaker after its attempts, oldest first.
+
+    A ladder in which the model failed counts as three failures: it had its second try there. One
+    that broke off because its worker ended says little about the model and counts as one.
+    """
+    ends = [
+        attempt
+        for attempt, following in pairwise([*attempts, Attempt("model", "stopped")])
+        if following.rung == "model"
+    ]
+    failed = _failed_last(ends)
+    by_model = any(attempt.reasons != WORKER_LOST for attempt in failed)
+    return _breaker(len(failed) + (FAILURES_TO_OPEN - 1) * by_model, attempts, now=now)
+
+
+def _failed_last(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The failures at the end of the attempts, newest first."""
+    return list(takewhile(lambda attempt: attempt.outcome in _FAILURES, reversed(attempts)))
+
+
+def _breaker(failures: int, attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     last = attempts[-1].at if attempts else None
     if failures < FAILURES_TO_OPEN or last is None:
         return Breaker(is_open=False, failures=failures)

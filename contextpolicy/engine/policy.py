@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Literal
 
-from contextpolicy.engine.facts import KINDS
+from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.policy_checks import (
     clashes,
     estimated_tokens,

@@ -20,6 +20,7 @@ from contextpolicy.engine.messages import (
     file_text,
 )
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import TokenCounter, wire_tokens
 from contextpolicy.engine.toolrules import result_limit
 from contextpolicy.engine.truncation import cut, cut_tool_result
 
@@ -54,6 +55,22 @@ Rules
 ## Open items
 ## Done items
 """
+
+
+# How models' templates mark who speaks: nobody may speak in a summary.
+TEMPLATE_MARK = re.compile(
+    r"<\|(?=im_start|im_end|start_header_id|end_header_id|eot_id|endoftext)", re.IGNORECASE
+)
+
+
+def neutral(text: str) -> str:
+    """The text with quoted marks of templates, `<|im_start|>`, made harmless but legible."""
+    return TEMPLATE_MARK.sub("< |", text)
+
+
+def heading_of(line: str) -> str:
+    """The words of a heading without the signs that may close it: a colon, number signs."""
+    return line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
 
 
 def escaped(text: str) -> str:
@@ -107,6 +124,16 @@ def summary_request(
         listed = "\n".join(f"- {escaped(_flat(fact))}" for fact in lost)
         blocks.append(f"Your first attempt lost these facts. Keep them this time:\n{listed}")
     return _request([*blocks, *_focused(focus)], values)
+
+
+def transcript_tokens(message: Message, *, values: PolicyValues, counter: TokenCounter) -> int:
+    """What a message takes of a request for a summary, with its frame."""
+    return counter.count(_transcribed(message, values, None)) + 1
+
+
+def request_tokens(request: Sequence[WireMessage], *, counter: TokenCounter) -> int:
+    """The tokens of a request for a summary."""
+    return sum(wire_tokens(wire, counter=counter) for wire in request)
 
 
 def merge_request(

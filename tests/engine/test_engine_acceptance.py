@@ -1,5 +1,7 @@
 """A summary is judged before it may stand for messages."""
 
+import time
+
 import pytest
 
 from contextpolicy.engine.acceptance import (
@@ -209,3 +211,28 @@ def test_inv_30_a_summary_with_an_unknown_address_is_rejected() -> None:
     text = GOOD.replace("40 euros", URL)
     assert judged(text).reasons == ("unknown_url",)
     assert judged(text, previous=Summary("s", f"See {URL}", 1, 2, (), 9)).accepted
+
+
+NUMBERS_PINNED = PolicyValues(pinned_kinds=("number",))
+
+
+def test_a_source_mark_saves_no_pinned_amount_that_was_lost() -> None:
+    told = [message(131, "The deposit is 131 euros, which we pay at the door. " * 6)]
+    lost = judged(
+        GOOD.replace("40 euros a month [#2]", "[#131]"), sources=told, values=NUMBERS_PINNED
+    )
+    assert (lost.reasons, lost.lost) == (("lost_facts",), ("131",))
+
+
+def test_a_summary_that_drops_an_old_source_mark_is_sound() -> None:
+    earlier = Summary("s", GOOD.replace("[#2]", "[#117]"), 1, 130, (), 60)
+    told = [
+        message(n, "We take the train, all of us together, as was said. " * 4) for n in (131, 132)
+    ]
+    assert judged(sources=told, previous=earlier, values=NUMBERS_PINNED).accepted
+
+
+def test_a_heading_of_many_blanks_is_judged_at_once() -> None:
+    begun = time.process_time()
+    judged(GOOD + "# a" + " \t" * 20_000 + ":x")
+    assert time.process_time() - begun < 2

@@ -1,14 +1,16 @@
 """The summary without a model: what it picks, that it fits, that it never nests."""
 
 import re
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.acceptance import missing_sections
+from contextpolicy.engine.acceptance import missing_sections, verdict
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.messages import Message, Summary
+from contextpolicy.engine.policy import PolicyValues
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
 TALK = [
@@ -154,3 +156,71 @@ def test_inv_33_it_does_not_grow_over_many_rounds() -> None:
         sizes.append(previous.tokens)
     assert max(sizes) <= 300
     assert "paid 19" in previous.text if previous else False
+
+
+def long_talk(count: int) -> list[Message]:
+    said = "The invoice {n} of 3 May 2026 goes to Anna Berg; see https://a.example/{n}. Shall we? "
+    return [message(n, said.format(n=n)) for n in range(1, count + 1)]
+
+
+def test_ten_times_the_messages_take_about_ten_times_as_long_to_summarise_and_to_judge() -> None:
+    def spent(count: int) -> float:
+        talk = long_talk(count)
+        begun = time.process_time()
+        text = summarised(talk)
+        verdict(
+            text,
+            sources=talk,
+            previous=None,
+            finish="stop",
+            has_tool_calls=False,
+            reasoning_only=False,
+            values=PolicyValues(pinned_kinds=("number", "url")),
+            counter=COUNTER,
+        )
+        return time.process_time() - begun
+
+    few = min(spent(1_000) for _ in range(2))
+    # Ten, and room for a busy machine; the square would be a hundred.
+    assert spent(10_000) < 30 * few
+
+
+def test_a_sentence_of_every_message_is_no_fact_of_the_chat() -> None:
+    talk = [
+        message(n, f"The crate {n} goes to Oslo on 2026-03-{n:02d}. Answer in one sentence.")
+        for n in range(1, 20)
+    ]
+    earlier = Summary("s", "## Preferences\n- Answer in one sentence. [#3]", 1, 3, (), 20)
+    text = summarised(talk, earlier)
+    assert "Answer in one sentence" not in text
+    assert "The crate 1 goes to Oslo on 2026-03-01. [#1]" in text
+    once = [message(21, "Always answer in one sentence."), message(22, "It is so. " * 60)]
+    assert "Always answer in one sentence. [#21]" in summarised([*TALK, *once])
+
+
+def test_a_refrain_with_a_number_is_a_fact_and_one_alone_is_better_than_nothing() -> None:
+    refrain = "The order 4711 goes to Anna."
+    talk = [message(n, f"Day {n}: crate {n}0{n} left Bergen. {refrain}") for n in range(1, 20)]
+    assert f"{refrain} [#19]" in summarised(talk)
+    assert "Answer now. [#8]" in summarised([message(n, "Answer now. " * 9) for n in range(1, 9)])
+
+
+def test_a_quoted_mark_of_a_template_is_made_harmless_and_carried_over_so() -> None:
+    quoting = "Why does `<|im_start|>` user stand in line 40 of the log? Write <|EOT_ID|> there."
+    said = [message(1, quoting), message(2, "It marks who speaks. " * 20)]
+    earlier = Summary("s", "## Facts\n- The log has <|im_end|> in line 7. [#1]", 1, 1, (), 20)
+    values = PolicyValues(pinned_kinds=("identifier",))
+    for previous in (None, earlier):
+        text = summarised(said, previous)
+        judged = verdict(
+            text,
+            sources=said,
+            previous=previous,
+            finish="stop",
+            has_tool_calls=False,
+            reasoning_only=False,
+            values=values,
+            counter=COUNTER,
+        )
+        assert judged.accepted, judged
+        assert "`< |im_start|>`" in text

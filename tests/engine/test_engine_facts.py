@@ -89,5 +89,16 @@ def test_chinese_facts_stand_between_other_characters() -> None:
     assert found.lost["url"]
 
 
+def test_the_number_of_a_source_mark_keeps_no_amount() -> None:
+    found = retention("Ann pays 131 euros.", "## Facts\n- Ann pays. [#131]\n- [#7, #131; #5-131]")
+    assert (found.kept["number"], found.lost["number"]) == ((), ("131",))
+
+
+def test_an_old_source_mark_may_go() -> None:
+    found = retention("- Ann pays 40 euros. [#117, #118][#2–9]", "- Ann pays 40 euros. [#201]")
+    assert (found.kept["number"], found.lost["number"]) == (("40",), ())
+    assert found.share == 1.0
+
+
 def test_sources_without_facts_lose_nothing() -> None:
     assert retention("so be it", "").share == 1.0

@@ -12,11 +12,13 @@ from contextpolicy.engine.ladder import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     RUNGS,
+    WORKER_LOST,
     Attempt,
     Breaker,
     breaker,
     has_grown,
     judged,
+    model_breaker,
     next_rung,
 )
 
@@ -101,6 +103,26 @@ def test_inv_26_failures_in_a_row_open_a_breaker_that_closes_again() -> None:
     again = [*attempts, failed(18)]
     assert breaker(again, now=NOON + timedelta(minutes=47)).is_open
     assert not breaker(again, now=NOON + timedelta(minutes=49)).is_open
+
+
+def test_a_ladder_in_which_the_model_failed_counts_as_three_failures() -> None:
+    again = Attempt("model_again", "rejected", ("lost_facts",), NOON + timedelta(minutes=1))
+    opened = model_breaker([failed(0), again], now=NOON + timedelta(minutes=2))
+    assert opened == Breaker(True, FAILURES_TO_OPEN, NOON + timedelta(minutes=1) + FIRST_PAUSE)
+    twice = model_breaker([failed(0), again, failed(20)], now=NOON)
+    assert (twice.failures, twice.retry_at) == (4, NOON + timedelta(minutes=20) + 2 * FIRST_PAUSE)
+
+
+def test_a_ladder_that_the_model_mended_counts_as_none() -> None:
+    mended = Attempt("model_again", "published", (), NOON)
+    assert model_breaker([failed(0), mended], now=NOON) == Breaker(False, 0)
+    assert model_breaker([], now=NOON) == Breaker(False, 0)
+
+
+def test_a_worker_that_ended_is_one_failure_and_not_the_models() -> None:
+    lost = Attempt("model", "failed", WORKER_LOST, NOON)
+    assert model_breaker([lost, lost], now=NOON) == Breaker(False, 2)
+    assert model_breaker([lost, lost, lost], now=NOON).is_open
 
 
 def test_inv_26_any_other_outcome_closes_the_breaker() -> None:

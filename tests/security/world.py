@@ -11,7 +11,7 @@ from chats import answering, keys, library
 from chats.compaction.sections import sections_of
 from chats.models import Chat, Compaction, Message, PromptText, ProviderAccount, Receipt, Turn
 from chats.turns.start import open_branch
-from contextpolicy.engine.facts import KINDS
+from contextpolicy.engine.factscan import KINDS
 from contextpolicy.ledger import record
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign, create_policy

@@ -23,8 +23,8 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.seals import holds
-from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.compaction import NotNeeded
+from contextpolicy.engine.prompts import request_tokens
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
@@ -39,14 +39,19 @@ from tests.chats.compaction.conftest import (
     later,
     wrote,
 )
+from tests.chats.conftest import ScriptedProvider
 
 COUNTER = ApproximateCounter()
+
+
+# So little is folded that a summariser under the policy's limit reads it at once.
+ONE_REQUEST = {"keep_last_messages": 6}
 
 
 @pytest.fixture
 def by_model(set_policy: SetPolicy, writer: ModelSpec, long_chat: Chat) -> Chat:
     """A long chat whose summaries a model writes."""
-    set_policy(summarization_model=writer.slug)
+    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
     return long_chat
 
 
@@ -161,7 +166,7 @@ def test_inv_32_error_text_is_never_in_force(by_model: Chat, writes: Writes, fol
 def test_what_was_lost_is_named_in_a_second_try(
     long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    set_policy(summarization_model=writer.slug, pinned_kinds=["url"])
+    set_policy(summarization_model=writer.slug, pinned_kinds=["url"], **ONE_REQUEST)
     with_url = GOOD.replace("Oslo", "Oslo, see https://a.example/4711")
     provider = writes(wrote(), wrote(with_url))
     maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
@@ -185,7 +190,7 @@ def test_what_was_too_much_is_tried_with_fewer_sources(
 def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     provider = writes(*[wrote()] * 12)
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
@@ -202,7 +207,7 @@ def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
 def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     provider = writes(wrote(), wrote(GOOD, "length"))
     provider.scripts += [[ProviderError("provider_unavailable")]] * 3
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
@@ -213,7 +218,7 @@ def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
 def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    ModelSpec.objects.filter(pk=writer.pk).update(context_window=2_500)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     writes(*[wrote()] * 12)
     claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
@@ -484,27 +489,96 @@ def test_a_policy_with_insufficient_room_says_so_at_the_row(
     assert (row.reason == "insufficient") is (row.tokens_after > low)
 
 
+# A request of so many tokens holds a few messages, or two summaries to merge.
+NARROW = 700
+
+
+def kinds_of(provider: ScriptedProvider) -> list[str]:
+    """Whether each request was for the summary of a chunk or for a merge."""
+    texts = [asked_for(request) for request in provider.requests]
+    return ["chunk" if "<transcript>" in text else "merge" for text in texts]
+
+
 def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes(*[wrote()] * 60)
     claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
-    assert len(calls.rounds) >= 2
     booked: list[str] = []
-    small = replace(claimed, readable=200)
+    small = replace(claimed, readable=NARROW)
     found = perform.perform(small, counter=COUNTER, renew=booked.append)
     assert found.reasons == ()
-    assert len(provider.requests) == calls.calls == len(booked)
+    chunks = kinds_of(provider).count("chunk")
+    assert set(kinds_of(provider)[:chunks]) == {"chunk"}
+    assert chunks >= 3
+    assert kinds_of(provider).count("merge") >= chunks - 1
+    assert len(booked) == len(provider.requests)
 
 
 def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
     claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    calls = map_reduce(claimed.plan.sources, source_limit=200, summary_max_tokens=400)
-    provider = writes(*[wrote()] * len(calls.chunks), wrote(""), *[wrote()] * 60)
-    small = replace(claimed, readable=200)
+    small = replace(claimed, readable=NARROW)
+    provider = writes(*[wrote()] * 60)
+    perform.perform(small, counter=COUNTER, renew=lambda _prompt: None)
+    chunks = kinds_of(provider).count("chunk")
+    provider = writes(*[wrote()] * chunks, wrote(""), *[wrote()] * 60)
     found = perform.perform(small, counter=COUNTER, renew=lambda _prompt: None)
     assert "empty" in found.reasons
-    assert len(provider.requests) == len(calls.chunks) + 1
+    assert len(provider.requests) == chunks + 1
+
+
+@pytest.mark.parametrize("window", [None, 1_500, 1_300])
+def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
+    window: int | None, by_model: Chat, writer: ModelSpec, writes: Writes, say: Say, now: datetime
+) -> None:
+    say(by_model, "你" * 1_500, "Short.")
+    say(by_model, "And now?", "<pinned>" * 200)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=window)
+    provider = writes(*[wrote()] * 40)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    taken = [request_tokens(request.messages, counter=COUNTER) for request in provider.requests]
+    assert len(taken) > 1
+    assert max(taken) <= min(window or 2_400, 2_400) - 400
+    assert attempts()[-1][1] in {"prepared", "published"}
+
+
+def test_a_request_that_cannot_fit_is_not_sent(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert claimed is not None
+    provider = writes(wrote())
+    with pytest.raises(ProviderError, match="context_overflow"):
+        perform.perform(replace(claimed, readable=200), counter=COUNTER, renew=lambda _prompt: None)
+    assert provider.requests == []
+
+
+def test_the_extractive_rung_takes_the_whole_range_that_was_planned(
+    by_model: Chat, writes: Writes, now: datetime
+) -> None:
+    writes(BAD["not_smaller"], BAD["not_smaller"])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    first, halved, whole = Compaction.objects.filter(kind="summary").order_by("attempt")
+    assert [first.rung, halved.rung, whole.rung] == ["model", "smaller_source", "extractive"]
+    assert halved.to_seq < first.to_seq
+    assert (whole.to_seq, whole.source_count) == (first.to_seq, first.source_count)
+
+
+def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
+    by_model: Chat, writes: Writes, say: Say, now: datetime
+) -> None:
+    provider = writes(BAD["missing_sections"], BAD["missing_sections"])
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
+    assert [rung for rung, _, _ in attempts()] == ["model", "model_again", "extractive"]
+    found = outcomes.rests(chat=by_model, now=later(now, 1))
+    assert (found.model_breaker.is_open, found.breaker.is_open) == (True, False)
+    publish.publish_prepared(branch_id=branch_of(by_model).pk, now=now)
+    asked = len(provider.requests)
+    for number in range(8):
+        say(by_model, f"And {number}?", f"The crate {number} weighs {number}00 kilograms. " * 12)
+    maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 5))
+    assert attempts()[-1][0] == "extractive"
+    assert len(attempts()) == 4
+    assert len(provider.requests) == asked

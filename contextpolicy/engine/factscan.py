@@ -1,0 +1,179 @@
+"""One walk over a text that finds every fact in it, in time linear in the text's length.
+
+What a regular expression alone would try anew at each letter of an unbroken run (an address, a
+path: base64 has thousands of letters without a space) is found beforehand, once a run.
+"""
+
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple, get_args
+
+Kind = Literal["url", "date", "identifier", "number", "name"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
+    r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+# In the order of precedence. Addresses of mail and paths come between `quoted` and `word`.
+_PATTERN = re.compile(
+    r"(?P<url>(?:https?://|www\.)[^\s<>\"'）)\]}，。；]+)"
+    r"|(?P<date>\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+    r"|\d{4}年\d{1,2}月(?:\d{1,2}日)?|\d{1,2}月\d{1,2}日|\d{1,2}:\d{2}(?::\d{2})?"
+    rf"|\b(?i:{_MONTH})\.? \d{{1,2}}(?:st|nd|rd|th)?(?:, \d{{4}})?\b"
+    rf"|\b\d{{1,2}}\.? (?i:{_MONTH})\b(?: \d{{4}})?)"
+    r"|(?P<quoted>`[^`\n]{1,80}`)"
+    r"|(?P<word>\b[A-Za-z]\w*(?:_\w+)+\b|\b[a-z]+[A-Z]\w*\b"
+    r"|\b[A-Z]{2}[A-Z0-9]*+(?:-?\d++\b|(?<=\d)\b)"
+    r"|\bv\d+(?:\.\d+)+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b)"
+    r"|(?P<number>\d+(?:[.,]\d+)*)"
+    r"|(?P<name>\b[A-ZÀ-ÖØ-Þ][\w'’-]+(?: [A-ZÀ-ÖØ-Þ][\w'’-]+)*)"
+)
+_KIND_OF: dict[str | None, Kind] = {
+    "url": "url",
+    "date": "date",
+    "quoted": "identifier",
+    "word": "identifier",
+    "number": "number",
+    "name": "name",
+}
+_BEFORE_RUNS = frozenset({"url", "date", "quoted"})
+_MAIL_RUN = re.compile(r"[\w.+-]++(?P<at>@(?=(?P<host>[\w-]+\.[\w.]+)))?")
+_PATH_RUN = re.compile(r"[\w./-]+")
+_PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+\.\w+")
+
+
+class Found(NamedTuple):
+    """A fact of a text and where it stands."""
+
+    kind: Kind
+    start: int
+    end: int
+
+
+class _Span(NamedTuple):
+    """A fact that may begin anywhere from `first` to `last` and always ends at `end`."""
+
+    first: int
+    last: int
+    end: int
+
+
+def scan(text: str) -> Iterator[Found]:
+    """The facts of a text, one behind the other."""
+    runs = (deque(_mail_addresses(text)), deque(_paths(text)))
+    place = 0
+    plain = _PATTERN.search(text)
+    while True:
+        if plain and plain.start() < place:
+            plain = _PATTERN.search(text, place)
+        run = min((_following(spans, place) for spans in runs), key=lambda found: found.start)
+        if plain is None and run.start > len(text):
+            return
+        if plain is None or run.start < plain.start() + (plain.lastgroup not in _BEFORE_RUNS):
+            found = run
+        else:
+            found = Found(_KIND_OF[plain.lastgroup], plain.start(), plain.end())
+        yield found
+        place = found.end
+
+
+def _following(spans: deque[_Span], place: int) -> Found:
+    """The first fact of these that begins at `place` or behind it; beyond every text if none."""
+    while spans and spans[0].last < place:
+        spans.popleft()
+    if not spans:
+        return _NOTHING
+    return Found("identifier", max(place, spans[0].first), spans[0].end)
+
+
+_NOTHING = Found("identifier", 1 << 62, 1 << 62)
+
+
+def _mail_addresses(text: str) -> Iterator[_Span]:
+    if "@" not in text:
+        return
+    for run in _MAIL_RUN.finditer(text):
+        if run["at"]:
+            yield _Span(run.start(), run.start("at") - 1, run.end("host"))
+
+
+def _paths(text: str) -> Iterator[_Span]:
+    if "/" not in text:
+        return
+    for run in _PATH_RUN.finditer(text):
+        path = _PATH.match(text, run.start()) if "/" in run[0] else None
+        if path:
+            yield _Span(path.start(), text.rindex("/", path.start(), path.end()), path.end())
+
+
+def standing_in(facts: Iterable[str], text: str) -> set[str]:
+    """Those of the facts that stand in a text as a whole: 12 not in 2012, nor ann in hannah.
+
+    Facts and text are casefolded. All are looked for in one walk (Aho and Corasick), word by word.
+    """
+    tree = _Tree(facts)
+    return {fact for fact, end in tree.walk(text) if _is_whole(text, end - len(fact), end)}
+
+
+_TOKEN = re.compile(r"[a-z0-9]+|[^a-z0-9]")
+_GOES_ON = re.compile(r"[.,]\d")
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Whether what stands there is no part of a longer word or number; words end by themselves."""
+    if _is_word(text[start]) and text[start - 1 : start] in ("_", "."):
+        return False
+    return not (_is_word(text[end - 1]) and _GOES_ON.match(text, end))
+
+
+def _is_word(letter: str) -> bool:
+    return letter.isascii() and letter.isalnum()
+
+
+class _Tree:
+    """Facts as a tree of their words; `fallback` is the longest end of a node that begins a fact.
+
+    `shorter` is the next node on that way at which a fact ends; 0, the root, means none.
+    """
+
+    def __init__(self, facts: Iterable[str]) -> None:
+        self.following: list[dict[str, int]] = [{}]
+        self.ending: dict[int, str] = {}
+        for fact in facts:
+            node = 0
+            for token in _TOKEN.findall(fact):
+                node = self.following[node].setdefault(token, len(self.following))
+                if node == len(self.following):
+                    self.following.append({})
+            self.ending[node] = fact
+        self.fallback = [0] * len(self.following)
+        self.shorter = [0] * len(self.following)
+        self._link()
+
+    def _link(self) -> None:
+        waiting = deque(self.following[0].values())
+        while waiting:
+            node = waiting.popleft()
+            for token, child in self.following[node].items():
+                back = self.step(self.fallback[node], token)
+                self.fallback[child] = back
+                self.shorter[child] = back if back in self.ending else self.shorter[back]
+                waiting.append(child)
+
+    def step(self, node: int, token: str) -> int:
+        """The node after one more token."""
+        while node and token not in self.following[node]:
+            node = self.fallback[node]
+        return self.following[node].get(token, 0)
+
+    def walk(self, text: str) -> Iterator[tuple[str, int]]:
+        """Each place at which a fact ends: the fact and where."""
+        node = 0
+        for token in _TOKEN.finditer(text):
+            node = self.step(node, token[0])
+            ends = node if node in self.ending else self.shorter[node]
+            while ends:
+                yield self.ending[ends], token.end()
+                ends = self.shorter[ends]
