@@ -73,12 +73,6 @@ def is_state(segment: receipts.Segment) -> bool:
     return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
 
 
-def is_own(segment: receipts.Segment) -> bool:
-    """Whether a piece of a prompt has words of its chat that stand in no message."""
-    is_system = segment[0] == "system" and segment[1] == "chat"
-    return is_summary(segment) or is_state(segment) or is_system
-
-
 def forget_requests(message: Message, summaries: list[Compaction], now: datetime) -> int:
     """What could be compared with the body of the request that brought the message."""
     del summaries
@@ -196,12 +190,12 @@ def erase_all_renderings(chat: Chat) -> int:
 
 
 def erase_all_prompt_texts(chat: Chat, *, now: datetime) -> int:
-    """The chat's summaries, its states and its own system text, as its prompts had them.
+    """Every text that the chat's prompts alone had: summaries, states, its own system text.
 
     The policy's texts are no words of the chat and stay.
     """
     rows = Receipt.objects.filter(turn__branch__chat=chat)
-    return receipts.without(rows, gone=is_own, now=now)[1]
+    return receipts.without(rows, gone=receipts.is_of_one_chat, now=now)[1]
 
 
 def forget_all_requests(chat: Chat, *, now: datetime) -> int:

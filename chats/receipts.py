@@ -87,9 +87,14 @@ def own_ref(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
 
     A chat's own words are kept for this chat alone: an erasure here takes nothing from another.
     """
-    if not ref or (origin, label) in SHARED:
+    if not ref or not is_of_one_chat((origin, label)):
         return ref
     return commitment(ref, salt=chat_id.hex)
+
+
+def is_of_one_chat(segment: Segment) -> bool:
+    """Whether the text of a piece is kept for its chat alone."""
+    return (segment[0], segment[1]) not in SHARED
 
 
 def without(

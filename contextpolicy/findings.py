@@ -75,7 +75,8 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         yield Finding(
             "chat_text_ignored",
             "chat_system",
-            "People can still give a chat its own system text, but it is not sent.",
+            "People cannot give a chat a system text of its own. What a chat already has is kept, "
+            "but not sent.",
         )
 
 

@@ -36,6 +36,7 @@ EVENT_TYPES = frozenset(
         "chat.deleted",
         "chat.erased",
         "chat.model_changed",
+        "chat.system_text_changed",
         "compaction.approved",
         "compaction.asked",
         "compaction.breaker_reset",

@@ -87,6 +87,11 @@ class ChatChange(Strict):
 
     title = Text(required=False, help_text="At most 200 characters. Empty keeps the old one.")
     model = Text(required=False, help_text="The id of the model that answers from now on.")
+    system_text = Text(
+        required=False,
+        help_text="The chat's own system text, at most 20,000 characters, where its policy lets"
+        " it have one (else `system_text_locked`). Empty takes it away.",
+    )
 
 
 class NewMessage(Strict):

@@ -11,8 +11,8 @@ from chats.models import Branch, Chat, Compaction
 from chats.rendering.store import html_for_many
 from chats.web.compaction_report import Report
 from chats.web.composer import BarPart
-from chats.web.rows import Cover, folded_tokens, ground_of
-from chats.web.seams import Seam, reason_words, sections_of, summary_texts
+from chats.web.rows import Cover, Ground, folded_tokens, ground_of
+from chats.web.seams import Seam, reason_words, sections_of, sent_now, summary_texts
 from chats.web.words import grouped
 from contextpolicy.engine.budget import BudgetRefusal, prepare_mark, prompt_limit
 from contextpolicy.models import AuditEvent
@@ -54,6 +54,7 @@ class Figure:
 class View:
     """Everything the page says about its compaction, apart from its originals."""
 
+    ground: Ground
     seam: Seam
     kind: str
     state: str
@@ -93,10 +94,12 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
         can_redo=row.status == Compaction.Status.UNDONE and can_be_redone(row, branch=branch),
         locks=ground.locks,
         policy_label=ground.policy_label,
+        sent=sent_now(row, outlook=ground.outlook, branch=branch),
     )
     limit = limit_of(row, chat=chat)
     scale = max(limit or 0, row.tokens_before, row.tokens_after)
     return View(
+        ground=ground,
         seam=seam,
         kind=kind,
         state=state,

@@ -49,7 +49,8 @@ LAYOUTS = {
     "A": "Layout A: the history goes along as text, with your message in one user message. "
     "The chat's own system text replaces the policy's.",
     "B": "Layout B: the history goes along as text in a user message before yours.",
-    "C": "Layout C: the history goes along as text, with your message in one user message.",
+    "C": "Layout C: the history goes along as text, with your message in one user message. "
+    "The chat's own system text stands behind the policy's.",
 }
 # Repairs of one message for the wire; what was stored stays as it is.
 REPAIRS = {

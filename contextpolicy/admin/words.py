@@ -168,7 +168,7 @@ def _rights(values: PolicyValues) -> list[str]:
     if values.allowed_models is not None:
         sentences.append(f"Allowed models: {', '.join(values.allowed_models) or 'none'}.")
     if values.chat_system == "ignore":
-        sentences.append("A chat's own system text is not sent.")
+        sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:
         sentences.append("The system text is hidden from the people who chat.")
     return sentences

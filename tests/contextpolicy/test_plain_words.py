@@ -52,7 +52,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(tool_output_rules={"*": {"limit": 9}}), "Results of other tools are cut"),
         (PolicyValues(layout="A"), "The history goes along as text (layout A)."),
         (PolicyValues(show_date=True), "The day stands before the question."),
-        (PolicyValues(chat_system="ignore"), "A chat's own system text is not sent."),
+        (PolicyValues(chat_system="ignore"), "A chat has no system text of its own."),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],
 )
