@@ -49,8 +49,8 @@ def put_off(branch: Branch, *, now: datetime) -> None:
     Branch.objects.filter(pk=branch.pk).update(summary_due_at=now)
 
 
-def took(branch: Branch) -> None:
-    """The branch's summary has its place and waits no longer."""
+def settle(branch: Branch) -> None:
+    """Note that the branch waits no longer: it has its place, or nothing is due any more."""
     Branch.objects.filter(pk=branch.pk, summary_due_at__isnull=False).update(summary_due_at=None)
 
 

@@ -125,6 +125,7 @@ def claim_draft(branch: Branch, *, draft: "Draft", now: datetime) -> Claimed | N
         told(branch, outcome=found)
         places.put_off(branch, now=now)
     else:
+        places.settle(branch)
         refused(branch, reason=found, attempt=draft.attempt, now=now)
     return None
 
@@ -433,7 +434,7 @@ def store_claim(
     told(branch, outcome="started")
     if asked:
         Branch.objects.filter(pk=branch.pk).update(asked={}, asked_at=None)
-    places.took(branch)
+    places.settle(branch)
     row = Compaction.objects.create(
         branch=branch,
         kind=Compaction.Kind.SUMMARY,

@@ -24,6 +24,8 @@ PATIENT: dict[str, Any] = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120", "SUMMARY_SECON
 @pytest.fixture
 def apart(tree: Tree) -> Iterator[tuple[Program, Program]]:
     """A worker for replies and one for background work, as the launcher starts them."""
+    # What other tests left unsummarised would take places here.
+    until(lambda: is_quiet(tree), seconds=40, what="the end of all summaries")
     tree.clear("worker")
     replies, background = tree.replies(), tree.background(**PATIENT)
     yield replies, background
@@ -46,6 +48,13 @@ def due(tree: Tree, chats: int = 1, *, person: str = "alice") -> list[str]:
         for turn in [tree.post(text, chat=chat, person=person) for chat in found]:
             assert tree.wait_until_over(turn)["status"] == "completed"
     return found
+
+
+def is_quiet(tree: Tree) -> bool:
+    """Whether no summary is being written or waits for a place."""
+    return not being_written(tree) and not count(
+        tree.database, "chats_branch", "summary_due_at IS NOT NULL"
+    )
 
 
 def being_written(tree: Tree) -> int:
@@ -81,6 +90,7 @@ def test_replies_go_on_beside_ten_slow_summaries(
 
 
 def test_one_worker_for_everything_keeps_threads_for_replies(tree: Tree) -> None:
+    until(lambda: is_quiet(tree), seconds=40, what="the end of all summaries")
     tree.clear("worker")
     tree.worker(SUMMARIES_PER_USER="100", **PATIENT)
     slow_summaries(tree, 60)

@@ -138,6 +138,13 @@ def test_the_sweep_asks_again_for_as_many_of_a_person_as_there_are_places(
     assert maintain.sweep(now=now) == 0
 
 
+def test_what_is_not_due_any_more_waits_no_longer(chats: list[Chat], now: datetime) -> None:
+    empty = library.create_chat(owner=chats[0].owner, now=now)
+    Branch.objects.filter(chat=empty).update(summary_due_at=now)
+    maintain.maintain(chat_id=empty.pk, counter=COUNTER, now=now)
+    assert due_since(empty) is None
+
+
 def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
     chats: list[Chat], now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
