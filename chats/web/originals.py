@@ -45,7 +45,7 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
     page = seq_from(request, "page") or 1
     found = page_of(row, page=page, go=request.GET.get("go", ""), ground=ground)
     template = "chats/_originals.html" if request.htmx else "chats/originals.html"
-    context = {"chat": chat, "compaction": row, "archive_lock": locks.archive, **found}
+    context = {"chat": chat, "compaction": row, "archive_lock": ground.locks.archive, **found}
     return render(request, template, context)
 
 

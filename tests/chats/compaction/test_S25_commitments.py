@@ -176,7 +176,7 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
     writes([ProviderError("provider_unavailable")])
     claimed = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     assert claimed is not None
-    maintain.prepare(claimed, counter=ApproximateCounter(), now=now)
+    maintain.prepare(claimed, counter=ApproximateCounter(), clock=lambda: now)
     failed = Compaction.objects.get(status="failed")
     assert len(failed.calls) == 1
     event = AuditEvent.objects.get(type="compaction.failed")
@@ -192,7 +192,7 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
     again = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90))
     assert again is not None
     with pytest.raises(Killed):
-        maintain.prepare(again, counter=ApproximateCounter(), now=later(now, 90))
+        maintain.prepare(again, counter=ApproximateCounter(), clock=lambda: later(now, 90))
     Compaction.objects.filter(pk=again.row.pk).update(lease_until=now)
     plan.sweep_dead(now=later(now, 95))
     again.row.refresh_from_db()
