@@ -19,8 +19,9 @@ logger = logging.getLogger(__name__)
 RUN_TURN = "chats.run_turn"
 MAINTAIN_CHAT = "chats.maintain_chat"
 SWEEP = "chats.sweep"
+VERIFY_LEDGER = "chats.verify_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
-TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP, TELL_STRATEGY})
+TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP, TELL_STRATEGY, VERIFY_LEDGER})
 
 # The queues, by who waits for what is in them: a person for a reply; nobody for a summary, an
 # index, a verification. `CELERY_TASK_ROUTES` says which task goes where.
@@ -30,7 +31,7 @@ UPKEEP = "upkeep"
 BACKGROUND = (SUMMARIES, UPKEEP)
 
 
-def enqueue(task: str, **ids: uuid.UUID) -> None:
+def enqueue(task: str, **ids: uuid.UUID | int) -> None:
     """Send the task once the open transaction commits; at once when none is open."""
     transaction.on_commit(partial(publish, task, {name: str(value) for name, value in ids.items()}))
 

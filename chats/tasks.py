@@ -20,6 +20,7 @@ from chats.compaction import maintain, publish, running
 from chats.counting import O200kCounter
 from chats.turns import completed, recover
 from chats.turns.runtime import Runtime
+from contextpolicy import verification
 
 logger = logging.getLogger(__name__)
 # How long the rest of a handed over task rests, in seconds: what Celery does behind it would share
@@ -63,6 +64,12 @@ def maintain_chat(*, chat_id: str, **_later: Any) -> None:
 def tell_strategy(*, turn_id: str, **_later: Any) -> None:
     """Tell the strategy of a package that a turn is complete."""
     completed.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
+
+
+@shared_task(name=queue.VERIFY_LEDGER)
+def verify_ledger(*, verification_id: str, **_later: Any) -> None:
+    """Verify the ledger as somebody asked."""
+    verification.run(pk=int(verification_id), clock=timezone.now)
 
 
 @shared_task(name=queue.SWEEP)

@@ -3,12 +3,13 @@
 from django.contrib.auth.models import Group, User
 
 from chats.admin.compactions import CompactionAdmin
+from chats.admin.ledger import VerifiedLedgerAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
 from chats.admin.records import ReceiptAdmin, TurnAdmin
 from chats.models import Compaction, ProviderAccount, Receipt, Turn
 from contextpolicy.admin import site
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import AuditEvent, ModelSpec
 
 # The site with every page registered, for `project.urls`.
 __all__ = ["site"]
@@ -20,3 +21,6 @@ site.register(Receipt, ReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
+# In place of the page that knows no background.
+site.unregister(AuditEvent)
+site.register(AuditEvent, VerifiedLedgerAdmin)

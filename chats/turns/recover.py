@@ -24,7 +24,7 @@ from chats.models import Receipt, Turn
 from chats.turns.lease import RELEASED
 from chats.turns.start import UNFINISHED
 from chats.turns.steps import attempt_data, enqueue_next
-from contextpolicy import ledger, prepared
+from contextpolicy import ledger, prepared, verification
 
 LOST_CODE = "worker_lost"
 LOST_SENTENCE = (
@@ -38,7 +38,12 @@ def sweep(*, now: datetime) -> int:
 
     Compactions whose worker ended are closed too.
     """
-    return release_expired(now=now) + enqueue_overdue() + maintain.sweep(now=now)
+    return (
+        release_expired(now=now)
+        + enqueue_overdue()
+        + maintain.sweep(now=now)
+        + enqueue_verifications(now=now)
+    )
 
 
 def take_over(*, now: datetime, worker: str) -> int:
@@ -95,6 +100,14 @@ def release(turn: Turn, *, now: datetime) -> int:
     )
     enqueue_next(branch_id=turn.branch_id)
     return 1
+
+
+def enqueue_verifications(*, now: datetime) -> int:
+    """Send tasks again for verifications of the ledger that nobody began."""
+    found = verification.overdue(now=now, age=timedelta(seconds=settings.REQUEUE_AFTER))
+    for number in found:
+        queue.enqueue(queue.VERIFY_LEDGER, verification_id=number)
+    return len(found)
 
 
 def overdue(at: prepared.At) -> QuerySet[Turn]:

@@ -1,6 +1,6 @@
 """The families of rows. Django finds models here, the one place of re-exports."""
 
-from contextpolicy.models.audit import AuditEvent, LedgerHead
+from contextpolicy.models.audit import AuditEvent, LedgerHead, LedgerVerification
 from contextpolicy.models.policies import (
     ContextPolicy,
     EffectivePolicy,
@@ -14,6 +14,7 @@ __all__ = [
     "ContextPolicy",
     "EffectivePolicy",
     "LedgerHead",
+    "LedgerVerification",
     "ModelSpec",
     "PolicyAssignment",
     "PolicyVersion",

@@ -73,3 +73,33 @@ class LedgerHead(Stored):
 
     def __str__(self) -> str:
         return f"{self.scope}: {self.count}"
+
+
+class LedgerVerification(Stored):
+    """A verification that somebody asked for, and what it found. An empty scope: every chain."""
+
+    scope = models.CharField(max_length=50, blank=True)
+    asked_by = models.CharField(max_length=200)
+    asked_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    # Why it has no result, as a code.
+    error = models.CharField(max_length=60, blank=True, default="")
+    chains = models.PositiveBigIntegerField(default=0)
+    rows = models.PositiveBigIntegerField(default=0)
+    broken = models.PositiveBigIntegerField(default=0)
+    # The first breaks, as [scope, seq, reason], and what else was found, counted by sentences.
+    breaks = models.JSONField(default=list, blank=True)
+    told = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["asked_at"],
+                condition=models.Q(finished_at__isnull=True),
+                name="verification_unfinished",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"verification of {self.scope or 'all chains'}, asked at {self.asked_at}"

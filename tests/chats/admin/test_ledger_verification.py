@@ -1,0 +1,113 @@
+"""A large ledger is verified in the background, and the page says what was found and when."""
+
+import importlib
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from chats import queue, tasks
+from chats.turns import recover
+from contextpolicy import verification
+from contextpolicy.ledger import record
+from contextpolicy.models import AuditEvent, LedgerVerification
+from contextpolicy.roles import AUDITOR
+from tests.contextpolicy.pages import opened
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+VERIFY = "/admin/contextpolicy/auditevent/verify/"
+CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
+Sent = list[tuple[str, dict[str, str]]]
+
+
+@pytest.fixture
+def browser() -> Client:
+    """The browser of Priya, who audits."""
+    return signed_in(person("priya", AUDITOR))
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch, now: datetime) -> None:
+    """Two rows are many here."""
+    monkeypatch.setattr(verification, "SMALL", 1)
+    for _ in range(3):
+        record("chat.created", actor="user:1", now=now, chat_id=CHAT)
+
+
+def ask(browser: Client, capture: Any) -> LedgerVerification:
+    """Press the button; the request."""
+    with capture(execute=True):
+        assert browser.post(VERIFY).status_code == 302
+    asked = LedgerVerification.objects.order_by("-pk").first()
+    assert asked is not None
+    return asked
+
+
+@pytest.mark.usefixtures("large")
+def test_a_large_ledger_is_verified_by_a_task_and_the_page_shows_what_it_found(
+    browser: Client, sent: Sent, django_capture_on_commit_callbacks: Any
+) -> None:
+    page = opened(browser, VERIFY).words
+    assert "are verified in the background" in page
+    assert "It was not verified yet." in page
+    assert "chains hold" not in page
+
+    asked = ask(browser, django_capture_on_commit_callbacks)
+    assert sent == [(queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)})]
+    assert "waits for the background worker" in opened(browser, VERIFY).words
+    # Asked again before it began, it is the same request.
+    assert ask(browser, django_capture_on_commit_callbacks).pk == asked.pk
+
+    tasks.verify_ledger(**sent[0][1])
+    page = opened(browser, VERIFY).words
+    assert "chains hold" in page
+    assert f"{AuditEvent.objects.count()} rows recomputed" in page
+    tasks.verify_ledger(**sent[0][1])
+    assert LedgerVerification.objects.count() == 1
+
+
+@pytest.mark.usefixtures("large")
+def test_a_break_is_kept_and_shown(
+    browser: Client, sent: Sent, django_capture_on_commit_callbacks: Any
+) -> None:
+    triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
+    with connection.cursor() as cursor:
+        for statement in triggers.DROP[connection.vendor]:
+            cursor.execute(statement)
+        cursor.execute(
+            "UPDATE contextpolicy_auditevent SET actor = 'user:9' WHERE seq = 2 AND scope = %s",
+            [f"chat:{CHAT}"],
+        )
+    ask(browser, django_capture_on_commit_callbacks)
+    tasks.verify_ledger(**sent[0][1])
+    page = opened(browser, VERIFY).words
+    assert "1 chain broken" in page
+    assert f"chat:{CHAT} 2 its content was changed" in page
+
+
+@pytest.mark.usefixtures("large")
+def test_a_request_that_nobody_began_is_sent_again_and_one_of_a_dead_worker_is_closed(
+    browser: Client, sent: Sent, now: datetime, django_capture_on_commit_callbacks: Any
+) -> None:
+    asked = ask(browser, django_capture_on_commit_callbacks)
+    sent.clear()
+    later = asked.asked_at + timedelta(minutes=5)
+    with django_capture_on_commit_callbacks(execute=True):
+        recover.sweep(now=later)
+    assert (queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)}) in sent
+    LedgerVerification.objects.update(started_at=later)
+    recover.sweep(now=later + verification.LONGEST + timedelta(seconds=1))
+    asked.refresh_from_db()
+    assert asked.error == "worker_lost"
+    assert "ended with its worker" in opened(browser, VERIFY).words
+
+
+def test_charlie_may_not_ask(large: None) -> None:
+    browser = signed_in(person("charlie"))
+    assert browser.post(VERIFY).status_code in {302, 403, 404}
+    assert not LedgerVerification.objects.exists()
