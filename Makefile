@@ -10,7 +10,7 @@ ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/ch
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos together races bench clean
+	chaos together beside races bench clean
 
 run: $(VENV)/.for-running
 	@$(BIN)/python manage.py serve
@@ -87,6 +87,12 @@ chaos: $(VENV)/.for-testing
 together: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes --workers $(or $(WORKERS),8) \
 		--chats $(or $(CHATS),50) --steps $(or $(STEPS),25) --seed $(or $(SEED),1)
+
+# First words without background work and beside it, on either database; fails where replies wait:
+# make beside [DURING=summaries,catch-up,verify,index] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
+beside: $(VENV)/.for-testing
+	@$(ON_DATABASE) $(BIN)/python -m tests.load.beside \
+		$(if $(DURING),--during $(DURING)) --layout $(or $(LAYOUT),laptop)
 
 # Stops that race with the end of their reply, on both databases: make races [RACES=100]
 races: $(VENV)/.for-testing

@@ -157,8 +157,10 @@ def test_a_summary_that_takes_longer_than_a_lease_keeps_its_claim(
     slow_summaries(tree, 8)
     (chat,) = due(tree)
     until(lambda: in_force(tree, chat), seconds=30, what="a summary that took four leases")
-    models = [row for row in summaries(tree, chat) if row["rung"] == "model"]
-    assert [row["reason"] for row in models] in ([""], ["insufficient"])
+    slow = [row for row in summaries(tree, chat) if row["rung"] == "model"]
+    assert [row["duration_ms"] > 7000 for row in slow] == [True]
+    # The model said what it liked; nobody took its claim away meanwhile.
+    assert slow[0]["reason"] != "worker_lost"
 
 
 def test_time_never_runs_backwards_along_a_chain(

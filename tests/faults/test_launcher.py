@@ -23,7 +23,12 @@ from tests.faults.stores import Row, SQLite, count, wait_for_rows
 FIRST_PAGE = 7.0
 WELCOME = "Palimpsest runs at"
 # What a child's command line has in it.
-MARKS = {"broker": "broker.sock", "worker": "celery", "web": "--port"}
+MARKS = {
+    "broker": "broker.sock",
+    "worker": "-Q replies",
+    "background": "-Q summaries",
+    "web": "--port",
+}
 
 
 class Launched:
@@ -81,8 +86,12 @@ class Launched:
         return found
 
     def answer(self, desk: Desk, text: str) -> Row:
+        """Alice says something in a new chat; the turn's row once it has ended."""
+        return self.say(desk, desk.ask("new_chat"), text)
+
+    def say(self, desk: Desk, chat: str, text: str) -> Row:
         """Alice says something; the turn's row once it has ended."""
-        turn = desk.ask("post", chat=desk.ask("new_chat"), text=text)["turn"]
+        turn = desk.ask("post", chat=chat, text=text)["turn"]
         return wait_for_rows(self.database, OVER, turn.replace("-", ""), seconds=25)
 
 
@@ -193,6 +202,53 @@ def test_a_killed_child_is_replaced_and_the_chat_goes_on(folder: Path, name: str
         until(lambda: launched.children().get(name, before) != before, seconds=10)
         assert launched.answer(desk, f"After the {name}")["status"] == "completed"
         until(launched.has_page, seconds=15, what="the page")
+        desk.close()
+
+
+def test_background_work_has_a_process_of_its_own_from_its_first_task_on(folder: Path) -> None:
+    with Launched(folder) as launched:
+        desk = Desk(launched.env, folder.parent / "desk.log")
+        desk.ask("prepare", addresses={})
+        assert "background" not in launched.children()
+        chat = desk.ask("new_chat")
+        for number in range(8):
+            launched.say(desk, chat, f"Message {number}. " + "A word and another one. " * 20)
+        until(lambda: "background" in launched.children(), seconds=20, what="the process")
+        until(lambda: summaries(launched), seconds=20, what="a summary")
+        background, worker = (launched.children()[name] for name in ("background", "worker"))
+        assert os.getpriority(os.PRIO_PROCESS, background) == 10
+        assert os.getpriority(os.PRIO_PROCESS, worker) == 0
+        # A killed one is replaced, and Ctrl-C ends what is there in time.
+        os.kill(background, signal.SIGKILL)
+        until(lambda: launched.children().get("background", background) != background, seconds=10)
+        begun = time.monotonic()
+        launched.program.send(signal.SIGINT)
+        launched.program.process.wait(30)
+        assert time.monotonic() - begun < float(TIMINGS["WORKER_DRAIN_SECONDS"]) + 5
+        desk.close()
+
+
+def summaries(launched: Launched) -> int:
+    """How many summaries took effect."""
+    return count(launched.database, "chats_compaction", "published_at IS NOT NULL")
+
+
+def test_a_new_launcher_takes_over_at_once_what_a_killed_one_held(folder: Path) -> None:
+    with Launched(folder) as launched:
+        launched.env |= {"LEASE_SECONDS": "600", "DEMO_TOKEN_DELAY": "0.3"}
+        launched.program.kill()
+        launched.program = launched.serve()
+        until(launched.has_page, seconds=30, what="the page")
+        desk = Desk(launched.env, folder.parent / "desk.log")
+        desk.ask("prepare", addresses={})
+        turn = desk.ask("post", chat=desk.ask("new_chat"), text="Long")["turn"].replace("-", "")
+        running = "SELECT * FROM chats_turn WHERE id = %s AND status = 'running'"
+        wait_for_rows(launched.database, running, turn, seconds=20)
+        launched.program.kill()
+        launched.env["DEMO_TOKEN_DELAY"] = "0.001"
+        launched.program = launched.serve()
+        row = wait_for_rows(launched.database, OVER, turn, seconds=30)
+        assert (row["status"], row["losses"]) == ("completed", 1)
         desk.close()
 
 
