@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from chats import idempotency, live, receipts, states
 from chats.compaction.force import branches_of, contains
 from chats.memory import archive
+from chats.memory.clearing import clear_index
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Receipt, Rendering, Turn
 from chats.rendering.store import digest_of
 
@@ -119,7 +120,10 @@ def forget_keys(keys: Sequence[str]) -> None:
 def erase_search_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
     """The words by which the message is found."""
     del summaries, now
-    return archive.forget([message.pk])
+    forgotten = archive.forget([message.pk])
+    if forgotten:
+        transaction.on_commit(clear_index)
+    return forgotten
 
 
 def erase_states(message: Message, summaries: list[Compaction], now: datetime) -> int:

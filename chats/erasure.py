@@ -17,6 +17,7 @@ from django.db.models import Q
 from chats import copies, messages
 from chats.compaction.force import branches_of, contains, locked_chat, made_of, withdraw
 from chats.library import delete_chat
+from chats.memory.clearing import clear_index
 from chats.messages import Proof
 from chats.models import (
     Branch,
@@ -208,6 +209,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
         delete_chat(chat=chat, actor=by, now=now)
         data: dict[str, object] = {"copies": counted, "commitment": proof.commitment}
         certify("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
+        transaction.on_commit(clear_index)
     return proof
 
 

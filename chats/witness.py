@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
 from chats.models import Chat, Compaction, Receipt, Turn
 from chats.receipts import recomputed
@@ -110,7 +110,7 @@ def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[B
     What has to be in the ledger is read before it, and what the ledger commits to after it: what
     ends or is erased meanwhile is no break.
     """
-    done, summaries = ended_calls(chat_ids), settled(chat_ids)
+    done, summaries = ended_calls(chat_ids), list(settled(chat_ids))
     said = heard(chat_ids)
     breaks = [
         *missing(done, summaries, said=said, told=told),
@@ -153,16 +153,16 @@ def ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[Call]:
     return [Call(*row) for row in read]
 
 
-def settled(chat_ids: Sequence[uuid.UUID]) -> list[tuple[uuid.UUID, uuid.UUID]]:
-    """The summaries that nobody writes any more: chat, id."""
+def settled(chat_ids: Sequence[uuid.UUID]) -> QuerySet[Compaction, tuple[uuid.UUID, Any, Any]]:
+    """The summaries that nobody writes any more: chat, id, calls."""
     rows = Compaction.objects.filter(branch__chat__in=chat_ids, kind=Compaction.Kind.SUMMARY)
     done = rows.exclude(status=Compaction.Status.PREPARING)
-    return list(done.values_list("branch__chat", "pk"))
+    return done.values_list("branch__chat", "pk", "calls")
 
 
 def missing(
     calls: Iterable[Call],
-    summaries: Iterable[tuple[uuid.UUID, uuid.UUID]],
+    summaries: Iterable[tuple[uuid.UUID, Any, Any]],
     *,
     said: Mapping[uuid.UUID, Said],
     told: Counter[str],
@@ -175,10 +175,12 @@ def missing(
         elif str(call.receipt) not in one.calls:
             reason = f"no row commits to the call of receipt {call.receipt}"
             yield call.chat, Break(one.scope, 0, reason)
-    for chat_id, pk in summaries:
-        if str(pk) not in said[chat_id].summaries:
-            reason = f"no row tells of summary {pk}"
-            yield chat_id, Break(said[chat_id].scope, 0, reason)
+    for chat_id, pk, booked in summaries:
+        rows = said[chat_id].summaries.get(str(pk), [])
+        if not rows:
+            yield chat_id, Break(said[chat_id].scope, 0, f"no row tells of summary {pk}")
+        elif booked and not any("calls" in data for _, data in rows):
+            yield chat_id, Break(said[chat_id].scope, 0, f"no row commits to the calls of {pk}")
 
 
 def changed_receipts(

@@ -311,6 +311,25 @@ def test_S25_a_summary_that_was_tampered_with_is_found(
     assert [reason in found for found in breaks()] == [True]
 
 
+def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
+    long_chat: Chat, fold: Fold, now: datetime
+) -> None:
+    other = fold(long_chat)
+    # From here on `other` is the copy.
+    copied(other)
+    with transaction.atomic():
+        ledger.record(
+            "compaction.started",
+            actor="worker",
+            now=now,
+            chat_id=long_chat.pk,
+            data={"compaction": str(other.pk)},
+        )
+    assert breaks() == []
+    change(other, calls=["0" * 64])
+    assert breaks() == [f"no row commits to the calls of {other.pk}"]
+
+
 def test_S25_a_chat_that_vanished_is_found_and_one_that_was_deleted_is_none(
     alice: User, two_calls: tuple[Receipt, Receipt], chat: Chat, now: datetime
 ) -> None:

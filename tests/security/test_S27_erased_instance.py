@@ -1,0 +1,133 @@
+"""S27 on real processes: a word that was erased is in no file, no row, no key and no line of a log.
+
+After an erasure and the database's own clearing up (VACUUM), which every operator can do. What
+PostgreSQL's write-ahead log keeps until it is recycled, and backups, are beyond an erasure.
+"""
+
+import re
+import sqlite3
+from pathlib import Path
+from uuid import UUID
+
+import httpx2
+import psycopg
+import pytest
+
+from tests.faults.programs import MANAGE, python, run, until
+from tests.faults.stores import Postgres, SQLite
+from tests.security.instance import Instance, logs, sign_in, token_of
+from tests.security.test_S14_S24_instance import everything_stored, wait_for_newest
+
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.services,
+    pytest.mark.xdist_group("served"),
+]
+
+MARK = "heronmark7731quay"
+# Enough to be folded, and a fact that a summary keeps.
+LONG = f"Ticket {MARK} of 3 May 2026 belongs to Anna Berg in Oslo. " * 3
+
+
+@pytest.fixture(autouse=True)
+def sent() -> None:
+    """Here the broker is real."""
+
+
+def files_of(instance: Instance) -> bytes:
+    """Every byte of the database's own files."""
+    if isinstance(instance.database, SQLite):
+        folder, pattern = instance.folder, "palimpsest.sqlite3*"
+    else:
+        assert isinstance(instance.database, Postgres)
+        folder, pattern = Path(instance.database.cluster.data) / "base", "*/*"
+        instance.database.cluster.execute("CHECKPOINT")
+    return b"".join(path.read_bytes() for path in folder.glob(pattern) if path.is_file())
+
+
+def clear_up(instance: Instance) -> None:
+    """What the database does itself with the places of rows that are gone."""
+    if isinstance(instance.database, SQLite):
+        connection = sqlite3.connect(instance.database.path, timeout=20, isolation_level=None)
+        try:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+        return
+    assert isinstance(instance.database, Postgres)
+    url = instance.database.cluster.url("postgres", instance.database.name)
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute("VACUUM FULL")
+
+
+def places(instance: Instance) -> set[str]:
+    """The tables with a row that has the mark."""
+    rows = instance.database.rows
+    if isinstance(instance.database, SQLite):
+        names = [row["name"] for row in rows("SELECT name FROM sqlite_master WHERE type='table'")]
+    else:
+        query = "SELECT table_name AS name FROM information_schema.tables"
+        names = [row["name"] for row in rows(f"{query} WHERE table_schema = 'public'")]
+    return {name for name in names if MARK in repr(rows(f'SELECT * FROM "{name}"'))}  # noqa: S608  # own tables
+
+
+def say(instance: Instance, http: httpx2.Client, address: str, text: str) -> None:
+    """One round, and a look at the page."""
+    http.post(f"{address}messages", data={"text": text, **token_of(http)})
+    wait_for_newest(instance)
+    http.get(address)
+
+
+def told(instance: Instance, http: httpx2.Client) -> str:
+    """A chat that says the mark in every place that keeps words, and its address."""
+    instance.fake.configure(reply=f"Noted: {LONG}", fault="")
+    instance.desk.ask("save_account", slug="fake")
+    answer = http.post("/chats/new", data={"text": LONG, "key": "mark", **token_of(http)})
+    address = answer.headers["Location"]
+    wait_for_newest(instance)
+    instance.desk.ask("fold_early", chat=address.strip("/").split("/")[-1])
+    instance.fake.configure(reply="summary")
+    for number in range(4):
+        say(instance, http, address, f"Question {number}, about nothing of it. " * 10)
+    summary = "SELECT id FROM chats_compaction WHERE kind = 'summary' AND status = 'published'"
+    until(lambda: instance.database.rows(summary), seconds=30, what="a summary")
+    http.get(f"{address}find", params={"q": MARK})
+    instance.fake.configure(reply="And that is all.")
+    say(instance, http, address, "Then tell me more.")
+    return address
+
+
+def erased(instance: Instance, http: httpx2.Client, address: str) -> list[str]:
+    """Every message with the mark, erased on the pages; the salts that these showed."""
+    rows = instance.database.rows("SELECT id, parts FROM chats_message ORDER BY accepted")
+    mine = [UUID(str(row["id"])) for row in rows if MARK in repr(row["parts"])]
+    assert len(mine) >= 2
+    salts = []
+    for pk in mine:
+        done = http.post(f"{address}messages/{pk}/erase", data=token_of(http))
+        assert done.status_code == 200, re.sub(r"<[^>]+>", "", done.text)[-500:]
+        salts += re.findall(r"<dt>Salt</dt><dd class=\"hash\">([0-9a-f]{64})", done.text)
+    assert len(salts) == len(mine)
+    http.get(address)
+    return salts
+
+
+def test_S27_what_was_erased_is_nowhere(instance: Instance, http: httpx2.Client) -> None:
+    sign_in(http)
+    address = told(instance, http)
+    kept = {"message", "compaction", "prompttext", "rendering", "searchtext"}
+    assert places(instance) >= {f"chats_{name}" for name in kept}
+    assert MARK.encode() in everything_stored(instance)
+    assert MARK.encode() in files_of(instance)
+
+    salts = erased(instance, http, address)
+    clear_up(instance)
+
+    assert places(instance) == set()
+    assert MARK.encode() not in everything_stored(instance)
+    files = files_of(instance)
+    for word in (MARK, *salts):
+        assert word.encode() not in files
+        assert word not in logs(instance)
+    assert "rows." in run(python(MANAGE, "ledger_verify"), env=instance.env)
