@@ -2,8 +2,8 @@
 
 The engine composes here as it does for a turn, over the same facts, so that meter, rails and seams
 say what the receipt of the next message will say. The web process has no tokenizer: messages bring
-their stored counts, what the newest prompt sent brings the count of its receipt, and only what was
-never sent is estimated.
+their stored counts, what was sent once brings the count that its receipt or its text keeps, and
+only what was never sent is estimated.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from chats import answering, context, states
-from chats.models import Branch, Compaction, Receipt, Turn
+from chats.models import Branch, Compaction, PromptText, Receipt, Turn
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
     AssembledContext,
@@ -138,12 +138,7 @@ def outlook_on(
         # What the worker does too: it moves the window, then reads and composes again.
         branch = moved(branch, to_seq=made.to_seq)
         given = facts_on(branch, choice=choice, asked=answered)
-    known = [
-        segment
-        for segment in newest_segments(branch)
-        if segment[0] in OF_THEIR_OWN or stands_alone(given)
-    ]
-    sent = counted(made, known=known)
+    sent = counted(made, known=known_counts(branch, made=made, given=given))
     return Outlook(
         choice=choice,
         given=given,
@@ -205,6 +200,45 @@ def asked(
     )
 
 
+# What a piece is counted by: its origin, its message or name, its cuts, and its text.
+Key = tuple[object, ...]
+
+
+def known_counts(
+    branch: Branch, *, made: AssembledContext, given: ComposeInput
+) -> Mapping[Key, int]:
+    """The worker's counts of the pieces of a prompt, as far as it has counted them already.
+
+    Those of the branch's newest receipt; of a text that it does not name, those of any prompt that
+    had it. Where pieces share a message only those are taken that never do.
+    """
+    found: dict[Key, int] = {}
+    for origin, label, _, tokens, cut_to, digest, *results_to in newest_segments(branch):
+        key = (origin, label, cut_to, digest, results_to[0] if results_to else None)
+        found[key] = int(str(tokens))
+    missing = {s.text_ref: key_of(s) for s in made.segments if s.text_ref}
+    missing = {digest: key for digest, key in missing.items() if key not in found}
+    if missing:
+        rows = PromptText.objects.filter(digest__in=missing, tokens__isnull=False)
+        for digest, tokens in rows.values_list("digest", "tokens"):
+            found[missing[digest]] = tokens or 0
+    for segment in made.segments:
+        if segment.origin == "summary" and given.summary is not None:
+            found.setdefault(key_of(segment), segment.tokens + unestimated(branch, given.summary))
+    if stands_alone(given):
+        return found
+    return {key: tokens for key, tokens in found.items() if key[0] in OF_THEIR_OWN}
+
+
+def unestimated(branch: Branch, summary: engine.Summary) -> int:
+    """By how much the worker's count of a summary's text differs from the estimate of it."""
+    active = branch.active_compaction
+    row = active.base if active and active.kind == Compaction.Kind.WINDOW else active
+    if row is None or row.summary_tokens is None:
+        return 0
+    return row.summary_tokens - summary.tokens
+
+
 def newest_segments(branch: Branch) -> Sequence[Sequence[object]]:
     """The segments of the newest prompt on a branch, as its receipt keeps them."""
     turns = Turn.objects.filter(branch=branch).order_by("-accepted").values("pk")[:NEWEST_TURNS]
@@ -213,20 +247,20 @@ def newest_segments(branch: Branch) -> Sequence[Sequence[object]]:
     return found or ()
 
 
-def counted(made: AssembledContext, *, known: Sequence[Sequence[object]]) -> AssembledContext:
-    """The same prompt with the worker's count of every piece that it has counted already."""
-    counts = {
-        (origin, label, cut_to, digest, results_to[0] if results_to else None): int(str(tokens))
-        for origin, label, _, tokens, cut_to, digest, *results_to in known
-    }
-    segments = tuple(
-        s._replace(
-            tokens=counts.get(
-                (s.origin, s.message_id, s.cut_to, s.text_ref, s.result_limit), s.tokens
-            )
-        )
-        for s in made.segments
+def key_of(segment: Segment) -> Key:
+    """What a piece is counted by."""
+    return (
+        segment.origin,
+        segment.message_id,
+        segment.cut_to,
+        segment.text_ref,
+        segment.result_limit,
     )
+
+
+def counted(made: AssembledContext, *, known: Mapping[Key, int]) -> AssembledContext:
+    """The same prompt with the worker's count of every piece that it has counted already."""
+    segments = tuple(s._replace(tokens=known.get(key_of(s), s.tokens)) for s in made.segments)
     return replace(
         made, segments=segments, prompt_tokens=sum(segment.tokens for segment in segments)
     )

@@ -120,7 +120,7 @@ class OtherWords(Strict):
 class NewCompaction(Strict):
     """What a summary that somebody asks for should be like."""
 
-    focus = Text(default="", help_text="What is to be kept above all; at most 500 characters.")
+    focus = Text(default="", help_text="What the summary is to keep; at most 500 characters.")
     model = Text(
         default=None,
         allow_null=True,

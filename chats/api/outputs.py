@@ -250,7 +250,7 @@ class WhyNotOut(serializers.Serializer[Outcome]):
     message = serializers.CharField(source="sentence")
     started = serializers.BooleanField(source="was_started")
     tokens = serializers.IntegerField(help_text="The prompt's, as the provider counts.")
-    mark = serializers.IntegerField(help_text="The mark that the prompt had passed; 0: none.")
+    mark = serializers.IntegerField(help_text="The tokens that the prompt had passed; 0: none.")
 
 
 class TurnDetailOut(TurnOut):

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chats", "0010_room_for_commitments")]
+    dependencies = [("chats", "0011_prompt_text_tokens")]
 
     operations = [
         migrations.AddField(

@@ -135,6 +135,8 @@ class PromptText(Stored):
     digest = models.CharField(max_length=64, primary_key=True)
     origin = models.CharField(max_length=20)
     text = models.TextField()
+    # As it was sent first, in the worker's count; empty: nobody counted it.
+    tokens = models.PositiveIntegerField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.origin} {self.digest[:12]}"

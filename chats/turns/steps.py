@@ -206,8 +206,11 @@ def book_call(
         booked = _BOOKED.tuples(turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call)
         if booked:
             return cast(uuid.UUID, booked[0][0])
+    # In a text layout the first piece carries the joints, which can be more than it took itself.
+    counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
     digests = [
-        PromptText(digest=key, origin=origin, text=text) for key, origin, text in prompt.texts
+        PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
+        for key, origin, text in prompt.texts
     ]
     PromptText.objects.bulk_create(digests, ignore_conflicts=True)
     receipt = Receipt(

@@ -25,7 +25,7 @@ STATES = {
     Compaction.Status.UNDONE: ("warn", "Undone"),
     Compaction.Status.REPLACED: ("", "Replaced by a later one"),
     Compaction.Status.OVERTAKEN: ("", "Overtaken"),
-    Compaction.Status.REJECTED: ("danger", "Not applied"),
+    Compaction.Status.REJECTED: ("danger", "Not used"),
     Compaction.Status.FAILED: ("danger", "Not finished"),
 }
 MOST_EVENTS = 50
@@ -180,8 +180,8 @@ def figures_of(
     if row.kind == Compaction.Kind.SUMMARY:
         found.append(Figure("Written by", writer(row, user=user), written_words(row)))
         is_known = row.cost is not None
-        cost = f"{row.cost:.4f}" if is_known else "none known"
-        note = "in the currency of the model’s price" if is_known else "no price is set"
+        cost = f"{row.cost:.4f}" if is_known else "no price set"
+        note = "in the currency of the model’s price" if is_known else "so the cost is not known"
         found.append(Figure("Cost", cost, note))
     if report.words:
         lost = len(report.lost)
@@ -196,12 +196,12 @@ def started_words(row: Compaction, chat: Chat) -> str:
     if row.trigger == "rerun":
         return "written again from the originals"
     if row.trigger == "manual":
-        return "asked for, below any mark"
+        return "asked for, before it was due"
     limit = limit_of(row, chat=chat)
     if not limit:
         return f"{row.tokens_before:,} tokens"
     mark = prepare_mark(values_of(row.effective_policy), prompt_limit=limit)
-    over = "over" if row.tokens_before >= mark else "the mark is"
+    over = "over" if row.tokens_before >= mark else "due from"
     return f"{row.tokens_before:,} tokens, {over} {mark:,}"
 
 
@@ -224,7 +224,7 @@ def person(name: str, *, user: User) -> str:
     """Who did something, as the ledger names them, for this reader."""
     if name == f"user:{user.pk}":
         return "you"
-    return "somebody else" if name.startswith("user:") else "auto"
+    return "somebody else" if name.startswith("user:") else "this server"
 
 
 def others_of(row: Compaction, *, chat: Chat) -> list[Compaction]:

@@ -34,7 +34,7 @@ PARTS = {
     "tail": "Further text",
 }
 REASONS = {
-    "covered": "Folded into the summary",
+    "covered": "Part of the summary",
     "window": "Older than the window",
     "budget": "No room left in the prompt",
     "excluded": "Excluded by a person",

@@ -21,7 +21,7 @@ from contextpolicy.engine.tokens import ApproximateCounter
 # Why a window moved, by the engine's reason.
 WINDOW_REASONS = {
     "messages": "the chat has as many messages as its policy sends",
-    "turns": "the chat has as many rounds as its policy sends",
+    "turns": "the chat has as many turns as its policy sends",
     "tokens": "the prompt reached its limit",
     "unloaded": "the prompt reached its limit",
 }
@@ -45,7 +45,7 @@ REASONS = {
     "cancelled": "somebody stopped it",
     "rejected_by_person": "somebody read it and did not want it",
     "context_changed": "the chat had changed before the summary was used",
-    "insufficient": "even with the summary the prompt is over its low mark",
+    "insufficient": "even with the summary the prompt is too large",
     "lost_facts": "the summary lost facts that it has to keep",
     "undone": "somebody undid the summary under it",
     "redone": "somebody put another summary back",
@@ -182,7 +182,7 @@ class Seam:
         trigger = self.compaction.trigger
         if trigger == "revision":
             return "edited by a person"
-        return "by a person" if trigger in {"manual", "rerun"} else "by auto"
+        return "by a person" if trigger in {"manual", "rerun"} else "automatically"
 
     @property
     def count(self) -> int:

@@ -37,6 +37,11 @@ class SystemTextView:
         return grouped(len(self.text))
 
     @property
+    def is_over(self) -> bool:
+        """Whether it is too long."""
+        return len(self.text) > self.limit
+
+    @property
     def limit_words(self) -> str:
         """The limit for people."""
         return grouped(self.limit)

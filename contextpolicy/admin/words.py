@@ -79,7 +79,7 @@ def _summary(values: PolicyValues, limit: int) -> list[str]:
     writer = values.summarization_model or "the built-in extractor"
     rounds = ""
     if values.turn_threshold is not None:
-        rounds = f", or after more than {values.turn_threshold:,} rounds,"
+        rounds = f", or after more than {values.turn_threshold:,} turns,"
     sentences = [
         f"From {prepare:,} tokens on{rounds} {writer} prepares a summary of at most "
         f"{values.summary_max_tokens:,} tokens for older messages.",

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats import answering
-from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats import answering, library
+from chats.models import Branch, Chat, Compaction, Message, PromptText, Receipt, Turn
 from chats.outlook import Outlook, outlook_on
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start
@@ -217,6 +217,33 @@ def test_counts_of_the_newest_receipt_stand_in_for_estimates(
     assert found[8] < 1_000
 
 
+def test_a_text_that_another_chat_sent_is_counted_as_it_was_there(
+    chat: Chat, alice: User, now: datetime, policy: Callable[..., None], work: Callable[..., Any]
+) -> None:
+    policy(strategy="simple", system_text="Answer briefly.")
+    turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+    work(turn, REPLY)
+    text = PromptText.objects.get(origin="system")
+    assert text.tokens == Receipt.objects.get(turn=turn).segments[0][3]
+    # As a worker with a tokenizer would have counted.
+    PromptText.objects.update(tokens=77)
+
+    other = library.create_chat(owner=alice, now=now)
+    assert look_at(other, now=now).tokens["system"] == 77
+
+
+def test_a_new_summary_is_counted_as_its_worker_counted_it(
+    chat: Chat, now: datetime, policy: Callable[..., None]
+) -> None:
+    policy(strategy="dynamic_summary")
+    row = fold(fill(chat, 20, now=now), 6, now=now)
+    estimated = look_at(chat, now=now).tokens["summary"]
+    counted = ApproximateCounter().count(row.text) - 5
+    Compaction.objects.filter(pk=row.pk).update(summary_tokens=counted)
+
+    assert look_at(chat, now=now).tokens["summary"] == estimated - 5
+
+
 @pytest.mark.parametrize("count", [60, 6_000])
 def test_it_reads_the_window_and_not_the_history(
     chat: Chat, now: datetime, count: int, policy: Callable[..., None]
@@ -225,7 +252,7 @@ def test_it_reads_the_window_and_not_the_history(
     fill(chat, count, now=now)
     with CaptureQueriesContext(connection) as queries:
         outlook = look_at(chat, now=now)
-    assert len(queries) <= 16
+    assert len(queries) <= 17
     assert 0 < len(outlook.segments) < 900
 
 

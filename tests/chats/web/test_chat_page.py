@@ -261,7 +261,7 @@ def test_what_a_window_leaves_out_is_dotted(
         ("prepared", "Summary ready for"),
         ("undone", "Compaction undone"),
         ("rejected", "The summary lost 6 of 19 numbers"),
-        ("failed", "Compaction not applied"),
+        ("failed", "This summary was not used"),
     ],
 )
 def test_a_compaction_that_is_not_in_force_is_told(

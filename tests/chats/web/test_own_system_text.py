@@ -126,6 +126,7 @@ def test_what_cannot_be_kept_is_refused_and_stays_in_the_box(
     body = answer.content.decode()
     assert sentence in body
     assert 'aria-invalid="true"' in body
+    assert ("composer__count is-over" in body) == (len(text) > LONGEST_TEXT)
     assert Page(body).fields["text"] == [text]
     chat.refresh_from_db()
     assert chat.system_text == ""

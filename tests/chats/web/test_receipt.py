@@ -54,7 +54,7 @@ def test_what_was_left_out_has_its_reason(
     body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "Messages 1 to 42" in body
-    assert "Folded into the summary" in body
+    assert "Part of the summary" in body
     assert "Message 43</th>" in body
     assert "Left out by the strategy: odd" in body
 
