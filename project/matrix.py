@@ -26,7 +26,7 @@ STRATEGIES: Mapping[str, PolicyValues] = {
 LAYOUTS: tuple[Layout, ...] = ("multi_turn", "A", "B", "C")
 # Token budget, reserve, largest summary.
 BUDGETS = ((2_600, 600, 300), (8_000, 2_000, 1_000), (32_000, 8_000, 2_000))
-NUMBERS = ("calls", "refused", "largest", "moves", "summaries", "rejected")
+NUMBERS = ("calls", "refused", "largest", "moves", "summaries", "rejected", "breaks")
 HEADING = " ".join(
     [f"{'strategy':16} {'layout':10} {'limit':>6}", *(f"{name:>9}" for name in NUMBERS)]
     + [f"{name:>13}" for name in FAULTS]

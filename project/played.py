@@ -57,7 +57,8 @@ class PlayedTurn:
 class Tally:
     """What the prompts of one combination came to; `faults` by their name in `FAULTS`.
 
-    `refused` counts prompts that ended in a named refusal before any call.
+    `refused` counts prompts that ended in a named refusal before any call, `breaks` those that did
+    not begin with the whole prompt before: what a provider has in its cache ends there.
     """
 
     calls: int = 0
@@ -66,6 +67,7 @@ class Tally:
     moves: int = 0
     summaries: int = 0
     rejected: int = 0
+    breaks: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     first_fault: str = ""
 
@@ -97,6 +99,11 @@ def stored(turns: Sequence[RecordedTurn], *, counter: TokenCounter) -> list[Play
         seq += len(parts)
         made.append(PlayedTurn(question, tuple(steps)))
     return made
+
+
+def begins_with(made: AssembledContext, before: AssembledContext) -> bool:
+    """Whether a prompt only adds to the one before it."""
+    return made.messages[: len(before.messages)] == before.messages
 
 
 def parts_of(step: RecordedStep) -> tuple[Part, ...]:
@@ -166,6 +173,7 @@ class PlayedChat:
             self.tally.note(fault, detail)
         if self.before is not None and not grows(self.before, (facts, made)):
             self.tally.note("prefix", f"the prompt for message {question.seq}")
+        self.tally.breaks += self.before is not None and not begins_with(made, self.before[1])
         self.before = facts, made
         return made
 

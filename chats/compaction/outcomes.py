@@ -28,6 +28,7 @@ SENTENCES = {
     "nothing_to_fold": "There was nothing that could be summarised.",
     "keep_last": "All messages were among the newest, which stay.",
     "no_gain": "A summary would have freed too little.",
+    "too_early": "Too little could be summarised yet; the next turn is waited for.",
     "no_model": "No model was set up.",
     "model_not_allowed": "The policy did not allow the chat's model.",
     "policy_impossible": "The policies that applied here could not work.",

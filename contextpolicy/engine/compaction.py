@@ -23,7 +23,9 @@ from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.window import adaptive_low
 
 Trigger = Literal["prepare", "turns", "manual", "overflow"]
-Refusal = Literal["strategy", "below_threshold", "nothing_to_fold", "keep_last", "no_gain"]
+Refusal = Literal[
+    "strategy", "below_threshold", "nothing_to_fold", "keep_last", "no_gain", "too_early"
+]
 
 # Less than this cannot become shorter: the five headings of a summary take half of it.
 SMALLEST_SOURCE = 40
@@ -80,7 +82,8 @@ class NotNeeded:
 
     `strategy`: the policy has no summaries. `below_threshold`: no mark was reached. `keep_last`:
     all messages are among the last that stay. `nothing_to_fold`: less than two turns, or only
-    messages that are no source. `no_gain`: folding would free too little.
+    messages that are no source. `no_gain`: folding would free too little. `too_early`: it would not
+    bring the prompt to the low mark when it is swapped in; after another turn it may.
     """
 
     reason: Refusal
@@ -122,6 +125,8 @@ def plan(
     end, adjusted = sums.end(due)
     if due == "prepare" and sums.frees_too_little(end):
         return NotNeeded("no_gain", sums.before)
+    if due == "prepare" and sums.is_too_early(end):
+        return NotNeeded("too_early", sums.before, compact_mark(values, prompt_limit=prompt_limit))
     if end and source_limit is not None:
         end, adjusted = sums.within(source_limit, end, adjusted)
     return sums.planned(due, end, adjusted)
@@ -202,9 +207,6 @@ class _Sums:
             return kept or self.cuts[-1], () if kept else ("keep_last_messages",)
         low = self._low() - (self._growth() if due == "prepare" else 0)
         wanted = self._down_to(low, self.cuts[1:])
-        end = min(wanted, kept)
-        if end and self._after(end) < prepare_mark(self.values, prompt_limit=self.limit):
-            return end, ()
         if wanted:
             return wanted, ("keep_last_messages",) if wanted > kept else ()
         steps = [i for i, message in enumerate(self.messages) if i and message.role == "assistant"]
@@ -214,6 +216,16 @@ class _Sums:
         """Whether it would be due again at once; never where messages are the measure."""
         gain = self.before - self._after(end)
         return end > 0 and not self._is_crowded() and gain < SMALLEST_GAIN * self.limit
+
+    def is_too_early(self, end: int) -> bool:
+        """Whether folding now misses the low mark and there is room to wait for another turn.
+
+        A summary that misses it is due again soon, and each one costs the provider's cache.
+        """
+        high = compact_mark(self.values, prompt_limit=self.limit)
+        if self._is_crowded() or self.before >= high:
+            return False
+        return self._after(end) + high - self.before > self._low()
 
     def within(
         self, source_limit: int, end: int, adjusted: tuple[str, ...]
@@ -278,11 +290,16 @@ class _Sums:
     def _growth(self) -> int:
         """What the prompt grows by until a summary that is prepared now is swapped in.
 
+        To the high mark and, as nobody writes up to a mark, by another turn of the usual size (a
+        low mark that counts turns has it in it).
         Below the prepare mark a ceiling in messages or turns made it due: then tokens say nothing.
         """
         if self.before < prepare_mark(self.values, prompt_limit=self.limit):
             return 0
-        return max(0, compact_mark(self.values, prompt_limit=self.limit) - self.before)
+        growth = max(0, compact_mark(self.values, prompt_limit=self.limit) - self.before)
+        if self.values.compact_every_turns is not None or len(self.cuts) < 2:
+            return growth
+        return growth + self.every[-1] // len(self.cuts)
 
     def _place(self, turns: int) -> int:
         return self.cuts[turns] if turns < len(self.cuts) else 0

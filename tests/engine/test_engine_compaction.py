@@ -55,12 +55,12 @@ def refused(messages: list[Message], **facts: object) -> NotNeeded:
 @pytest.mark.requirement("S4.3")
 def test_the_prepare_mark_folds_down_to_the_low_mark_at_the_start_of_a_turn() -> None:
     found = made(talk(30))
-    assert (found.trigger, found.from_seq, found.to_seq) == ("prepare", 1, 24)
-    assert found.source_ids == tuple(f"m{n}" for n in range(1, 25))
+    assert (found.trigger, found.from_seq, found.to_seq) == ("prepare", 1, 26)
+    assert found.source_ids == tuple(f"m{n}" for n in range(1, 27))
     assert found.tokens_before == 720
-    assert found.tokens_after == 6 * 24 + 100
-    # It is swapped in at 900, and then the prompt is at 450 or less.
-    assert found.tokens_after + (900 - found.tokens_before) <= 450
+    assert found.tokens_after == 4 * 24 + 100
+    # It is swapped in a turn of 48 after 900, and then the prompt is at 450 or less.
+    assert found.tokens_after + (948 - found.tokens_before) <= 450
     assert (found.exceptions, found.adjusted, found.previous) == ((), (), None)
 
 
@@ -100,15 +100,16 @@ def test_each_trigger_can_be_asked_for_alone() -> None:
 
 @pytest.mark.requirement("S4.4")
 def test_the_last_messages_stay_as_long_as_that_leaves_room() -> None:
-    keeping = replace(VALUES, keep_last_messages=20)
+    keeping = replace(VALUES, keep_last_messages=4)
     found = made(talk(30), values=keeping)
-    assert (found.to_seq, found.adjusted) == (10, ())
+    assert (found.to_seq, found.adjusted) == (26, ())
 
 
-def test_inv_12_keep_last_gives_way_when_it_would_hold_the_prompt_at_the_mark() -> None:
-    keeping = replace(VALUES, keep_last_messages=30)
+@pytest.mark.parametrize("keep", [5, 20, 30])
+def test_inv_12_keep_last_gives_way_to_the_low_mark(keep: int) -> None:
+    keeping = replace(VALUES, keep_last_messages=keep)
     found = made(talk(30), values=keeping)
-    assert (found.to_seq, found.adjusted) == (24, ("keep_last_messages",))
+    assert (found.to_seq, found.adjusted) == (26, ("keep_last_messages",))
 
 
 def test_inv_25_a_plan_that_cannot_reach_the_low_mark_says_what_it_reaches() -> None:

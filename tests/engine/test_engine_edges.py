@@ -72,19 +72,36 @@ def test_the_mark_itself_is_reached() -> None:
 
 
 def test_a_fold_stops_exactly_at_the_low_mark() -> None:
+    # After 926 another turn of 48 comes before the next prompt.
     found = made(talk(38), fixed_tokens=14)
-    assert (found.to_seq, found.tokens_after) == (24, 450)
-    assert made(talk(38), fixed_tokens=15).to_seq == 26
+    assert (found.to_seq, found.tokens_after) == (26, 450 - 48)
+    assert made(talk(38), fixed_tokens=15).to_seq == 28
 
 
 def test_a_fold_leaves_room_for_what_comes_before_the_summary_is_swapped_in() -> None:
-    # From 720 to the swap at 900 come 180 tokens.
+    # From 720 to the swap, a turn of 48 after 900, come 228 tokens.
     exact = replace(VALUES, summary_max_tokens=126)
     found = made(talk(30), values=exact)
-    assert (found.to_seq, found.tokens_after) == (24, 450 - 180)
-    assert made(talk(30), values=replace(VALUES, summary_max_tokens=127)).to_seq == 26
+    assert (found.to_seq, found.tokens_after) == (26, 450 - 228)
+    assert made(talk(30), values=replace(VALUES, summary_max_tokens=127)).to_seq == 28
     at_mark = made(talk(28), values=exact, fixed_tokens=28)
-    assert at_mark.tokens_after <= 450 - 200
+    assert at_mark.tokens_after <= 450 - 248
+
+
+def test_what_would_miss_the_low_mark_when_it_is_swapped_in_waits_for_another_turn() -> None:
+    values = replace(VALUES, keep_last_messages=0)
+    # At 900, 550 tokens less and a summary of 100 make 450.
+    last = [sized(3, 40), sized(4, 60)]
+    assert made([sized(1, 350), sized(2, 200), *last], values=values, fixed_tokens=150).to_seq == 2
+    less = [sized(1, 349), sized(2, 200), *last]
+    early = refused(less, values=values, fixed_tokens=150)
+    assert early == NotNeeded("too_early", 799, 900)
+    # At the high mark there is nothing to wait for.
+    assert made(less, values=values, fixed_tokens=251).to_seq == 2
+
+
+def test_an_overflow_is_not_dealt_with_for_a_later_moment() -> None:
+    exact = replace(VALUES, summary_max_tokens=126)
     # Nothing is expected to come before an overflow is dealt with, nor under a ceiling's mark.
     forced = made(talk(30), values=exact, trigger="overflow")
     assert forced.tokens_after == 720 - 24 * forced.to_seq + 126
@@ -135,12 +152,7 @@ def test_an_overflow_at_the_low_mark_folds_all_but_the_last_messages() -> None:
     assert (more.tokens_before, more.to_seq) == (480, 6)
 
 
-def test_keep_last_gives_way_where_keeping_would_stay_at_the_prepare_mark() -> None:
-    keeping = replace(VALUES, keep_last_messages=22)
-    at_mark = made(talk(30), values=keeping, fixed_tokens=72)
-    assert (at_mark.to_seq, at_mark.adjusted) == (24, ("keep_last_messages",))
-    below = made(talk(30), values=keeping, fixed_tokens=71)
-    assert (below.to_seq, below.tokens_after, below.adjusted) == (8, 699, ())
+def test_keep_last_gives_way_in_an_overflow() -> None:
     all_kept = replace(VALUES, keep_last_messages=30)
     found = made(talk(24), values=all_kept, trigger="overflow")
     assert found.adjusted == ("keep_last_messages",)
@@ -159,7 +171,7 @@ def test_a_turn_is_split_before_an_answer_never_before_what_the_user_added() -> 
     found = made([replace(item, turn="t") for item in turn])
     assert found.adjusted == ("turn_split",)
     assert turn[found.to_seq].role == "assistant"
-    second = made([replace(item, turn="t") for item in turn], fixed_tokens=36)
+    second = made([replace(item, turn="t") for item in turn], fixed_tokens=72)
     assert second.to_seq != found.to_seq
     assert turn[second.to_seq].role == "assistant"
     enough = [n for n in range(1, 24) if found.tokens_before - _folded(turn, n) + 100 <= 450]
@@ -172,9 +184,9 @@ def _folded(messages: list[Message], count: int) -> int:
 
 def test_a_gain_of_a_twentieth_of_the_limit_is_worth_it_and_less_is_not() -> None:
     values = replace(VALUES, keep_last_messages=0)
-    last = [sized(3, 10), sized(4, 10)]
-    assert made([sized(1, 75), sized(2, 75), *last], values=values, fixed_tokens=700).to_seq == 2
-    less = refused([sized(1, 75), sized(2, 74), *last], values=values, fixed_tokens=700)
+    last = [sized(3, 10), sized(4, 20)]
+    assert made([sized(1, 75), sized(2, 75), *last], values=values, fixed_tokens=720).to_seq == 2
+    less = refused([sized(1, 75), sized(2, 74), *last], values=values, fixed_tokens=721)
     assert less.reason == "no_gain"
     lone = [
         sized(1, 64, role="assistant"),
