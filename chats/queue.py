@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 RUN_TURN = "chats.run_turn"
 MAINTAIN_CHAT = "chats.maintain_chat"
+INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
-TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP})
+TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, INDEX_CHAT, SWEEP})
 
 
 def enqueue(task: str, **ids: uuid.UUID) -> None:

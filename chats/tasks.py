@@ -16,6 +16,7 @@ from django.utils import timezone
 from chats import queue
 from chats.compaction import maintain
 from chats.counting import O200kCounter
+from chats.memory import archive
 from chats.turns import recover
 from chats.turns.runtime import Runtime
 
@@ -48,6 +49,12 @@ def run_turn(*, turn_id: str, **_later: Any) -> None:
 def maintain_chat(*, chat_id: str, **_later: Any) -> None:
     """Prepare a compaction if the chat's policy asks for one."""
     maintain.maintain(chat_id=uuid.UUID(chat_id), counter=O200kCounter(), now=timezone.now())
+
+
+@shared_task(name=queue.INDEX_CHAT)
+def index_chat(*, chat_id: str, **_later: Any) -> None:
+    """Make searchable what was archived."""
+    archive.index_chat(chat_id=uuid.UUID(chat_id))
 
 
 @shared_task(name=queue.SWEEP)

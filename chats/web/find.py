@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET
 from chats import access
 from chats.compaction.force import summary_of
 from chats.memory import archive, words
+from chats.memory.search import Found, search
 from chats.models import Branch, Chat, Message
 from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, signed_in
@@ -58,11 +59,14 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     question = request.GET.get("q", "").strip()
     refusal = QuestionTooLong(limit=LONGEST, length=len(question))
     is_refused = len(question) > LONGEST
+    asks = bool(question) and not is_refused
+    found = search(branch, question=question, most=MOST) if asks else Found()
     context = {
         "chat": chat,
         "question": question,
         "archived": archive.archived(branch),
-        "matches": [] if is_refused else matches_of(chat, branch=branch, question=question),
+        "matches": matches_of(found, chat=chat, branch=branch, question=question),
+        "missing": found.missing,
         "refusal": refusal if is_refused else None,
     }
     template = "chats/_found.html" if request.htmx else "chats/find.html"
@@ -70,13 +74,10 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     return render(request, template, context, status=status)
 
 
-def matches_of(chat: Chat, *, branch: Branch, question: str) -> list[Match]:
+def matches_of(found: Found, *, chat: Chat, branch: Branch, question: str) -> list[Match]:
     """The matches, best first; the same that a model finds with `chat_history_search`."""
-    if not question:
-        return []
     wanted = set(words.asked(question))
-    found = archive.search(branch, question=question, most=MOST)
-    return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found]
+    return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found.rows]
 
 
 def match_of(row: Message, *, chat: Chat, branch: Branch, wanted: Set[str]) -> Match:
