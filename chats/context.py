@@ -5,11 +5,11 @@ and a receipt. It writes nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from chats import answering, history
-from chats.models import Branch, ChatState, Compaction, Message, Turn
+from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.tools import registry as tools
@@ -93,7 +93,11 @@ def compose(
         return TailDue(choice=choice)
     branch = governed(branch or read_branch(turn))
     given = gather(
-        branch=branch, turn=turn, choice=choice, counter=counter, window_limit=window_limit
+        branch=branch,
+        choice=choice,
+        asked=asked_by(turn, branch=branch, values=choice.values, counter=counter),
+        counter=counter,
+        window_limit=window_limit,
     )
     assembled = assemble(given)
     if isinstance(assembled, WindowNeeded):
@@ -124,19 +128,47 @@ def governed(branch: Branch) -> Branch:
     return branch
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a prompt answers, and what goes with it.
+
+    Either `question` or, for a reply that goes on, `continues` (its id). History ends before the
+    seq `before`; the branch then ends at `last_seq`.
+    """
+
+    question: tuple[engine.Message, ...]
+    before: int
+    last_seq: int
+    steps: tuple[engine.Message, ...] = ()
+    continues: str = ""
+    background: Background = field(default_factory=Background)
+
+
+def asked_by(turn: Turn, *, branch: Branch, values: PolicyValues, counter: TokenCounter) -> Asked:
+    """What the prompt of a turn's next call answers."""
+    question, steps = turn_messages(turn, branch=branch)
+    first = (*question, *steps)
+    return Asked(
+        question=history.load_all(question, counter=counter),
+        before=(first[0].seq or 1) if first else branch.last_seq + 1,
+        last_seq=branch.last_seq,
+        steps=history.load_all(steps, counter=counter),
+        continues=str(turn.continues.reply_id) if turn.continues else "",
+        background=background(turn, values=values),
+    )
+
+
 def gather(
     *,
     branch: Branch,
-    turn: Turn,
     choice: answering.Choice,
+    asked: Asked,
     counter: TokenCounter,
     window_limit: int | None = None,
 ) -> ComposeInput:
-    """Every fact the engine needs for this turn, in a number of queries that does not grow."""
+    """Every fact the engine needs for a prompt, in a number of queries that does not grow."""
     active = governing(branch.active_compaction, values=choice.values)
     summary, window_to = in_force(active, counter=counter)
-    question, steps = turn_messages(turn, branch=branch)
-    before = question[0].seq if question else (steps[0].seq if steps else branch.last_seq + 1)
     covered = max(summary.to_seq if summary else 0, window_to)
     known = [size for size in (choice.model.window, window_limit) if size]
     model_window = min(known) if known else None
@@ -144,7 +176,7 @@ def gather(
     loaded = history.load(
         branch,
         after=covered,
-        before=before or 1,
+        before=asked.before,
         values=choice.values,
         counter=counter,
         tokens=max(in_our_count(limit, calibration=choice.model.calibration), 1),
@@ -161,29 +193,28 @@ def gather(
         values=choice.values,
         model_window=model_window,
         counter=counter,
-        system=tuple(
-            (origin, text)
-            for origin, text in (
-                ("policy", choice.values.system_text),
-                ("chat", branch.chat.system_text),
-            )
-            if text
-        ),
+        system=system_of(branch.chat, values=choice.values),
         tools=tools.offered(branch=branch, values=choice.values, model=choice.model),
         summary=summary,
         window_to=window_to,
-        history=(*exceptions, *continued(turn, loaded.messages)),
+        history=(*exceptions, *continued(asked.continues, loaded.messages)),
         pins=pins,
         unloaded=loaded.unloaded,
-        question=history.load_all(question, counter=counter),
-        steps=history.load_all(steps, counter=counter),
-        instruction="" if question else CONTINUE_INSTRUCTION,
-        background=background(turn, values=choice.values),
-        last_seq=branch.last_seq,
+        question=asked.question,
+        steps=asked.steps,
+        instruction="" if asked.question else CONTINUE_INSTRUCTION,
+        background=asked.background,
+        last_seq=asked.last_seq,
         calibration=choice.model.calibration,
         strict_roles=choice.model.strict_roles,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
+
+
+def system_of(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
+    """The system text by origin: the policy's and the chat's own, as far as there are any."""
+    parts = (("policy", values.system_text), ("chat", chat.system_text))
+    return tuple((origin, text) for origin, text in parts if text)
 
 
 def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
@@ -253,9 +284,8 @@ def never_folded(
     return pins, history.load_all(found.order_by("seq"), counter=counter)
 
 
-def continued(turn: Turn, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
+def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
     """The history of a continuation: the reply that was cut counts, whatever cut it."""
-    reply_id = str(turn.continues.reply_id) if turn.continues else ""
     return tuple(
         replace(message, incomplete=False) if message.id == reply_id else message
         for message in messages

@@ -319,7 +319,7 @@ def erase_all_prompt_texts(chat: Chat, *, now: datetime) -> int:
     The policy's texts are no words of the chat and stay.
     """
     receipts = Receipt.objects.filter(turn__branch__chat=chat)
-    own_words = digests_in(receipts, origins={"summary"}, labels={"state"})
+    own_words = digests_in(receipts, origins={"summary"}, labels={"state", "chat"})
     erased = erase_texts(set(own_words), now=now)
     if chat.system_text:
         system = set(digests_in(receipts, origins={"system", "opening"}))

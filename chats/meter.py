@@ -1,24 +1,26 @@
 """The context meter: what the next message would send, told before it is sent.
 
-Sums of stored token counts, so it needs no tokenizer and costs a few queries. The worker counts
-again when it composes; until then every number here is ours times the model's calibration (≈).
+The lines and reasons of an outlook, in the provider's tokens: our count times the model's
+calibration (≈). The receipt of the next message says the same of every part.
 """
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import datetime
 from typing import cast
 
-from django.db.models import Count, Min, Q, QuerySet, Sum
-
-from chats import answering, context, history, states
-from chats.models import Branch, Chat, Compaction, Message
-from contextpolicy.engine.budget import compact_mark, prepare_mark, prompt_limit
-from contextpolicy.engine.messages import Summary
+from chats import answering, states
+from chats.models import Branch, Chat, Compaction
+from chats.outlook import Outlook, fate_of, outlook_on
+from contextpolicy.engine.assembly import need
+from contextpolicy.engine.budget import compact_mark, prepare_mark
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.strategies.entity_state import state_text
-from contextpolicy.engine.systemtext import governed
-from contextpolicy.engine.tokens import ApproximateCounter
+
+# Further away than so many turns, a compaction is nothing to tell people about.
+FORESEEN = 20
+# The parts of a prompt in the order of the meter; of these the last ones only where there are any.
+ORDER = ("system", "tools", "summary", "pins", "history", "tail", "question")
+OPTIONAL = frozenset({"tools", "tail"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,169 +52,119 @@ class Meter:
     writes_summaries: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The messages that would be sent: how many, their tokens, the first seq (0: none)."""
-
-    count: int = 0
-    tokens: int = 0
-    first: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What the prompt is made of, and up to which seq a window leaves messages out (0: none)."""
-
-    system: int
-    pins: Span
-    summary: Summary | None
-    history: Span
-    rounds: int
-    left_out_to: int
-    # What stands in for the dialogue before, where the policy keeps a state.
-    kept: states.Kept | None
-    state: int
-
-    @property
-    def tokens(self) -> Mapping[str, int]:
-        """The tokens of each part."""
-        return {
-            "system": self.system,
-            "pins": self.pins.tokens,
-            "summary": self.summary.tokens if self.summary else 0,
-            "state": self.state,
-            "history": self.history.tokens,
-        }
-
-
-def meter(*, chat: Chat) -> Meter:
-    """The meter of a chat.
+def meter(*, chat: Chat, now: datetime, outlook: Outlook | None = None) -> Meter:
+    """The meter of a chat; `outlook` where its branch's is known already.
 
     Raises the refusals of `answering.choose` and the engine's `BudgetRefusal`.
     """
-    choice = answering.choose(chat=chat)
-    values = choice.values
-    limit = prompt_limit(values, model_window=choice.model.window)
-    branch = Branch.objects.select_related("active_compaction__base", "parent", "chat").get(
-        pk=cast(uuid.UUID, chat.active_branch_id)
-    )
-    sizes = sizes_of(branch, values=values, factor=choice.model.calibration)
-    used = sum(sizes.tokens.values())
-    mark = prepare_mark(values, prompt_limit=limit)
+    rows = Branch.objects.select_related("active_compaction__base", "parent")
+    branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
+    branch.chat = chat
+    outlook = outlook or outlook_on(branch, choice=answering.choose(chat=chat), now=now)
+    values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     return Meter(
-        used=used,
+        used=sum(outlook.tokens.values()),
         prompt_limit=limit,
         token_budget=limit + values.reserve_tokens,
         reserve=values.reserve_tokens,
-        parts=parts_of(sizes, values=values, limit=limit),
+        parts=parts_of(outlook),
         approximate=True,
-        policy_label=choice.effective.label,
-        next_compaction=forecast(branch, sizes=sizes, values=values, limit=limit),
-        prepare_mark=mark,
+        policy_label=outlook.choice.effective.label,
+        next_compaction=forecast(branch, outlook=outlook),
+        prepare_mark=prepare_mark(values, prompt_limit=limit),
         limit=values.input_length_limit,
         system_hidden=values.hide_system_text,
-        kept=sizes.kept,
+        kept=outlook.kept,
         writes_summaries=values.strategy == "dynamic_summary",
     )
 
 
-def sizes_of(branch: Branch, *, values: PolicyValues, factor: float) -> Sizes:
-    """The parts of the next prompt, from counts that are stored or estimated, times `factor`."""
-    estimate = ApproximateCounter()
-    active = context.governing(branch.active_compaction, values=values)
-    summary, window_to = context.in_force(active, counter=estimate)
-    folded_to = summary.to_seq if summary else 0
-    if values.strategy == "simple" and values.window_size:
-        window_to = max(window_to, branch.last_seq - values.window_size)
-    kept = states.kept_on(branch, values=values)
-    if kept is not None:
-        window_to = max(window_to, branch.last_seq - values.keep_last_messages)
-    after = max(folded_to, window_to)
-    rows = history.on_path(branch, after=after, before=branch.last_seq + 1)
-    unfolded = history.on_path(branch, after=folded_to, before=branch.last_seq + 1)
-    own = governed(
-        (("policy", values.system_text), ("chat", branch.chat.system_text)), values=values
-    )
-    if summary is not None:
-        summary = replace(summary, tokens=round(summary.tokens * factor))
-    return Sizes(
-        system=round(sum(estimate.count(text) for _, text in own) * factor),
-        pins=times(pins_under(branch, hidden_to=after), factor),
-        summary=summary,
-        history=times(span_of(rows), factor),
-        rounds=unfolded.filter(role=Message.Role.USER).count() if values.turn_threshold else 0,
-        left_out_to=window_to if window_to > folded_to else 0,
-        kept=kept,
-        state=estimate.count(state_text(kept.values)) if kept else 0,
-    )
-
-
-def pins_under(branch: Branch, *, hidden_to: int) -> Span:
-    """The pinned messages under the summary or behind the window: they are sent all the same."""
-    if not hidden_to:
-        return Span()
-    rows = history.on_path(branch, after=0, before=hidden_to + 1)
-    return span_of(rows.filter(pinned_at__isnull=False))
-
-
-def span_of(rows: QuerySet[Message]) -> Span:
-    """The sum over those of the messages that may be sent at all."""
-    cut_by_fault = Q(finish=Message.Finish.INCOMPLETE, kept=False)
-    found = rows.filter(~cut_by_fault, excluded=False).aggregate(
-        count=Count("pk"), tokens=Sum("token_count"), first=Min("seq")
-    )
-    return Span(count=found["count"], tokens=found["tokens"] or 0, first=found["first"] or 0)
-
-
-def times(span: Span, factor: float) -> Span:
-    """The span in the provider's tokens."""
-    return replace(span, tokens=round(span.tokens * factor))
-
-
-def parts_of(sizes: Sizes, *, values: PolicyValues, limit: int) -> tuple[MeterPart, ...]:
+def parts_of(outlook: Outlook) -> tuple[MeterPart, ...]:
     """The lines of the breakdown, each with its reason."""
-    tokens = sizes.tokens
-    free = max(limit - sum(tokens.values()), 0)
-    own = "Instructions of the policy and the chat" if tokens["system"] else "None"
-    pins = f"{messages(sizes.pins.count)} under the summary" if sizes.pins.count else "None"
-    reserve = "Kept free so the reply is not cut off"
+    tokens, values = outlook.tokens, outlook.choice.values
+    limit = outlook.sent.budget.prompt_limit
+    why = {
+        "system": ("System", system_words(outlook)),
+        "tools": ("Tools", "What the model may call, with how"),
+        "summary": layer_words(outlook),
+        "pins": ("Pins", pin_words(outlook)),
+        "history": ("History", history_words(outlook)),
+        "tail": ("State" if outlook.kept else "Date", tail_words(outlook)),
+        "question": ("Your message", "Its frame; the words you write come on top"),
+    }
+    if outlook.kept and not tokens.get("summary"):
+        del why["summary"]
     return (
-        MeterPart("system", "System", tokens["system"], own),
-        MeterPart("pins", "Pins", tokens["pins"], pins),
-        *([layer_part(sizes, values=values)] if sizes.summary or not sizes.kept else []),
-        *([state_part(sizes)] if sizes.kept else []),
-        MeterPart("history", "History", tokens["history"], history_words(sizes)),
-        MeterPart("free", "Free", free, free_words(values, limit=limit)),
-        MeterPart("reserve", "Reply reserve", values.reserve_tokens, reserve),
+        *(
+            MeterPart(key, why[key][0], tokens.get(key, 0), why[key][1])
+            for key in ORDER
+            if key in why and (tokens.get(key) or key not in OPTIONAL)
+        ),
+        MeterPart(
+            "free", "Free", max(limit - sum(tokens.values()), 0), free_words(values, limit=limit)
+        ),
+        MeterPart(
+            "reserve",
+            "Reply reserve",
+            values.reserve_tokens,
+            "Kept free so the reply is not cut off",
+        ),
     )
 
 
-def layer_part(sizes: Sizes, *, values: PolicyValues) -> MeterPart:
+def system_words(outlook: Outlook) -> str:
+    """Whose instructions the system text is."""
+    whose = {"policy": "the policy", "chat": "the chat"}
+    found = [s.message_id for s in outlook.sent.segments if s.origin == "system"]
+    named = [whose.get(name, name) for name in found]
+    return f"Instructions of {' and '.join(named)}" if named else "None"
+
+
+def pin_words(outlook: Outlook) -> str:
+    """The pinned messages that are sent although their neighbours are not."""
+    count = sum(1 for s in outlook.sent.segments if s.origin == "pin")
+    where = "under the summary" if outlook.given.summary else "before the window"
+    return f"{messages(count)} {where}" if count else "None"
+
+
+def layer_words(outlook: Outlook) -> tuple[str, str]:
     """What lies before the history: a summary, a window, one on top of the other, or nothing."""
-    summary, window_to = sizes.summary, sizes.left_out_to
+    summary, left = outlook.given.summary, outlook.sent.left_out
+    behind = ranges_words(outlook, "window")
+    if summary is not None and any(out.reason == "covered" for out in left):
+        stands = f"Stands for {span_words(summary.from_seq, summary.to_seq)}"
+        return "Summary", f"{stands}; {behind} left out" if behind else stands
+    if behind:
+        return "Window", f"Leaves out {behind}"
     if summary is not None:
-        why = f"Stands for {span_words(summary.from_seq, summary.to_seq)}"
-        if window_to:
-            why += f"; {span_words(summary.to_seq + 1, window_to)} left out"
-        return MeterPart("summary", "Summary", summary.tokens, why)
-    if window_to:
-        return MeterPart("summary", "Window", 0, f"Leaves out {span_words(1, window_to)}")
-    why = "None yet" if values.strategy == "dynamic_summary" else "This policy writes none"
-    return MeterPart("summary", "Summary", 0, why)
+        return "Summary", "No room for it in the prompt"
+    writes = outlook.choice.values.strategy == "dynamic_summary"
+    return "Summary", "None yet" if writes else "This policy writes none"
 
 
-def state_part(sizes: Sizes) -> MeterPart:
-    """The state, and which dialogue it stands for."""
-    dialogue = span_words(1, sizes.left_out_to) if sizes.left_out_to else "none yet"
-    return MeterPart("state", "State", sizes.state, f"In place of dialogue: {dialogue}")
+def ranges_words(outlook: Outlook, reason: str) -> str:
+    """The messages that are left out for a reason: their range, or how many in several ranges."""
+    found = [out for out in outlook.sent.left_out if out.reason == reason]
+    if len(found) == 1:
+        return span_words(found[0].from_seq, found[0].to_seq)
+    return messages(sum(out.to_seq - out.from_seq + 1 for out in found)) if found else ""
 
 
-def history_words(sizes: Sizes) -> str:
+def tail_words(outlook: Outlook) -> str:
+    """What stands before the question: the state with the dialogue it stands for, or a date."""
+    if outlook.kept is None:
+        return "The day of the question"
+    return f"In place of dialogue: {ranges_words(outlook, 'state') or 'none yet'}"
+
+
+def history_words(outlook: Outlook) -> str:
     """Which messages are sent as they are."""
-    span = sizes.history
-    if not span.count:
-        return "None: the state stands for it" if sizes.kept else "Nothing yet"
-    return f"{messages(span.count)}, from message {span.first:,} on"
+    found = [s for s in outlook.sent.segments if s.origin == "history"]
+    if not found:
+        return "None: the state stands for it" if outlook.kept else "Nothing yet"
+    cut = sum(1 for s in found if fate_of(s).sent == "cut")
+    words = f"{messages(len(found))}, from message {found[0].seq:,} on"
+    return f"{words}, {cut:,} of them cut" if cut else words
 
 
 def free_words(values: PolicyValues, *, limit: int) -> str:
@@ -239,9 +191,10 @@ def messages(count: int) -> str:
     return f"{count:,} message" if count == 1 else f"{count:,} messages"
 
 
-def forecast(branch: Branch, *, sizes: Sizes, values: PolicyValues, limit: int) -> str:
-    """When older messages leave the prompt next, in words; empty when nobody can tell."""
-    used = sum(sizes.tokens.values())
+def forecast(branch: Branch, *, outlook: Outlook) -> str:
+    """When older messages leave the prompt next, in words; empty when it is far or unknown."""
+    values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
+    used = sum(outlook.tokens.values())
     if values.strategy == "sliding_window":
         due = used >= compact_mark(values, prompt_limit=limit)
         return "the window moves with the next message" if due else ""
@@ -256,18 +209,20 @@ def forecast(branch: Branch, *, sizes: Sizes, values: PolicyValues, limit: int) 
     if status is not None:
         running = status == Compaction.Status.PREPARING
         return "compaction running" if running else "a summary is ready"
-    return turns_words(turns_left(sizes, values=values, limit=limit))
+    return turns_words(turns_left(outlook))
 
 
-def turns_left(sizes: Sizes, *, values: PolicyValues, limit: int) -> int | None:
+def turns_left(outlook: Outlook) -> int | None:
     """About how many replies it takes to the next compaction, at least 1; None: no telling."""
+    values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     found = []
     if values.turn_threshold:
-        found.append(values.turn_threshold + 1 - sizes.rounds)
+        found.append(values.turn_threshold + 1 - need(outlook.given, outlook.sent).turns)
     mark = prepare_mark(values, prompt_limit=limit)
-    used = sum(sizes.tokens.values())
-    # A round is a question and its reply: two messages of the size seen so far.
-    each = 2 * sizes.history.tokens // sizes.history.count if sizes.history.count else 0
+    used = sum(outlook.tokens.values())
+    count = sum(1 for s in outlook.sent.segments if s.origin == "history")
+    # A turn is a question and its reply: two messages of the size seen so far.
+    each = 2 * outlook.tokens.get("history", 0) // count if count else 0
     if used >= mark:
         found.append(1)
     elif each:
@@ -276,8 +231,8 @@ def turns_left(sizes: Sizes, *, values: PolicyValues, limit: int) -> int | None:
 
 
 def turns_words(left: int | None) -> str:
-    """The forecast in words."""
-    if left is None:
+    """The forecast in words; empty when nobody can tell, or when it is far away."""
+    if left is None or left >= FORESEEN:
         return ""
     if left == 1:
         return "compaction after the next reply"

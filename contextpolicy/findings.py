@@ -75,7 +75,8 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         yield Finding(
             "chat_text_ignored",
             "chat_system",
-            "People can still give a chat its own system text, but it is not sent.",
+            "People cannot give a chat a system text of its own. What a chat already has is kept, "
+            "but not sent.",
         )
 
 
@@ -157,7 +158,7 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "bytes_bind_first",
             "max_bytes",
             f"max_bytes ({values.max_bytes:,}) holds about {held:,} tokens of {limit:,}: the rest "
-            "of the token budget is never used. The marks are shares of the token limit.",
+            "of the token budget is never used. The shares in percent are of the token limit.",
         )
     if values.max_bytes > MOST_BYTES * limit:
         yield Finding(

@@ -35,6 +35,7 @@ EVENT_TYPES = frozenset(
         "chat.deleted",
         "chat.erased",
         "chat.model_changed",
+        "chat.system_text_changed",
         "compaction.approved",
         "compaction.asked",
         "compaction.breaker_reset",

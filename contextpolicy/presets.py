@@ -40,9 +40,9 @@ PRESETS = (
     LONG_CHATS,
     Preset(
         "rounds",
-        "Rounds",
-        "Folds the oldest 5 rounds of question and answer into a summary as soon as more than 10 "
-        "stand unfolded, and earlier if the prompt fills up.",
+        "Summary by turns",
+        "Summarises the oldest 5 turns (a question and its reply) as soon as more than 10 stand in "
+        "full, and earlier if the prompt fills up.",
         {"strategy": "dynamic_summary", "turn_threshold": 10, "fold_turns": 5},
     ),
     Preset(

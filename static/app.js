@@ -15,13 +15,17 @@ if (zone) document.cookie = `zone=${zone}; path=/; max-age=31536000; samesite=la
 
 // --- Message box ---
 
+// How many characters an area has, beside it; too many are marked.
+function count(area, place) {
+  const length = [...area.value].length;
+  find("[data-count]", place).textContent = length.toLocaleString("en");
+  place.classList.toggle("is-over", length > Number(area.dataset.limit));
+}
+
 function measure() {
   const area = box();
   if (!area) return;
-  const length = [...area.value].length;
-  const count = find("#composer-count");
-  find("[data-count]", count).textContent = length.toLocaleString("en");
-  count.classList.toggle("is-over", length > Number(area.dataset.limit));
+  count(area, find("#composer-count"));
   if (!CSS.supports("field-sizing", "content")) {
     area.style.height = "auto";
     area.style.height = `${area.scrollHeight}px`;
@@ -30,6 +34,7 @@ function measure() {
 
 document.addEventListener("input", (event) => {
   if (event.target === box()) measure();
+  else if (event.target.dataset?.counted) count(event.target, find(`#${event.target.dataset.counted}`));
 });
 
 function sendByEnter(event) {

@@ -10,10 +10,19 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, library
+from chats import access, library, systemtext
 from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
 from chats.api.inputs import ChatChange, NewChat, Nothing, PageQuery
-from chats.api.outputs import ChatOut, MessageOut, NewChatOut, TurnOut, items, listed, one
+from chats.api.outputs import (
+    ChatOut,
+    MessageOut,
+    NewChatOut,
+    OneChatOut,
+    TurnOut,
+    items,
+    listed,
+    one,
+)
 from chats.api.pages import page_of
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.idempotency import Keyed
@@ -68,16 +77,18 @@ class OneChat(Endpoint):
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
 
-    @extend_schema(operation_id="chats_get", responses=answers({200: ChatOut}, errors=READ_ERRORS))
+    @extend_schema(
+        operation_id="chats_get", responses=answers({200: OneChatOut}, errors=READ_ERRORS)
+    )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """The chat."""
-        return Response(one(ChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
+        return Response(one(OneChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
 
     @extend_schema(
-        operation_id="chats_change", request=ChatChange, responses=answers({200: ChatOut})
+        operation_id="chats_change", request=ChatChange, responses=answers({200: OneChatOut})
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Change the title, the model, or both; both or neither."""
+        """Change the title, the model and the system text: all that are named, or none."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         values = ChatChange.read(request.data)
         marks: dict[str, Any] = {"actor": f"user:{request.user.pk}", "now": timezone.now()}
@@ -86,7 +97,9 @@ class OneChat(Endpoint):
                 chat = library.rename_chat(chat=chat, title=values["title"], **marks)
             if "model" in values:
                 chat = library.choose_model(chat=chat, model_slug=values["model"], **marks)
-        return Response(one(ChatOut, chat))
+            if "system_text" in values:
+                chat = systemtext.write(chat=chat, text=values["system_text"], **marks)
+        return Response(one(OneChatOut, chat))
 
     @extend_schema(operation_id="chats_delete", request=None, responses=answers({204: None}))
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:

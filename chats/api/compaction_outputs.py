@@ -57,7 +57,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     originals = OriginalsOut(source="*")
     base = serializers.UUIDField(source="base_id", allow_null=True)
     previous = serializers.UUIDField(
-        source="previous_id", allow_null=True, help_text="The summary that it folds."
+        source="previous_id", allow_null=True, help_text="The summary that it goes on from."
     )
     displaced = serializers.UUIDField(
         source="displaced_id", allow_null=True, help_text="What an undo brings back; null: all."

@@ -177,7 +177,7 @@ class Redo(CompactionAction):
 
 
 class Rerun(CompactionAction):
-    """The same messages, summed up anew."""
+    """The same messages, summarised anew."""
 
     @extend_schema(
         operation_id="chats_compactions_rerun",

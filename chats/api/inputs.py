@@ -87,6 +87,11 @@ class ChatChange(Strict):
 
     title = Text(required=False, help_text="At most 200 characters. Empty keeps the old one.")
     model = Text(required=False, help_text="The id of the model that answers from now on.")
+    system_text = Text(
+        required=False,
+        help_text="The chat's own system text, at most 20,000 characters, where its policy lets"
+        " it have one (else `system_text_locked`). Empty takes it away.",
+    )
 
 
 class NewMessage(Strict):
@@ -115,7 +120,7 @@ class OtherWords(Strict):
 class NewCompaction(Strict):
     """What a summary that somebody asks for should be like."""
 
-    focus = Text(default="", help_text="What is to be kept above all; at most 500 characters.")
+    focus = Text(default="", help_text="What the summary is to keep; at most 500 characters.")
     model = Text(
         default=None,
         allow_null=True,

@@ -1,8 +1,8 @@
 """What is answered: each field by name, so that a new column never leaks out by itself."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -10,6 +10,7 @@ from rest_framework import serializers
 from chats.compaction.outcomes import Outcome
 from chats.models import ApiKey, Branch, Chat, ChatState, Message, Receipt, Turn
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.segments import Origin
 
 
 class ChatOut(serializers.Serializer[Chat]):
@@ -24,6 +25,12 @@ class ChatOut(serializers.Serializer[Chat]):
     message_count = serializers.IntegerField(source="active_branch.last_seq", default=0)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+
+
+class OneChatOut(ChatOut):
+    """A chat with its own system text."""
+
+    system_text = serializers.CharField(help_text="Empty: none. Lists of chats leave it out.")
 
 
 class MessageOut(serializers.Serializer[Message]):
@@ -68,6 +75,57 @@ class ErasedOut(MessageOut):
     )
 
 
+class SegmentOut(serializers.Serializer[Sequence[Any]]):
+    """One part of a prompt: what it is, where it came from, what it took."""
+
+    origin = serializers.SerializerMethodField()
+    part = serializers.SerializerMethodField(
+        help_text="Of the system text and of what stands before the question: whose or which it is,"
+        " such as `policy`, `chat` or `state`. Empty for messages."
+    )
+    message = serializers.SerializerMethodField(help_text="The message's id; null: it is none.")
+    seq = serializers.SerializerMethodField(help_text="The message's seq; null: it is none.")
+    tokens = serializers.SerializerMethodField(help_text="What it took, in our count.")
+    cut_to = serializers.SerializerMethodField(
+        help_text="The limit in characters that cut its text; null: it was sent whole."
+    )
+    results_cut_to = serializers.SerializerMethodField(
+        help_text="The limit in characters that cut its tool results; null: none was cut."
+    )
+
+    @extend_schema_field(serializers.ChoiceField(choices=get_args(Origin)))
+    def get_origin(self, segment: Sequence[Any]) -> str:
+        """What kind of part it is."""
+        return str(segment[0])
+
+    def get_part(self, segment: Sequence[Any]) -> str:
+        """The label of a part that is no message."""
+        return "" if segment[2] else str(segment[1])
+
+    def get_message(self, segment: Sequence[Any]) -> str | None:
+        """The message's id."""
+        return str(segment[1]) if segment[2] else None
+
+    def get_seq(self, segment: Sequence[Any]) -> int | None:
+        """The message's seq."""
+        return segment[2] or None
+
+    def get_tokens(self, segment: Sequence[Any]) -> int:
+        """Its tokens."""
+        return int(segment[3])
+
+    def get_cut_to(self, segment: Sequence[Any]) -> int | None:
+        """The limit of its text."""
+        limit: int | None = segment[4]
+        return limit
+
+    def get_results_cut_to(self, segment: Sequence[Any]) -> int | None:
+        """The limit of its tool results."""
+        # The oldest receipts know none.
+        limit: int | None = segment[6] if len(segment) > 6 else None
+        return limit
+
+
 class ReceiptOut(serializers.Serializer[Receipt]):
     """What one model call was sent, in numbers."""
 
@@ -79,7 +137,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")
     compaction = serializers.UUIDField(source="compaction_id", allow_null=True)
-    segments = serializers.SerializerMethodField(help_text="How many parts the prompt had.")
+    segments = SegmentOut(many=True, help_text="The parts of the prompt, in its order.")
     left_out = serializers.ListField(
         child=serializers.ListField(), help_text="[[from seq, to seq, reason], …]"
     )
@@ -92,10 +150,6 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     usage = serializers.DictField()
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
-
-    def get_segments(self, receipt: Receipt) -> int:
-        """The number of the prompt's parts."""
-        return len(receipt.segments)
 
 
 class OriginOut(serializers.Serializer[Mapping[str, Any]]):
@@ -166,7 +220,7 @@ class WhyNotOut(serializers.Serializer[Outcome]):
     message = serializers.CharField(source="sentence")
     started = serializers.BooleanField(source="was_started")
     tokens = serializers.IntegerField(help_text="The prompt's, as the provider counts.")
-    mark = serializers.IntegerField(help_text="The mark that the prompt had passed; 0: none.")
+    mark = serializers.IntegerField(help_text="The tokens that the prompt had passed; 0: none.")
 
 
 class TurnDetailOut(TurnOut):

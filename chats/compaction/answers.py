@@ -30,7 +30,7 @@ NEWEST = 20
 LATE = timedelta(seconds=30)
 # What a person can do where there was nothing to fold, by the reason.
 NEXT_STEPS = {
-    "keep_last": "Older messages can be folded once newer ones have come.",
+    "keep_last": "Older messages can be summarised once newer ones have come.",
     "nothing_to_fold": "There has to be more than one finished turn after the last summary.",
     "no_gain": "Ask again when the chat has grown.",
     "waits_for_approval": "Approve or reject that draft first.",

@@ -30,7 +30,7 @@ class NotTakenUp(Refusal):
 
     code = "not_taken_up"
     status = 409
-    sentence = "This message still waits for its turn. Mark it once the reply has begun."
+    sentence = "This message still waits for its turn. Pin or exclude it once the reply has begun."
 
 
 class PinsFull(Refusal):
@@ -49,7 +49,7 @@ class MessageErased(Refusal):
 
     code = "message_erased"
     status = 409
-    sentence = "This message was erased; there is nothing left to mark."
+    sentence = "This message was erased; nothing is left to pin or to exclude."
 
 
 class NothingToKeep(Refusal):

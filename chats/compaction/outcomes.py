@@ -13,20 +13,20 @@ from contextpolicy.engine.ladder import Breaker
 # What the engine said when the prompt was composed, and what the look after the turn came to.
 SENTENCES = {
     "strategy": "The policy writes no summaries.",
-    "below_threshold": "The prompt was below the mark at which a summary is prepared.",
-    "prepare_mark": "The prompt passed the mark at which a summary is prepared.",
-    "compact_mark": "The prompt passed the mark at which a summary takes effect.",
-    "turns": "The chat had more rounds than its policy leaves unfolded.",
+    "below_threshold": "The prompt was below the size from which a summary is prepared.",
+    "prepare_mark": "The prompt passed the size from which a summary is prepared.",
+    "compact_mark": "The prompt passed the size from which a summary takes effect.",
+    "turns": "The chat had more turns than its policy leaves unsummarised.",
     "window": "A window left messages out, so a summary was due.",
     "started": "A summary was begun.",
     "in_the_making": "A summary was being written or ready already.",
     "waits_for_approval": "A summary waited for somebody to approve it.",
-    "breaker_open": "Attempts had failed one after the other; they rest for a while.",
+    "breaker_open": "Attempts had failed one after the other; none is made for a while.",
     "paused": "Automatic compaction was paused after an undo.",
     "not_grown": "The prompt had hardly grown since the last compaction.",
-    "nothing_to_fold": "There was nothing that could be folded.",
+    "nothing_to_fold": "There was nothing that could be summarised.",
     "keep_last": "All messages were among the newest, which stay.",
-    "no_gain": "Folding would have freed too little.",
+    "no_gain": "A summary would have freed too little.",
     "no_model": "No model was set up.",
     "model_not_allowed": "The policy did not allow the chat's model.",
     "policy_impossible": "The policies that applied here could not work.",
@@ -34,8 +34,8 @@ SENTENCES = {
 }
 # Why an attempt was begun, by its trigger.
 TRIGGERS = {
-    "prepare": "The prompt passed a mark",
-    "turns": "The chat had more rounds than its policy leaves unfolded",
+    "prepare": "The prompt had become large",
+    "turns": "The chat had more turns than its policy leaves unsummarised",
     "overflow": "The prompt was too large",
     "window": "The prompt did not fit",
     "manual": "Somebody asked",

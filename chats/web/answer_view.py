@@ -68,7 +68,7 @@ def words_of(answer: Answer) -> tuple[str, str]:
     """The title and the body."""
     row = answer.row
     if answer.state == "nothing":
-        return "Nothing was folded", f"{answer.sentence} {answer.next_step}".strip()
+        return "Nothing was summarised", f"{answer.sentence} {answer.next_step}".strip()
     if row is None and answer.is_late:
         return (
             "A compaction is asked for, and no worker has taken it up yet",
@@ -98,7 +98,7 @@ def failed_words(row: Compaction) -> tuple[str, str]:
     if row.rung == "extractive":
         then = "If the prompt gets too long meanwhile, only its newest messages are sent."
     return (
-        f"Compaction not applied: {reason_words(row.reason)}",
+        f"This summary was not used: {reason_words(row.reason)}",
         f"Nothing changed: the messages are sent as before. {then}",
     )
 
@@ -113,7 +113,7 @@ def waiting_words(row: Compaction) -> tuple[str, str]:
 def done_words(row: Compaction) -> tuple[str, str]:
     """A summary that took effect: what it folded, and what became of the prompt."""
     folded = counted(row.source_count, "message")
-    what = f"{folded} summed up anew" if row.trigger == "rerun" else f"{folded} folded"
+    what = f"{folded} summarised anew" if row.trigger == "rerun" else f"{folded} summarised"
     sizes = f"prompt ≈ {short(row.tokens_before)} → {short(row.tokens_after)} tokens"
     stands_for = row.to_seq - row.from_seq + 1 - len(row.exceptions)
     return (

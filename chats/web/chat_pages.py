@@ -72,7 +72,7 @@ def chat_response(
     """
     refused = refusal or notice
     thread = thread_of(chat=chat, user=request.user, before=before)
-    meter = meter_view(chat=chat, room=thread.locks.pins)
+    meter = meter_view(chat=chat, room=thread.locks.pins, outlook=thread.outlook)
     composer = composer_for(
         user=request.user,
         chat=chat,
@@ -156,7 +156,7 @@ def look(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     number = (seq_from(request, "n") or 0) + 1
     now = now_on(branch_of(chat))
-    if seen(request) not in {"", now.state} or not request.htmx:
+    if seen(request).partition(".")[0] not in {"", now.state} or not request.htmx:
         return tail_update(request, chat, looks=number)
     following = next_look(
         number=number, turn=now.turn, is_preparing=now.is_preparing, now=timezone.now()

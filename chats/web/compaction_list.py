@@ -124,9 +124,10 @@ def figures_of(chat: Chat, *, cover: Cover) -> list[Figure]:
     figures = [Figure("Compactions", grouped(found["count"]), failed or "all of them succeeded")]
     if cover.summary is not None:
         stands = f"{cover.summary.from_seq} to {cover.summary.to_seq}"
-        figures.append(Figure("Messages summed up now", stands, "the originals stay readable"))
-    cost = "none known" if found["cost"] is None else f"{found['cost']:.4f}"
-    note = "no price is set" if found["cost"] is None else "all attempts, apart from replies"
+        figures.append(Figure("Messages summarised now", stands, "the originals stay readable"))
+    cost, note = "no price set", "so the cost is not known"
+    if found["cost"] is not None:
+        cost, note = f"{found['cost']:.4f}", "all attempts, apart from replies"
     return [*figures, Figure("Cost", cost, note)]
 
 

@@ -61,7 +61,7 @@ def compaction_response(
         "refusal": refusal,
         "answer": answer_beside(branch_of(chat), number=(seq_from(request, "look") or 0) + 1),
         "notice": notice,
-        **page_of(row, page=1, go="", locks=view.seam.locks),
+        **page_of(row, page=1, go="", ground=view.ground),
     }
     return render(
         request, "chats/compaction.html", context, status=refused.status if refused else 200

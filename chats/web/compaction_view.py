@@ -11,8 +11,8 @@ from chats.models import Branch, Chat, Compaction
 from chats.rendering.store import html_for_many
 from chats.web.compaction_report import Report
 from chats.web.composer import BarPart
-from chats.web.rows import Cover, folded_tokens, ground_of
-from chats.web.seams import Seam, reason_words, sections_of, summary_texts
+from chats.web.rows import Cover, Ground, folded_tokens, ground_of
+from chats.web.seams import Seam, reason_words, sections_of, sent_now, summary_texts
 from chats.web.words import grouped
 from contextpolicy.engine.budget import BudgetRefusal, prepare_mark, prompt_limit
 from contextpolicy.models import AuditEvent
@@ -25,7 +25,7 @@ STATES = {
     Compaction.Status.UNDONE: ("warn", "Undone"),
     Compaction.Status.REPLACED: ("", "Replaced by a later one"),
     Compaction.Status.OVERTAKEN: ("", "Overtaken"),
-    Compaction.Status.REJECTED: ("danger", "Not applied"),
+    Compaction.Status.REJECTED: ("danger", "Not used"),
     Compaction.Status.FAILED: ("danger", "Not finished"),
 }
 MOST_EVENTS = 50
@@ -54,6 +54,7 @@ class Figure:
 class View:
     """Everything the page says about its compaction, apart from its originals."""
 
+    ground: Ground
     seam: Seam
     kind: str
     state: str
@@ -93,10 +94,12 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: Report) -> View:
         can_redo=row.status == Compaction.Status.UNDONE and can_be_redone(row, branch=branch),
         locks=ground.locks,
         policy_label=ground.policy_label,
+        sent=sent_now(row, outlook=ground.outlook, branch=branch),
     )
     limit = limit_of(row, chat=chat)
     scale = max(limit or 0, row.tokens_before, row.tokens_after)
     return View(
+        ground=ground,
         seam=seam,
         kind=kind,
         state=state,
@@ -177,8 +180,8 @@ def figures_of(
     if row.kind == Compaction.Kind.SUMMARY:
         found.append(Figure("Written by", writer(row, user=user), written_words(row)))
         is_known = row.cost is not None
-        cost = f"{row.cost:.4f}" if is_known else "none known"
-        note = "in the currency of the model’s price" if is_known else "no price is set"
+        cost = f"{row.cost:.4f}" if is_known else "no price set"
+        note = "in the currency of the model’s price" if is_known else "so the cost is not known"
         found.append(Figure("Cost", cost, note))
     if report.words:
         lost = len(report.lost)
@@ -193,12 +196,12 @@ def started_words(row: Compaction, chat: Chat) -> str:
     if row.trigger == "rerun":
         return "written again from the originals"
     if row.trigger == "manual":
-        return "asked for, below any mark"
+        return "asked for, before it was due"
     limit = limit_of(row, chat=chat)
     if not limit:
         return f"{row.tokens_before:,} tokens"
     mark = prepare_mark(values_of(row.effective_policy), prompt_limit=limit)
-    over = "over" if row.tokens_before >= mark else "the mark is"
+    over = "over" if row.tokens_before >= mark else "due from"
     return f"{row.tokens_before:,} tokens, {over} {mark:,}"
 
 
@@ -221,7 +224,7 @@ def person(name: str, *, user: User) -> str:
     """Who did something, as the ledger names them, for this reader."""
     if name == f"user:{user.pk}":
         return "you"
-    return "somebody else" if name.startswith("user:") else "auto"
+    return "somebody else" if name.startswith("user:") else "this server"
 
 
 def others_of(row: Compaction, *, chat: Chat) -> list[Compaction]:

@@ -15,6 +15,7 @@ from chats.compaction.marks import PinRoom
 from chats.library import ModelChoice
 from chats.meter import meter as meter_of
 from chats.models import Chat, Compaction, Turn
+from chats.outlook import Outlook
 from chats.refusals import Refusal
 from chats.web.rows import branch_of
 from chats.web.state import StateView, state_view
@@ -139,13 +140,15 @@ def models_of(*, user: User, chat: Chat | None) -> Sequence[ModelChoice]:
         return ()
 
 
-def meter_view(*, chat: Chat, room: PinRoom | None = None) -> MeterView:
+def meter_view(
+    *, chat: Chat, room: PinRoom | None = None, outlook: Outlook | None = None
+) -> MeterView:
     """The meter of a chat; a page stays readable whatever the policy says.
 
-    `room`: that of pins, where it is known already.
+    `room`: that of pins, `outlook`: that of the chat's branch, where they are known already.
     """
     try:
-        meter = meter_of(chat=chat)
+        meter = meter_of(chat=chat, now=timezone.now(), outlook=outlook)
     except (Refusal, BudgetRefusal) as refusal:
         return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
     about = "≈ " if meter.approximate else ""

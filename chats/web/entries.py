@@ -9,9 +9,10 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chats.models import Message, Turn
+from chats.outlook import Outlook
 from chats.web.seams import Seam
 from chats.web.versions import Versions
-from chats.web.words import counted, grouped
+from chats.web.words import counted, cut_words, grouped
 
 # What the line beside a message says about it: the attribute's value, and the words for it.
 SENT = {
@@ -19,6 +20,8 @@ SENT = {
     "pinned": "always sent",
     "summary": "sent as part of the summary",
     "none": "not sent",
+    "cut": "sent",
+    "unknown": "",
 }
 REASONS = {
     "window": "not sent: older than the window",
@@ -69,6 +72,8 @@ class MessageEntry:
     versions: Versions | None = None
     # Why it cannot be pinned.
     pin_lock: str = ""
+    # By how much it is cut, in words.
+    cuts: Sequence[str] = ()
 
     @property
     def rail(self) -> str:
@@ -86,7 +91,7 @@ class MessageEntry:
             sizes = f"{grouped(usage.get('input', 0))} in · {grouped(usage['output'])} out"
         else:
             sizes = counted(message.token_count, "token") if message.token_count else ""
-        where = REASONS.get(self.reason, SENT.get(self.sent, ""))
+        where = sent_words(self.sent, reason=self.reason, cuts=self.cuts)
         return " · ".join(part for part in (sizes, where) if part)
 
     @property
@@ -163,6 +168,20 @@ class Live:
 
 
 Entry = DayMark | MessageEntry | Outcome | Live | Seam
+
+
+def sent_as(message: Message, *, outlook: Outlook | None) -> tuple[str, str, Sequence[str]]:
+    """What the model gets of a message with the next one, why not all of it, and its cuts."""
+    if outlook is None:
+        return "unknown", "", ()
+    fate = outlook.fate(message.seq or 0)
+    sent = "pinned" if fate.sent == "full" and message.pinned_at else fate.sent
+    return sent, fate.reason, cut_words(fate.cut_to, fate.results_to)
+
+
+def sent_words(sent: str, *, reason: str, cuts: Sequence[str]) -> str:
+    """What the line beside a message says, in words."""
+    return ", ".join([REASONS.get(reason, SENT.get(sent, "")), *cuts])
 
 
 def is_reply(message: Message) -> bool:

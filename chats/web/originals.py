@@ -11,12 +11,14 @@ from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
 
 from chats import access
-from chats.compaction.locks import Locks
+from chats.compaction.force import is_visible
 from chats.history import on_path
 from chats.models import Compaction, Message
+from chats.outlook import Outlook
 from chats.rendering.store import html_for_many
 from chats.web.doors import PersonRequest, signed_in
-from chats.web.rows import ground_of
+from chats.web.entries import sent_as, sent_words
+from chats.web.rows import Ground, ground_of
 from chats.web.seams import ORIGINALS_PAGE as PAGE
 from chats.web.tails import seq_from
 
@@ -39,20 +41,20 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     # A page that is put beside another one leads on in its own direction only.
-    locks = ground_of(chat=chat, user=request.user).locks
+    ground = ground_of(chat=chat, user=request.user)
     page = seq_from(request, "page") or 1
-    found = page_of(row, page=page, go=request.GET.get("go", ""), locks=locks)
+    found = page_of(row, page=page, go=request.GET.get("go", ""), ground=ground)
     template = "chats/_originals.html" if request.htmx else "chats/originals.html"
     return render(request, template, {"chat": chat, "compaction": row, **found})
 
 
-def page_of(row: Compaction, *, page: int, go: str, locks: Locks) -> dict[str, Any]:
+def page_of(row: Compaction, *, page: int, go: str, ground: Ground) -> dict[str, Any]:
     """One page of the messages in a compaction's range, with the ways to its neighbours."""
     first = row.from_seq + (page - 1) * PAGE
     found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
     left = max(row.to_seq - first - PAGE + 1, 0)
     return {
-        "originals": dressed(list(found.order_by("seq")), row=row, locks=locks),
+        "originals": dressed(list(found.order_by("seq")), row=row, ground=ground),
         "page": page,
         "next_page": page + 1 if left and go != "back" else None,
         "left": left,
@@ -61,21 +63,27 @@ def page_of(row: Compaction, *, page: int, go: str, locks: Locks) -> dict[str, A
     }
 
 
-def dressed(messages: Sequence[Message], *, row: Compaction, locks: Locks) -> list[Original]:
+def dressed(messages: Sequence[Message], *, row: Compaction, ground: Ground) -> list[Original]:
     """The messages with their HTML and marks."""
     html = html_for_many([message.text for message in messages])
+    outlook = ground.outlook if is_visible(row, ground.branch) else None
     return [
-        Original(message, html[message.text], mark_of(message, row=row), locks.pin(message))
+        Original(
+            message,
+            html[message.text],
+            mark_of(message, row=row, outlook=outlook),
+            ground.locks.pin(message),
+        )
         for message in messages
     ]
 
 
-def mark_of(message: Message, *, row: Compaction) -> str:
-    """Why a message in the range is sent in full, or is not part of the summary."""
-    if message.pinned_at:
-        return "pinned, still sent in full"
-    if message.seq not in row.exceptions:
-        return ""
-    if message.excluded:
-        return "excluded, not sent"
-    return "not part of the summary"
+def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> str:
+    """What the next message sends of an original, unless the summary stands for it.
+
+    `outlook`: None where the original does not stand on the branch that people look at.
+    """
+    if outlook is None:
+        return "not part of the summary" if message.seq in row.exceptions else ""
+    sent, reason, cuts = sent_as(message, outlook=outlook)
+    return "" if sent == "summary" else sent_words(sent, reason=reason, cuts=cuts)

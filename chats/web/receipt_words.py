@@ -34,7 +34,7 @@ PARTS = {
     "tail": "Further text",
 }
 REASONS = {
-    "covered": "Folded into the summary",
+    "covered": "Part of the summary",
     "window": "Older than the window",
     "budget": "No room left in the prompt",
     "excluded": "Excluded by a person",
@@ -49,7 +49,8 @@ LAYOUTS = {
     "A": "Layout A: the history goes along as text, with your message in one user message. "
     "The chat's own system text replaces the policy's.",
     "B": "Layout B: the history goes along as text in a user message before yours.",
-    "C": "Layout C: the history goes along as text, with your message in one user message.",
+    "C": "Layout C: the history goes along as text, with your message in one user message. "
+    "The chat's own system text stands behind the policy's.",
 }
 # Repairs of one message for the wire; what was stored stays as it is.
 REPAIRS = {

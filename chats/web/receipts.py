@@ -12,6 +12,7 @@ from chats import access
 from chats.compaction.outcomes import why_not
 from chats.models import Message, PromptText, Receipt, Turn
 from chats.web.doors import PersonRequest, signed_in
+from chats.web.receipt_texts import text_sent
 from chats.web.receipt_words import (
     LAYOUTS,
     ORIGINS,
@@ -22,6 +23,8 @@ from chats.web.receipt_words import (
     reason_words,
 )
 from chats.web.words import counted, grouped
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.resolution import values_of
 
 # The kinds of the design's colours; a kind that is missing has the colour of history.
 COLOURS = {"system": "system", "tools": "system", "summary": "summary", "pin": "pins"}
@@ -48,6 +51,14 @@ class SegmentView:
     cuts: Sequence[str]
     tokens: str
     width: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What segments were made of: texts by digest, messages by id."""
+
+    texts: Mapping[str, str]
+    messages: Mapping[str, Message]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +105,19 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
             "attempt", "step", "call"
         )
     )
-    texts = texts_of(rows)
-    return [view_of(row, texts=texts, many=len(rows) > 1) for row in rows]
+    sources = sources_of(rows)
+    return [view_of(row, sources=sources, many=len(rows) > 1) for row in rows]
 
 
-def texts_of(rows: Iterable[Receipt]) -> dict[str, str]:
-    """The texts behind the segments, by message id and by digest."""
+def sources_of(rows: Iterable[Receipt]) -> Sources:
+    """The texts and the messages behind the segments, by digest and by message id."""
     segments = [segment for row in rows for segment in row.segments]
     digests = {segment[5] for segment in segments if segment[5]}
     ids = {segment[1] for segment in segments if segment[2] and is_uuid(segment[1])}
-    texts = {row.digest: row.text for row in PromptText.objects.filter(digest__in=digests)}
-    texts |= {str(row.pk): whole_text(row) for row in Message.objects.filter(pk__in=ids)}
-    return texts
+    return Sources(
+        texts={row.digest: row.text for row in PromptText.objects.filter(digest__in=digests)},
+        messages={str(row.pk): row for row in Message.objects.filter(pk__in=ids)},
+    )
 
 
 def is_uuid(value: object) -> bool:
@@ -117,36 +129,26 @@ def is_uuid(value: object) -> bool:
     return True
 
 
-def whole_text(message: Message) -> str:
-    """What a message says, with its calls and results."""
-    pieces = []
-    for part in message.parts:
-        if part["type"] == "text":
-            pieces.append(part["text"])
-        elif part["type"] == "tool_call":
-            pieces.append(f"{part['name']}({part['arguments']})")
-        elif part["type"] == "tool_result":
-            pieces.append(part["content"])
-    return "\n".join(pieces)
-
-
-def view_of(row: Receipt, *, texts: Mapping[str, str], many: bool) -> ReceiptView:
+def view_of(row: Receipt, *, sources: Sources, many: bool) -> ReceiptView:
     """One receipt for people."""
     what = f"Call {row.call}" if row.purpose == "reply" else "Call for the state"
     title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
-    values = row.effective_policy.values
-    hidden = bool(values.get("hide_system_text"))
-    layout = str(values.get("layout", ""))
-    placed = places([str(segment[0]) for segment in row.segments], layout=layout)
+    values = values_of(row.effective_policy)
+    placed = places([str(segment[0]) for segment in row.segments], layout=values.layout)
     return ReceiptView(
         receipt=row,
         title=title,
         outcome=OUTCOMES[Receipt.Outcome(row.outcome)],
         figures=figures_of(row),
-        layout=LAYOUTS.get(layout, ""),
+        layout=LAYOUTS.get(values.layout, ""),
         segments=[
             segment_view(
-                number, segment, place=place, texts=texts, hidden=hidden, whole=row.prompt_tokens
+                number,
+                segment,
+                place=place,
+                sources=sources,
+                values=values,
+                whole=row.prompt_tokens,
             )
             for number, (segment, place) in enumerate(zip(row.segments, placed, strict=True), 1)
         ],
@@ -184,29 +186,29 @@ def segment_view(
     segment: Sequence[object],
     *,
     place: str,
-    texts: Mapping[str, str],
-    hidden: bool,
+    sources: Sources,
+    values: PolicyValues,
     whole: int,
 ) -> SegmentView:
     """One segment: its text if it is still stored and may be shown, its size, its source."""
-    origin, label, seq, tokens, cut_to, digest, results_to = segment
+    origin, label, seq, tokens, _, digest, _ = segment
     size = int(str(tokens))
-    text = texts.get(str(digest or label), "")
-    if hidden and origin == "system":
+    message = sources.messages.get(str(label))
+    if message is not None:
+        text, cuts = text_sent(message, segment, values=values)
+    else:
+        text, cuts = sources.texts.get(str(digest or label), ""), ()
+    # What a person wrote for their own chat is nothing to hide from them.
+    if values.hide_system_text and origin == "system" and label != "chat":
         text = f"{HIDDEN} {counted(len(text), 'character')}, SHA-256 {digest}"
-    where = f"Message {seq}" if seq else PARTS.get(str(label), "")
     return SegmentView(
         number=number,
         origin=ORIGINS.get(str(origin), str(origin)),
         colour=COLOURS.get(str(origin), "history"),
-        where=where,
+        where=f"Message {seq}" if seq else PARTS.get(str(label), ""),
         place=place,
         text=text or "This text is no longer stored.",
-        cuts=[
-            f"{what} to {counted(int(str(limit)), 'character')}"
-            for what, limit in (("cut", cut_to), ("results cut", results_to))
-            if limit is not None
-        ],
+        cuts=cuts,
         tokens=counted(size, "token"),
         width=f"{min(100 * size / max(whole, 1), 100):.1f}%",
     )

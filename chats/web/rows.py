@@ -4,6 +4,7 @@ import hashlib
 import json
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -14,7 +15,8 @@ from chats import answering, context
 from chats.compaction.answers import Answer, answer_on
 from chats.compaction.locks import Locks, all_locked, locks_on
 from chats.history import on_path, segments
-from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.outlook import Outlook, outlook_on
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED
 from chats.web.versions import Versions, versions_of
@@ -59,11 +61,13 @@ class Ground:
     cover: Cover
     locks: Locks
     policy_label: str
+    # What the next message would send; None where the policy lets nothing be sent.
+    outlook: Outlook | None
 
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of one page; `left_out` as (from seq, to seq, reason)."""
+    """The rows of one page, and what the next message would send of them."""
 
     chat_id: uuid.UUID
     messages: list[Message]
@@ -71,13 +75,14 @@ class Rows:
     turns: list[Turn]
     last_turn: Turn | None
     told: list[Compaction]
-    left_out: list[LeftOut]
+    outlook: Outlook | None
     has_earlier: bool
     folded_tokens: int | None
     versions: dict[uuid.UUID, Versions]
     is_paused: bool
     is_asked: bool
     answer: Answer | None
+    # The mark of the seams, a point, and one of what is left out: see `state_of`.
     state: str
 
     @property
@@ -110,22 +115,24 @@ def ground_of(*, chat: Chat, user: User) -> Ground:
         choice = answering.choose(chat=chat)
         locks = locks_on(branch, user=user, choice=choice)
     except (Refusal, BudgetRefusal) as refusal:
-        return Ground(branch, covered_by(branch.active_compaction), all_locked(str(refusal)), "")
-    active = context.governing(branch.active_compaction, values=choice.values)
-    cover = covered_by(active, in_force=branch.active_compaction)
-    return Ground(branch, cover, locks, choice.effective.label)
+        cover, locks = covered_by(branch.active_compaction), all_locked(str(refusal))
+        return Ground(branch, cover, locks, "", None)
+    cover, outlook = cover_of(branch, choice=choice), seen_from(branch, choice=choice)
+    return Ground(branch, cover, locks, choice.effective.label, outlook)
 
 
-def cover_of(branch: Branch) -> Cover:
-    """The summary and the window on a branch, asking for its policy only where there are any."""
+def cover_of(branch: Branch, *, choice: answering.Choice) -> Cover:
+    """The summary and the window on a branch, as far as its policy makes use of them."""
     active = branch.active_compaction
-    if active is None:
-        return covered_by(None)
+    return covered_by(context.governing(active, values=choice.values), in_force=active)
+
+
+def seen_from(branch: Branch, *, choice: answering.Choice) -> Outlook | None:
+    """What the next message would send on a branch; None where it would be refused."""
     try:
-        values = answering.choose(chat=branch.chat).values
-    except (Refusal, BudgetRefusal):
-        return covered_by(active)
-    return covered_by(context.governing(active, values=values), in_force=active)
+        return outlook_on(branch, choice=choice, now=timezone.now())
+    except BudgetRefusal:
+        return None
 
 
 def covered_by(active: Compaction | None, *, in_force: Compaction | None = None) -> Cover:
@@ -143,7 +150,7 @@ def covered_by(active: Compaction | None, *, in_force: Compaction | None = None)
     )
 
 
-def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Rows:
+def load(ground: Ground, *, after: int, before: int | None) -> Rows:
     """The newest `PAGE` messages with `after` < seq < `before`, and what belongs to them.
 
     Read in the order in which things come to be over, because each query sees its own moment. A
@@ -151,7 +158,7 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     it is over; the other way round it would be over without a reply, and nobody would tell the
     page. A message that is taken up meanwhile is found twice, never not at all.
     """
-    newest = before is None
+    branch, cover, newest = ground.branch, ground.cover, before is None
     turns = Turn.objects.exclude(status=Turn.Status.ABSORBED).select_related("continues")
     own = turns.filter(branch=branch).order_by("-accepted")
     unfinished = list(own.filter(status__in=UNFINISHED)) if newest else []
@@ -164,15 +171,15 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
     has_earlier = len(page) > PAGE
     messages = page[:PAGE][::-1]
     if cover.summary is not None and after == cover.to_seq and not has_earlier:
-        messages = covered_pins(branch, cover=cover) + messages
+        messages = sent_under(ground) + messages
     taken_up = {message.pk for message in messages}
     waiting = [message for message in waiting if message.pk not in taken_up]
     ids = [message.pk for message in (*messages, *waiting)]
     # The same message may be answered on another branch too.
     on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
     caused = on_this_path.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
-    told, left_out = told_compactions(branch), left_out_of_prompt(branch, cover=cover)
-    answer = answer_on(branch, now=timezone.now())
+    told, answer = told_compactions(branch), answer_on(branch, now=timezone.now())
+    state = state_of(branch, cover=cover, told=told, answer=answer)
     return Rows(
         chat_id=branch.chat_id,
         messages=messages,
@@ -180,14 +187,14 @@ def load(branch: Branch, *, cover: Cover, after: int, before: int | None) -> Row
         turns=first_read([*unfinished, *caused]),
         last_turn=last_turn,
         told=told,
-        left_out=left_out,
+        outlook=ground.outlook,
         has_earlier=has_earlier,
         folded_tokens=folded_tokens(branch, row=cover.summary),
         versions=versions_of(branch, messages),
         is_paused=branch.compaction_paused,
         is_asked=branch.asked_at is not None,
         answer=answer,
-        state=state_of(branch, cover=cover, told=told, left_out=left_out, answer=answer),
+        state=f"{state}.{digest(*left_out_of_prompt(ground.outlook))}",
     )
 
 
@@ -199,10 +206,15 @@ def first_read(turns: Sequence[Turn]) -> list[Turn]:
     return sorted(found.values(), key=lambda turn: turn.accepted)
 
 
-def covered_pins(branch: Branch, *, cover: Cover) -> list[Message]:
-    """The pinned messages within the summary's range: they are sent, so they stay in sight."""
-    rows = on_path(branch, after=0, before=cover.to_seq + 1).select_related("turn")
-    return list(rows.filter(pinned_at__isnull=False).order_by("seq"))
+def sent_under(ground: Ground) -> list[Message]:
+    """The messages within the summary's range that are sent themselves: they stay in sight."""
+    if ground.outlook is None:
+        return []
+    seqs = [seq for seq in ground.outlook.segments if seq <= ground.cover.to_seq]
+    if not seqs:
+        return []
+    rows = on_path(ground.branch, after=0, before=ground.cover.to_seq + 1).filter(seq__in=seqs)
+    return list(rows.select_related("turn").order_by("seq"))
 
 
 def told_compactions(branch: Branch) -> list[Compaction]:
@@ -214,16 +226,14 @@ def told_compactions(branch: Branch) -> list[Compaction]:
     return list(rows.order_by("-created_at")[:1])
 
 
-def left_out_of_prompt(branch: Branch, *, cover: Cover) -> list[LeftOut]:
-    """The ranges that the newest prompt left out, if it had the compaction that counts now."""
-    rows = Receipt.objects.filter(turn__branch=branch, call__gt=Receipt.FOR_STATE)
-    row = rows.order_by("-created_at").first()
-    if row is None or row.compaction_id != (cover.active.pk if cover.active else None):
+def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
+    """The ranges that the next prompt leaves out for a reason of its own."""
+    if outlook is None:
         return []
     return [
-        (first, last, reason)
-        for first, last, reason in row.left_out
-        if reason not in TOLD_ELSEWHERE
+        (out.from_seq, out.to_seq, out.reason)
+        for out in outlook.sent.left_out
+        if out.reason not in TOLD_ELSEWHERE
     ]
 
 
@@ -238,21 +248,19 @@ def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
 
 
 def state_of(
-    branch: Branch,
-    *,
-    cover: Cover,
-    told: Sequence[Compaction],
-    left_out: Sequence[LeftOut],
-    answer: Answer | None,
+    branch: Branch, *, cover: Cover, told: Sequence[Compaction], answer: Answer | None
 ) -> str:
-    """A mark of everything that decides seams and rails: a page with another one is out of date."""
-    facts = [
-        [str(branch.active_compaction_id), bool(cover.unused)],
+    """A mark of everything that decides seams: a page with another one is out of date."""
+    return digest(
+        [str(branch.active_compaction_id), bool(cover.unused), branch.context_revision],
         [answer.state, answer.reason, answer.is_late] if answer else [],
         [[str(row.pk), row.status] for row in told],
-        list(left_out),
         [branch.compaction_paused, str(branch.asked_at), str(branch.breaker_reset_at)],
-    ]
+    )
+
+
+def digest(*facts: object) -> str:
+    """A short mark that differs when the facts do."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
@@ -266,15 +274,23 @@ class Now:
 
 
 def now_on(branch: Branch) -> Now:
-    """The state of seams and rails at this moment, without any message."""
-    cover, answer = cover_of(branch), answer_on(branch, now=timezone.now())
-    told, left_out = told_compactions(branch), left_out_of_prompt(branch, cover=cover)
+    """The state of seams at this moment, without any message."""
+    answer, told = answer_on(branch, now=timezone.now()), told_compactions(branch)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     return Now(
-        state=state_of(branch, cover=cover, told=told, left_out=left_out, answer=answer),
+        state=state_of(branch, cover=present_cover(branch), told=told, answer=answer),
         turn=turns.select_related("effective_policy").order_by("-accepted").first(),
         is_preparing=branch.asked_at is not None or is_preparing(told),
     )
+
+
+def present_cover(branch: Branch) -> Cover:
+    """The summary and the window on a branch, asking for its policy only where there are any."""
+    active = branch.active_compaction
+    if active is not None:
+        with suppress(Refusal, BudgetRefusal):
+            return cover_of(branch, choice=answering.choose(chat=branch.chat))
+    return covered_by(active)
 
 
 def is_preparing(told: Sequence[Compaction]) -> bool:

@@ -10,16 +10,18 @@ from typing import Any, ClassVar
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from chats.compaction.force import is_visible
 from chats.compaction.locks import Locks
 from chats.compaction.undo import NothingToRedo
-from chats.models import Compaction
+from chats.models import Branch, Compaction
+from chats.outlook import Outlook
 from chats.web.words import counted, short
 from contextpolicy.engine.tokens import ApproximateCounter
 
 # Why a window moved, by the engine's reason.
 WINDOW_REASONS = {
     "messages": "the chat has as many messages as its policy sends",
-    "turns": "the chat has as many rounds as its policy sends",
+    "turns": "the chat has as many turns as its policy sends",
     "tokens": "the prompt reached its limit",
     "unloaded": "the prompt reached its limit",
 }
@@ -43,7 +45,7 @@ REASONS = {
     "cancelled": "somebody stopped it",
     "rejected_by_person": "somebody read it and did not want it",
     "context_changed": "the chat had changed before the summary was used",
-    "insufficient": "even with the summary the prompt is over its low mark",
+    "insufficient": "even with the summary the prompt is too large",
     "lost_facts": "the summary lost facts that it has to keep",
     "undone": "somebody undid the summary under it",
     "redone": "somebody put another summary back",
@@ -117,11 +119,47 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class SentNow:
+    """How many messages of a range the next message sends in which way.
+
+    `summary` are those that a summary stands for, that of the messages `first` to `last`.
+    """
+
+    full: int
+    cut: int
+    summary: int
+    none: int
+    first: int = 0
+    last: int = 0
+
+    @property
+    def words(self) -> str:
+        """6 messages sent in full, 16 as part of the summary of messages 1 to 16, 1 not sent."""
+        ways = (
+            (self.full, "sent in full"),
+            (self.cut, "sent cut"),
+            (self.summary, f"sent as the summary of messages {self.first:,} to {self.last:,}"),
+            (self.none, "not sent"),
+        )
+        found = [(count, way) for count, way in ways if count]
+        return ", ".join(
+            f"{count:,} {way}" if place else f"{counted(count, 'message')} {way}"
+            for place, (count, way) in enumerate(found)
+        )
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether not all of them are sent in one way."""
+        return sum(1 for count in (self.full, self.cut, self.summary, self.none) if count) > 1
+
+
+@dataclass(frozen=True, slots=True)
 class Seam:
     """The place of a compaction in the thread. `folded_tokens`: of the messages, where known.
 
     `is_paused`: automatic compaction rests on this branch after an undo. `is_unused`: in force, but
-    the present policy makes no use of it. `can_redo`: what it was put on is in force now.
+    the present policy makes no use of it. `can_redo`: what it was put on is in force now. `sent`:
+    what the next message sends of its range; None where that cannot be told.
     """
 
     partial: ClassVar[str] = "chats/_seam.html"
@@ -134,6 +172,7 @@ class Seam:
     can_redo: bool = True
     locks: Locks = field(default_factory=Locks)
     policy_label: str = ""
+    sent: SentNow | None = None
 
     @property
     def author(self) -> str:
@@ -141,7 +180,7 @@ class Seam:
         trigger = self.compaction.trigger
         if trigger == "revision":
             return "edited by a person"
-        return "by a person" if trigger in {"manual", "rerun"} else "by auto"
+        return "by a person" if trigger in {"manual", "rerun"} else "automatically"
 
     @property
     def count(self) -> int:
@@ -158,8 +197,14 @@ class Seam:
     def what(self) -> str:
         """The seam's first words."""
         if self.compaction.kind == Compaction.Kind.WINDOW:
-            return f"{self.covered} no longer sent"
+            left = self.count if self.sent is None else self.sent.none
+            return f"{counted(left, 'message')} no longer sent"
         return f"{self.covered} summarised"
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether the prompt has no room for the summary although it is in force."""
+        return self.sent is not None and not self.sent.summary
 
     @property
     def tokens(self) -> str:
@@ -201,6 +246,21 @@ class Seam:
         kept, lost = (facts_of(self.compaction.retention, side) for side in ("kept", "lost"))
         total = len(kept) + len(lost)
         return Facts(kept=len(kept), total=total, lost=grouped(lost)) if total else None
+
+
+def sent_now(row: Compaction, *, outlook: Outlook | None, branch: Branch) -> SentNow | None:
+    """What the next message sends of a compaction's range; None where it stands elsewhere."""
+    if outlook is None or not is_visible(row, branch):
+        return None
+    found, summary = outlook.count(row.from_seq, row.to_seq), outlook.given.summary
+    return SentNow(
+        full=found["full"],
+        cut=found["cut"],
+        summary=found["summary"],
+        none=found["none"],
+        first=summary.from_seq if summary else 0,
+        last=summary.to_seq if summary else 0,
+    )
 
 
 def reason_words(reason: str) -> str:

@@ -70,7 +70,7 @@ def update(
     """The end of the thread, or all of it, with what depends on it out of band."""
     library.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `chats_of` annotates
-    meter = meter_view(chat=chat, room=thread.locks.pins)
+    meter = meter_view(chat=chat, room=thread.locks.pins, outlook=thread.outlook)
     composer = composer_for(
         user=request.user, chat=chat, limit=meter.limit, is_replying=thread.is_replying
     )

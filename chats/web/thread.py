@@ -18,12 +18,21 @@ from chats.compaction.locks import Locks
 from chats.compaction.undo import can_be_redone
 from chats.history import on_path
 from chats.models import Chat, Compaction, Message, Turn
+from chats.outlook import Outlook
 from chats.rendering.fragments import live_html
 from chats.rendering.store import html_for_many
 from chats.web.answer_view import AnswerView, view_of_answer
-from chats.web.entries import DayMark, Entry, Live, MessageEntry, Outcome, Queue
+from chats.web.entries import (
+    DayMark,
+    Entry,
+    Live,
+    MessageEntry,
+    Outcome,
+    Queue,
+    sent_as,
+)
 from chats.web.rows import Cover, Ground, Rows, branch_of, ground_of, is_preparing, load
-from chats.web.seams import Seam, sections_of, summary_texts
+from chats.web.seams import Seam, sections_of, sent_now, summary_texts
 from chats.web.words import day_name
 
 
@@ -48,6 +57,8 @@ class Thread:
     # What became of the compaction that a person asked for.
     answer: AnswerView | None
     locks: Locks
+    # What the next message would send, for the meter beside the thread.
+    outlook: Outlook | None
 
     @property
     def is_replying(self) -> bool:
@@ -64,7 +75,7 @@ def thread_of(*, chat: Chat, user: User, before: int | None = None) -> Thread:
     """The newest page of the chat's thread, or the page that ends before a seq, without tail."""
     ground = ground_of(chat=chat, user=user)
     branch, cover = ground.branch, ground.cover
-    rows = load(branch, cover=cover, after=cover.to_seq, before=before)
+    rows = load(ground, after=cover.to_seq, before=before)
     # The newest page has all of them: an earlier one is put above it.
     borders = borders_of(rows, cover=cover) if before is None else []
     arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders)
@@ -81,6 +92,7 @@ def thread_of(*, chat: Chat, user: User, before: int | None = None) -> Thread:
         is_preparing=rows.is_asked or is_preparing(rows.told),
         answer=view_of_answer(rows.answer),
         locks=ground.locks,
+        outlook=ground.outlook,
     )
 
 
@@ -91,7 +103,7 @@ def thread_from(*, chat: Chat, user: User, start: int) -> Thread:
     """
     ground = ground_of(chat=chat, user=user)
     branch, cover = ground.branch, ground.cover
-    rows = load(branch, cover=cover, after=max(cover.to_seq, start - 1), before=None)
+    rows = load(ground, after=max(cover.to_seq, start - 1), before=None)
     if rows.has_earlier:
         raise Stale
     seen = on_path(branch, after=0, before=start).order_by("-seq").first()
@@ -110,6 +122,7 @@ def thread_from(*, chat: Chat, user: User, start: int) -> Thread:
         is_preparing=rows.is_asked or is_preparing(rows.told),
         answer=view_of_answer(rows.answer),
         locks=ground.locks,
+        outlook=ground.outlook,
     )
 
 
@@ -157,7 +170,7 @@ def arrange(rows: Rows, *, ground: Ground, top: bool, borders: Sequence[Compacti
     for message in rows.messages:
         while borders and (message.seq or 0) > borders[0].to_seq:
             entries.append(seam(borders.pop(0), html, rows=rows, ground=ground))
-        sent, reason = sent_as(message, rows=rows, cover=cover)
+        sent, reason, cuts = sent_as(message, outlook=ground.outlook)
         versions = rows.versions.get(message.pk)
         entries.append(
             MessageEntry(
@@ -165,6 +178,7 @@ def arrange(rows: Rows, *, ground: Ground, top: bool, borders: Sequence[Compacti
                 html[message.text],
                 sent=sent,
                 reason=reason,
+                cuts=cuts,
                 versions=versions,
                 pin_lock=ground.locks.pin(message),
             )
@@ -228,22 +242,8 @@ def seam(row: Compaction, html: dict[str, SafeString], *, rows: Rows, ground: Gr
         can_redo=is_undone and can_be_redone(row, branch=ground.branch),
         locks=ground.locks,
         policy_label=ground.policy_label,
+        sent=sent_now(row, outlook=ground.outlook, branch=ground.branch),
     )
-
-
-def sent_as(message: Message, *, rows: Rows, cover: Cover) -> tuple[str, str]:
-    """What the model gets of a message, and why not all of it."""
-    if message.excluded:
-        return "none", "excluded"
-    if message.is_incomplete:
-        return "none", "incomplete"
-    if message.pinned_at:
-        return "pinned", ""
-    seq = message.seq or 0
-    if seq <= cover.window_to:
-        return "none", "window"
-    found = [reason for first, last, reason in rows.left_out if first <= seq <= last]
-    return ("none", found[0]) if found else ("full", "")
 
 
 def outcomes_of(rows: Rows) -> dict[uuid.UUID, list[Entry]]:

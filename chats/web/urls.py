@@ -18,6 +18,7 @@ from chats.web import (
     settings_page,
     setup,
     state,
+    system_text,
     turn_actions,
 )
 
@@ -39,6 +40,7 @@ urlpatterns = [
     path(CHAT + "meter", chat_pages.meter, name="meter"),
     path(CHAT + "state", state.state, name="state"),
     path(CHAT + "state/reset", state.state_reset, name="state-reset"),
+    path(CHAT + "system-text", system_text.system_text, name="system-text"),
     path(CHAT + "rename", chat_pages.chat_rename, name="chat-rename"),
     path(CHAT + "model", chat_pages.chat_model, name="chat-model"),
     path(CHAT + "delete", chat_pages.chat_delete, name="chat-delete"),

@@ -36,3 +36,9 @@ def clipped(text: str, length: int) -> str:
     """The beginning of a text in one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
+
+
+def cut_words(cut_to: int | None, results_to: int | None) -> list[str]:
+    """To how much of them a message's texts and its tool results were cut."""
+    limits = (("cut", cut_to), ("results cut", results_to))
+    return [f"{what} to {counted(to, 'character')}" for what, to in limits if to is not None]

@@ -48,6 +48,10 @@ from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
 from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
 from contextpolicy.models import ContextPolicy, ModelSpec
 
+# What becomes of a limit that several policies set, and of a 0.
+LOWEST = "Of several policies the lowest value counts."
+NO_LIMIT = "0: this policy sets no limit."
+
 
 def strategies() -> Choices:
     """The strategies that exist, those of packages with the package."""
@@ -85,7 +89,8 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
 
     strategy = choice(
         "Strategy",
-        "What chooses the history that goes along with each question. The nearest policy wins.",
+        "What chooses the history that goes along with each question. Of several policies the "
+        "nearest one counts.",
         strategies,
     )
     lock_strategy = lock()
@@ -122,47 +127,48 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     )
     lock_state_schema = lock()
     token_budget = number(
-        "Token budget", "Most tokens of one call, prompt and reply together. The lowest wins.", 1
+        "Token budget",
+        f"Most tokens of one call, prompt and reply together. {LOWEST}",
+        1,
     )
     lock_token_budget = lock()
     reserve_tokens = number(
         "Reserved for the reply",
-        "Tokens of the budget kept free; replies end there. The largest wins.",
+        "Tokens of the budget kept free; replies end there. Of several policies the largest value "
+        "counts.",
         1,
     )
     lock_reserve_tokens = lock()
     max_bytes = number(
         "Most bytes",
         "Bytes of a prompt beside its tokens, for providers that limit the size of a request. "
-        "The lowest wins. 0: no limit from this policy.",
+        f"{LOWEST} {NO_LIMIT}",
     )
     lock_max_bytes = lock()
     pins_tokens = number(
         "Room for pins",
-        "Tokens of the prompt for pinned messages; the newest pins stay. The lowest wins. "
-        "0: no limit from this policy.",
+        f"Tokens of the prompt for pinned messages; the newest pins stay. {LOWEST} {NO_LIMIT}",
     )
     lock_pins_tokens = lock()
     window_size = number(
         "Window in messages",
-        "Most messages of the history. The lowest wins. 0: no limit from this policy.",
+        f"Most messages of the history. {LOWEST} {NO_LIMIT}",
     )
     lock_window_size = lock()
     window_turns = number(
         "Window in turns",
-        "Most turns of the history: a question and all it caused. The lowest wins. "
-        "0: no limit from this policy.",
+        f"Most turns of the history: a question and all it caused. {LOWEST} {NO_LIMIT}",
     )
     lock_window_turns = lock()
     window_tokens = number(
         "Window in tokens",
-        "Most tokens of the history. The lowest wins. 0: no limit from this policy.",
+        f"Most tokens of the history. {LOWEST} {NO_LIMIT}",
     )
     lock_window_tokens = lock()
     max_chars_per_message = number(
         "Cut messages at",
         "Characters of each history message in the prompt; the stored message stays whole. "
-        "The lowest wins. 0: no limit from this policy.",
+        f"{LOWEST} {NO_LIMIT}",
     )
     lock_max_chars_per_message = lock()
     cut_style = choice(
@@ -173,40 +179,45 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     lock_cut_style = lock()
     keep_last_messages = number(
         "Newest messages kept",
-        "Messages that the token marks never fold, where they fit. With a state: messages of the "
-        "dialogue that go along beside it.",
+        "Messages that are never summarised because the prompt is full, where they fit. With a "
+        "state: messages of the dialogue that go along beside it.",
     )
     lock_keep_last_messages = lock()
     compact_at = percent(
-        "Compact at, %",
+        "Shorten the history at, % full",
         "Of the prompt limit: from here the oldest history leaves the prompt, in one batch.",
     )
     lock_compact_at = lock()
-    compact_at_tokens = number("or at, tokens", "Whichever comes first. 0: no absolute mark.")
+    compact_at_tokens = number("or at, tokens", "Whichever comes first. 0: the share alone counts.")
     lock_compact_at_tokens = lock()
-    compact_to = percent("Compact to, %", "Of the prompt limit: what is left afterwards.")
+    compact_to = percent("Shorten it to, % full", "Of the prompt limit: what is left afterwards.")
     lock_compact_to = lock()
-    compact_to_tokens = number("or to, tokens", "Whichever is lower. 0: no absolute mark.")
+    compact_to_tokens = number("or to, tokens", "Whichever is lower. 0: the share alone counts.")
     lock_compact_to_tokens = lock()
     compact_every_turns = number(
-        "Compact every, turns",
-        "Instead of “Compact to”: as much is left that the next time comes after about so many "
-        "turns of the usual size. 0: not from this policy.",
+        "Shorten it every, turns",
+        "Instead of “Shorten it to”: as much is left that the next time comes after about so many "
+        "turns of the usual size. 0: this policy does not say.",
     )
     lock_compact_every_turns = lock()
-    prepare_at = percent("Prepare at, %", "Of the prompt limit: a summary is written meanwhile.")
+    prepare_at = percent(
+        "Write a summary at, % full",
+        "Of the prompt limit: it is written in the background, before it is needed.",
+    )
     lock_prepare_at = lock()
-    prepare_at_tokens = number("or at, tokens", "Whichever comes first. 0: no absolute mark.")
+    prepare_at_tokens = number("or at, tokens", "Whichever comes first. 0: the share alone counts.")
     lock_prepare_at_tokens = lock()
     turn_threshold = number(
-        "Fold after rounds", "More rounds of question and answer than this are folded. 0: never."
+        "Summarise after, turns",
+        "A turn is a question and its reply. When more than this stand in full, the oldest are "
+        "summarised. 0: never.",
     )
     lock_turn_threshold = lock()
-    fold_turns = number("Rounds folded at once", "Rounds, counted from the oldest.", 1)
+    fold_turns = number("Turns summarised at once", "Counted from the oldest.", 1)
     lock_fold_turns = lock()
     summarization_model = choice("Summary written by", "A light model does.", summarisers)
     lock_summarization_model = lock()
-    summary_max_tokens = number("Longest summary", "In tokens. The lowest wins.", 1)
+    summary_max_tokens = number("Longest summary", f"In tokens. {LOWEST}", 1)
     lock_summary_max_tokens = lock()
     pinned_kinds = several(
         "Never lost",
@@ -238,7 +249,9 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     )
     lock_edit_right = lock()
     tool_output_limit = number(
-        "Longest tool result", "In characters of the prompt. The lowest wins.", 1
+        "Longest tool result",
+        f"In characters of the prompt. {LOWEST}",
+        1,
     )
     lock_tool_output_limit = lock()
     tool_output_rules = rules(
@@ -250,7 +263,9 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     )
     lock_tool_output_rules = lock()
     input_length_limit = number(
-        "Longest message", "In characters; longer ones are refused. The lowest wins.", 1
+        "Longest message",
+        f"In characters; longer ones are refused. {LOWEST}",
+        1,
     )
     lock_input_length_limit = lock()
     allowed_models = several(

@@ -79,7 +79,7 @@ def _summary(values: PolicyValues, limit: int) -> list[str]:
     writer = values.summarization_model or "the built-in extractor"
     rounds = ""
     if values.turn_threshold is not None:
-        rounds = f", or after more than {values.turn_threshold:,} rounds,"
+        rounds = f", or after more than {values.turn_threshold:,} turns,"
     sentences = [
         f"From {prepare:,} tokens on{rounds} {writer} prepares a summary of at most "
         f"{values.summary_max_tokens:,} tokens for older messages.",
@@ -168,7 +168,7 @@ def _rights(values: PolicyValues) -> list[str]:
     if values.allowed_models is not None:
         sentences.append(f"Allowed models: {', '.join(values.allowed_models) or 'none'}.")
     if values.chat_system == "ignore":
-        sentences.append("A chat's own system text is not sent.")
+        sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:
         sentences.append("The system text is hidden from the people who chat.")
     return sentences

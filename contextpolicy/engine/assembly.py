@@ -6,7 +6,7 @@ whether a summary should be prepared or swapped in.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -305,18 +305,23 @@ class _Prompt:
         return told
 
     def _budget(self, segments: tuple[Segment, ...]) -> Budget:
-        taken: Counter[str] = Counter()
-        for segment in segments:
-            taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
         return Budget(
             token_budget=self.given.values.token_budget,
             reserve=self.given.values.reserve_tokens,
             prompt_limit=self.marks.prompt_limit,
             calibration=self.given.calibration,
             limit=self.marks.limit,
-            **taken,
+            **tokens_by_part(segments),
         )
 
 
 # The part of the budget of each origin that is not called like it.
 _PARTS = {"opening": "system", "pin": "pins", "continue": "question", "step": "steps"}
+
+
+def tokens_by_part(segments: Iterable[Segment]) -> Mapping[str, int]:
+    """What each part of the budget takes, by its name there, in our count."""
+    taken: Counter[str] = Counter()
+    for segment in segments:
+        taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
+    return taken

@@ -159,7 +159,7 @@ def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
         else "0 < compact_to <= compact_at <= 1"
     )
     sentence = (
-        f"The marks are out of order: compact_to is {low:,}, prepare_at {prepare:,}, compact_at "
+        f"The sizes are out of order: compact_to is {low:,}, prepare_at {prepare:,}, compact_at "
         f"{high:,} of {limit:,} prompt tokens. The order must be {order}."
     )
     names = [
@@ -206,8 +206,8 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     most_kept = _marks(values, limit)[1] // SMALLEST_MESSAGE
     if keep >= most_kept:
         sentence = (
-            f"keep_last_messages ({keep:,}) lets nothing fold: even the shortest messages reach "
-            f"prepare_at first. Keep fewer than {most_kept:,}."
+            f"keep_last_messages ({keep:,}) leaves nothing to summarise: even the shortest "
+            f"messages reach prepare_at first. Keep fewer than {most_kept:,}."
         )
         found.append(("keep_last_never_folds", ("keep_last_messages", "prepare_at"), sentence))
     if size is not None and size < keep:
@@ -219,14 +219,14 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     if threshold is not None and values.fold_turns > threshold:
         sentence = (
             f"fold_turns ({values.fold_turns:,}) is more than turn_threshold ({threshold:,}): too "
-            f"few turns would stay. Fold at most {threshold:,}."
+            f"few turns would stay. Summarise at most {threshold:,}."
         )
         found.append(("fold_exceeds_threshold", ("fold_turns", "turn_threshold"), sentence))
     if threshold is not None and size is not None and size < 2 * (threshold + 1):
         sentence = (
             f"window_size ({size:,}) is reached before turn_threshold ({threshold:,} turns, two "
-            f"messages each): nothing would be folded. Set window_size to {2 * (threshold + 1):,} "
-            "or more, or lower turn_threshold."
+            f"messages each): nothing would be summarised. Set window_size to "
+            f"{2 * (threshold + 1):,} or more, or lower turn_threshold."
         )
         found.append(("window_below_threshold", ("window_size", "turn_threshold"), sentence))
     return found
@@ -247,7 +247,7 @@ def _turn_clashes(values: PolicyFields) -> list[Clash]:
     if threshold is not None and turns <= threshold:
         sentence = (
             f"window_turns ({turns:,}) is reached before turn_threshold ({threshold:,}): nothing "
-            f"would be folded. Set window_turns to {threshold + 1:,} or more, or lower "
+            f"would be summarised. Set window_turns to {threshold + 1:,} or more, or lower "
             "turn_threshold."
         )
         found.append(("window_below_threshold", ("window_turns", "turn_threshold"), sentence))

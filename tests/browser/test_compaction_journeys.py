@@ -94,8 +94,8 @@ def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: P
     page = folding.page
     folding.mark_page()
     compact(folding)
-    expect(page.locator("#answer")).to_contain_text("Compacted: 6 messages folded")
-    expect(page.locator("#status")).to_contain_text("Compacted: 6 messages folded")
+    expect(page.locator("#answer")).to_contain_text("Compacted: 6 messages summarised")
+    expect(page.locator("#status")).to_contain_text("Compacted: 6 messages summarised")
 
     page.get_by_label("Find in originals").first.click()
     page.locator("#find-question").fill("serial")
@@ -109,7 +109,7 @@ def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: P
     page.get_by_role("link", name="1 compaction").click()
     expect(page.locator("#compactions")).to_contain_text("In use")
     page.get_by_role("button", name="Compact now").click()
-    expect(page.locator("#answer")).to_contain_text("Nothing was folded", timeout=20_000)
+    expect(page.locator("#answer")).to_contain_text("Nothing was summarised", timeout=20_000)
 
 
 def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -> None:
@@ -123,11 +123,11 @@ def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -
 
     page.locator("#composer-text").focus()
     keys.press("ArrowUp")
-    expect(page.get_by_label("Say it otherwise")).to_be_focused()
+    expect(page.get_by_label("Edit message")).to_be_focused()
     keys.press("Escape")
-    expect(page.get_by_label("Say it otherwise")).to_have_count(0)
+    expect(page.get_by_label("Edit message")).to_have_count(0)
     mine.get_by_label("Edit and branch").click()
-    page.get_by_label("Say it otherwise").fill("Is the 24th still free?")
+    page.get_by_label("Edit message").fill("Is the 24th still free?")
     page.get_by_role("button", name="Send as a new version").click()
     folding.wait_for_reply()
     expect(folding.reply).to_contain_text("Is the 24th still free?")
@@ -177,6 +177,6 @@ def test_everything_works_as_plain_forms_on_a_phone(
     expect(page.locator("#summary-error")).to_contain_text("The summary is empty")
     page.goto(chat)
     page.locator(".msg--user").last.get_by_label("Edit and branch").click()
-    page.get_by_label("Say it otherwise").fill("Without scripts")
+    page.get_by_label("Edit message").fill("Without scripts")
     page.get_by_role("button", name="Send as a new version").click()
     expect(page.locator(".msg--user").last).to_contain_text("Without scripts")

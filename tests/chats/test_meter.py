@@ -9,8 +9,10 @@ from django.contrib.auth.models import User
 
 from chats.meter import Meter, meter
 from chats.models import Chat, Compaction, Message
+from contextpolicy.engine.tokens import MESSAGE_OVERHEAD
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign, create_policy
+from tests.conftest import NOON
 
 TOKENS = 14
 
@@ -90,7 +92,7 @@ def sizes(found: Meter) -> dict[str, int]:
 
 def test_the_parts_add_up(chat: Chat, fill: Callable[[int], None]) -> None:
     fill(20)
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
     assert sizes(found)["history"] == 20 * TOKENS
     assert found.used + sizes(found)["free"] == found.prompt_limit
@@ -100,9 +102,9 @@ def test_the_parts_add_up(chat: Chat, fill: Callable[[int], None]) -> None:
 
 def test_an_empty_chat_sends_nothing_yet(chat: Chat, policy: Callable[..., None]) -> None:
     policy(strategy="dynamic_summary", turn_threshold=None)
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
-    assert found.used == 0
+    assert found.used == sizes(found)["question"] == MESSAGE_OVERHEAD
     assert words(found)["history"] == "Nothing yet"
     assert words(found)["summary"] == "None yet"
     assert found.next_compaction == ""
@@ -113,7 +115,7 @@ def test_a_summary_stands_for_its_messages(
 ) -> None:
     fill(20)
     fold(12)
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
     assert words(found)["summary"] == "Stands for messages 1 to 12"
     assert sizes(found)["history"] == 8 * TOKENS
@@ -125,7 +127,7 @@ def test_a_window_alone_leaves_messages_out_and_stands_for_none(
 ) -> None:
     fill(20)
     fold(12, kind="window", text="")
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
     assert words(found)["summary"] == "Leaves out messages 1 to 12"
     assert [part.label for part in found.parts if part.key == "summary"] == ["Window"]
@@ -138,7 +140,7 @@ def test_a_window_over_a_summary_says_both(
     fill(20)
     summary = fold(6)
     fold(12, kind="window", text="", base=summary, from_seq=7)
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
     assert words(found)["summary"] == "Stands for messages 1 to 6; messages 7 to 12 left out"
     assert sizes(found)["history"] == 8 * TOKENS
@@ -149,7 +151,7 @@ def test_the_newest_messages_alone_are_named_as_such(
 ) -> None:
     fill(20)
     policy(strategy="simple", window_size=5)
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
     assert sizes(found)["history"] == 5 * TOKENS
     assert words(found)["summary"] == "Leaves out messages 1 to 15"
@@ -163,9 +165,10 @@ def test_a_pinned_message_under_the_summary_counts_as_a_pin(
     fill(20)
     Message.objects.filter(seq=3).update(pinned_at=now)
     fold(12, exceptions=[3, 4])
-    found = meter(chat=chat)
+    found = meter(chat=chat, now=NOON)
 
-    assert sizes(found)["pins"] == TOKENS
+    # As a pin it is told as one, which takes words of its own.
+    assert sizes(found)["pins"] > TOKENS
     assert words(found)["pins"] == "1 message under the summary"
 
 
@@ -174,7 +177,7 @@ def test_what_is_never_sent_does_not_count(chat: Chat, fill: Callable[[int], Non
     Message.objects.filter(seq=3).update(excluded=True)
     Message.objects.filter(seq=4).update(finish="incomplete")
 
-    assert sizes(meter(chat=chat))["history"] == 18 * TOKENS
+    assert sizes(meter(chat=chat, now=NOON))["history"] == 18 * TOKENS
 
 
 @pytest.mark.parametrize(
@@ -195,18 +198,31 @@ def test_the_forecast_counts_rounds(
     policy(strategy="dynamic_summary", turn_threshold=5, fold_turns=3)
     fill(2 * rounds)
 
-    assert meter(chat=chat).next_compaction == forecast
+    assert meter(chat=chat, now=NOON).next_compaction == forecast
 
 
+@pytest.mark.parametrize(
+    ("count", "forecast"),
+    [
+        (594, "next compaction in about 3 turns"),
+        (562, "next compaction in about 19 turns"),
+        # Further away it is nothing to tell people about.
+        (560, ""),
+    ],
+)
 def test_the_forecast_counts_tokens(
-    chat: Chat, fill: Callable[[int], None], policy: Callable[..., None]
+    chat: Chat,
+    fill: Callable[[int], None],
+    policy: Callable[..., None],
+    count: int,
+    forecast: str,
 ) -> None:
     policy(strategy="dynamic_summary", turn_threshold=None)
-    fill(20)
-    found = meter(chat=chat)
-    left = -(-(found.prepare_mark - 20 * TOKENS) // (2 * TOKENS))
+    fill(count)
+    found = meter(chat=chat, now=NOON)
 
-    assert found.next_compaction == f"next compaction in about {left:,} turns"
+    assert found.prepare_mark == 8_400
+    assert found.next_compaction == forecast
 
 
 def test_a_paused_or_running_compaction_is_said(
@@ -214,28 +230,30 @@ def test_a_paused_or_running_compaction_is_said(
 ) -> None:
     fill(20)
     row = fold(6, status="prepared")
-    assert meter(chat=chat).next_compaction == "a summary is ready"
+    assert meter(chat=chat, now=NOON).next_compaction == "a summary is ready"
     row.delete()
     branch = chat.active_branch
     assert branch is not None
     branch.compaction_paused = True
     branch.save()
-    assert meter(chat=chat).next_compaction == "automatic compaction paused"
+    assert meter(chat=chat, now=NOON).next_compaction == "automatic compaction paused"
 
 
 def test_the_parts_are_estimates_of_the_providers_tokens(
     chat: Chat, fill: Callable[[int], None], demo_model: ModelSpec
 ) -> None:
     fill(10)
-    assert sizes(meter(chat=chat))["history"] == 10 * TOKENS
+    assert sizes(meter(chat=chat, now=NOON))["history"] == 10 * TOKENS
 
     demo_model.calibration = 1.5
     demo_model.save()
     chat.model = demo_model
 
-    told = meter(chat=chat)
+    told = meter(chat=chat, now=NOON)
     assert sizes(told)["history"] == 15 * TOKENS
-    assert told.used == sum(sizes(told)[key] for key in ("system", "summary", "history"))
+    assert told.used == sum(
+        sizes(told)[key] for key in ("system", "summary", "history", "question")
+    )
 
 
 def test_a_chats_text_that_is_not_sent_takes_no_room(
@@ -245,7 +263,7 @@ def test_a_chats_text_that_is_not_sent_takes_no_room(
     chat.save()
     policy(chat_system="ignore")
 
-    assert sizes(meter(chat=chat))["system"] == 0
+    assert sizes(meter(chat=chat, now=NOON))["system"] == 0
 
 
 def test_another_policys_summary_takes_no_room_under_simple(
@@ -258,6 +276,6 @@ def test_another_policys_summary_takes_no_room_under_simple(
     fold(6)
     policy(strategy="simple")
 
-    told = meter(chat=chat)
+    told = meter(chat=chat, now=NOON)
     assert sizes(told)["summary"] == 0
     assert sizes(told)["history"] == 10 * TOKENS

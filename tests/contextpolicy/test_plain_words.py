@@ -13,7 +13,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
     [
         (PolicyValues(), "Sends at most 12,000 tokens and keeps 4,000 free for the reply."),
         (PolicyValues(), "From 8,400 tokens on the built-in extractor prepares a summary"),
-        (PolicyValues(turn_threshold=10), "or after more than 10 rounds, the built-in extractor"),
+        (PolicyValues(turn_threshold=10), "or after more than 10 turns, the built-in extractor"),
         (PolicyValues(), "At 10,800 tokens it takes their place, down to 5,400 tokens;"),
         (PolicyValues(summarization_model="light"), "light prepares a summary"),
         (PolicyValues(strategy="simple", window_size=12), "the newest 12 messages go along."),
@@ -52,7 +52,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(tool_output_rules={"*": {"limit": 9}}), "Results of other tools are cut"),
         (PolicyValues(layout="A"), "The history goes along as text (layout A)."),
         (PolicyValues(show_date=True), "The day stands before the question."),
-        (PolicyValues(chat_system="ignore"), "A chat's own system text is not sent."),
+        (PolicyValues(chat_system="ignore"), "A chat has no system text of its own."),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],
 )

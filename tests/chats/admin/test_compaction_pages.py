@@ -99,7 +99,7 @@ def test_a_turn_says_what_followed_it(operator: Client, long_chat: Chat) -> None
     turn.compaction_outcome = "no_gain"
     turn.save()
     page = opened(operator, reverse("admin:chats_turn_change", args=[turn.pk]))
-    assert "Folding would have freed too little." in page.words
+    assert "A summary would have freed too little." in page.words
 
 
 def test_each_role_is_offered_its_own_actions(

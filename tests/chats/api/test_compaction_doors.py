@@ -292,7 +292,7 @@ def test_a_turn_says_why_it_was_followed_by_no_summary(
     Turn.objects.filter(pk=turn.pk).update(compaction_outcome="below_threshold")
     seen = of_alice.get(f"chats/{roomy.pk}/turns/{turn.pk}").json()["compaction"]
     assert (seen["code"], seen["started"]) == ("below_threshold", False)
-    assert seen["message"].startswith("The prompt was below the mark")
+    assert seen["message"].startswith("The prompt was below the size")
     assert seen["tokens"] > 0
 
 

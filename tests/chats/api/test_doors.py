@@ -18,7 +18,7 @@ from chats.models import Branch, Chat, Message, Turn
 from tests.chats.api.programs import Program
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-OFFERED = {"title", "model", "text"}
+OFFERED = {"title", "model", "text", "system_text"}
 # Every column there is, its raw ids, and some names that programs are known to fall for.
 READ_ONLY = sorted(
     {
@@ -33,7 +33,7 @@ READ_ONLY = sorted(
 # Every body that is taken, with all that may stand in it.
 OFFERS = {
     "NewChat": ["model", "text", "title"],
-    "PatchedChatChange": ["model", "title"],
+    "PatchedChatChange": ["model", "system_text", "title"],
     "NewMessage": ["stream", "text"],
     "PatchedStateChange": ["remove", "values", "version"],
     "Erasing": ["quotes"],

@@ -71,7 +71,19 @@ def test_turn_that_is_over_shows_reply_usage_and_receipts(
     assert seen["reply"]["text"] == "Hi"
     assert [part["type"] for part in seen["reply"]["parts"]] == ["reasoning", "text"]
     (receipt,) = seen["receipts"]
-    assert (receipt["segments"], receipt["prompt_tokens"]) == (2, 20)
+    assert receipt["prompt_tokens"] == 20
+    assert receipt["segments"] == [
+        {
+            "origin": origin,
+            "part": "",
+            "message": "id",
+            "seq": seq,
+            "tokens": 10,
+            "cut_to": None,
+            "results_cut_to": None,
+        }
+        for origin, seq in (("history", 1), ("question", 2))
+    ]
     assert receipt["left_out"] == [[1, 4, "window"]]
     assert receipt["budget"] == {"prompt_limit": 12_000}
 

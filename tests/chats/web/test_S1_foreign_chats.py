@@ -45,7 +45,7 @@ def address(name: str, ids: dict[str, uuid.UUID]) -> str:
 
 
 def test_the_list_of_addresses_is_complete() -> None:
-    assert len(NAMES) == 43
+    assert len(NAMES) == 44
     assert get_resolver().namespace_dict["chats"]
 
 

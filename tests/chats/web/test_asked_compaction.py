@@ -61,7 +61,7 @@ def test_a_summary_says_how_much_it_folded(page: Client, foldable: Chat) -> None
     html = page.get(url(foldable, "look"), {"n": "1", "seen": seen}, headers=HTMX).content.decode()
     row = Compaction.objects.get(status="published")
     told = answer(html)
-    assert "Compacted: 4 messages folded, prompt ≈ " in told
+    assert "Compacted: 4 messages summarised, prompt ≈ " in told
     assert f"{row.tokens_after} tokens" in told
     assert url(foldable, f"compactions/{row.pk}/") in told
 
@@ -102,7 +102,7 @@ def test_with_nothing_to_fold_it_says_why_and_what_to_do(
 
     html = page.get(url(chat, "look"), {"n": "1", "seen": seen}, headers=HTMX).content.decode()
     told = answer(html)
-    assert "Nothing was folded" in told
+    assert "Nothing was summarised" in told
     reason = Turn.objects.get().compaction_outcome
     assert SENTENCES[reason] in told
     assert NEXT_STEPS[reason] in told
@@ -119,7 +119,7 @@ def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
 
     told = shown(page, foldable)
 
-    assert f"Compaction not applied: {reason_words(row.reason)}" in told
+    assert f"This summary was not used: {reason_words(row.reason)}" in told
     assert "Nothing changed: the messages are sent as before." in told
     # No model is set up here, so that the last resort was tried.
     assert "only its newest messages are sent" in told
@@ -145,7 +145,7 @@ def test_what_was_stopped_says_so(page: Client, foldable: Chat) -> None:
     work(foldable)
     Compaction.objects.update(status="failed", reason="cancelled")
     Branch.objects.update(active_compaction=None)
-    assert "Compaction not applied: somebody stopped it" in shown(page, foldable)
+    assert "This summary was not used: somebody stopped it" in shown(page, foldable)
 
 
 def test_a_summary_written_again_says_so_where_it_was_asked_for(
@@ -163,9 +163,9 @@ def test_a_summary_written_again_says_so_where_it_was_asked_for(
     work(foldable)
 
     html = page.get(where, {"look": "1"}, headers=HTMX).content.decode()
-    assert "Compacted: 4 messages summed up anew" in answer(html)
+    assert "Compacted: 4 messages summarised anew" in answer(html)
     assert "hx-get" not in answer(html)
-    assert "summed up anew" in answer(page.get(url(foldable, "compactions/")).content.decode())
+    assert "summarised anew" in answer(page.get(url(foldable, "compactions/")).content.decode())
     new = Compaction.objects.get(status="published")
     own = page.get(url(foldable, f"compactions/{new.pk}/")).content.decode()
     assert answer(own) == ""

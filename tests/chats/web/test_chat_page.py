@@ -12,11 +12,12 @@ from django.utils.html import escape
 
 from chats import library
 from chats.history import on_path
-from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.turns.start import start
 from chats.web.rows import PAGE
 from contextpolicy.models import ModelSpec
+from contextpolicy.publish import assign, create_policy
 from tests.chats.web.conftest import HTMX
 
 Talk = Callable[..., Turn]
@@ -260,7 +261,7 @@ def test_what_a_window_leaves_out_is_dotted(
         ("prepared", "Summary ready for"),
         ("undone", "Compaction undone"),
         ("rejected", "The summary lost 6 of 19 numbers"),
-        ("failed", "Compaction not applied"),
+        ("failed", "This summary was not used"),
     ],
 )
 def test_a_compaction_that_is_not_in_force_is_told(
@@ -339,15 +340,20 @@ def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
 
 
 def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
-    page: Client, chat: Chat, talk: Callable[..., Turn]
+    page: Client, chat: Chat, talk: Callable[..., Turn], now: datetime
 ) -> None:
+    policy = create_policy(
+        slug="text", name="Text", values={"layout": "A"}, actor="system", now=now
+    )
+    assign(policy=policy, level="instance", actor="system", now=now)
     talk("hello")
-    Receipt.objects.update(left_out=[[1, 1, "tool_parts"], [2, 2, "of_a_package"]])
+    call = {"type": "tool_call", "call_id": "1", "name": "look_up", "arguments": "{}"}
+    Message.objects.filter(seq=2).update(parts=[call])
 
     html = page.get(url(chat)).content.decode()
 
     assert "not sent: only tool calls" in html
-    assert html.count('data-sent="none"') == 2
+    assert html.count('data-sent="none"') == 1
 
 
 def test_a_reply_tells_what_the_provider_counted(

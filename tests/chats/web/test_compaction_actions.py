@@ -262,10 +262,10 @@ def test_failures_in_a_row_are_told_and_reset(
     html = page.get(url(chat)).content.decode()
     assert "3 attempts failed one after the other" in html
     assert "next try at" in html
-    assert "Compaction rests until" in html
+    assert "No summary is tried before" in html
 
     html = page.post(url(chat, "reset"), headers=HTMX).content.decode()
-    assert "Compaction rests until" not in html
+    assert "No summary is tried before" not in html
     assert "Try again now" in html
     assert not pauses.attempts_on(branch_of(chat)).exists()
 

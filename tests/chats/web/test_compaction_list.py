@@ -137,13 +137,13 @@ def test_rests_are_told_and_ended_here(
             created_at=at + timedelta(seconds=number), effective_policy=turn.effective_policy
         )
     html = body(page, chat)
-    assert "Compaction rests until" in html
+    assert "No summary is tried before" in html
     assert "3 attempts failed one after the other" in html
 
     response = page.post(url(chat, "reset"), {"from": "page"})
 
     assert response.headers["Location"] == url(chat, "compactions/")
-    assert "Compaction rests until" not in body(page, chat)
+    assert "No summary is tried before" not in body(page, chat)
 
 
 def test_a_resting_model_is_told(
@@ -163,7 +163,7 @@ def test_a_resting_model_is_told(
     )
 
     html = body(page, chat)
-    assert "The summarising model rests until" in html
+    assert "The summarising model is left alone until" in html
     assert f'action="{url(chat, "reset")}"' in html
 
 
@@ -184,7 +184,7 @@ def test_each_of_the_newest_replies_says_why_nothing_was_folded(
 
     html = body(page, chat)
 
-    assert "The prompt was below the mark at which a summary is prepared." in html
+    assert "The prompt was below the size from which a summary is prepared." in html
     assert url(chat, f"turns/{turn.pk}/receipt") in html
     Turn.objects.update(compaction_outcome="keep_last")
     assert "All messages were among the newest, which stay." in body(page, chat)

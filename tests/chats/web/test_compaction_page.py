@@ -181,4 +181,4 @@ def test_pinned_messages_in_the_range_are_no_originals_of_it(
 ) -> None:
     Message.objects.filter(seq=2).update(pinned_at=folded.created_at)
     Compaction.objects.filter(pk=folded.pk).update(exceptions=[2])
-    assert "pinned, still sent in full" in page.get(address(chat, folded)).content.decode()
+    assert "always sent" in page.get(address(chat, folded)).content.decode()

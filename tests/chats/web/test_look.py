@@ -21,7 +21,7 @@ NOW = timezone.now()
 
 def state(html: str) -> str:
     """What the page says that it was drawn from."""
-    found = re.search(r'id="tail-seen" value="(\w+)"', html)
+    found = re.search(r'id="tail-seen" value="([\w.]+)"', html)
     assert found
     return found[1]
 

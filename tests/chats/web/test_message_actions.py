@@ -200,7 +200,7 @@ def test_a_message_under_a_summary_can_be_marked_and_erased(
 
     assert "the first question" in body(page, chat)
     html = page.get(url(chat, f"compactions/{row.pk}/originals"), headers=HTMX).content.decode()
-    assert "pinned, still sent in full" in html
+    assert "always sent" in html
     assert url(chat, f"messages/{messages[0].pk}/unpin") in html
 
 

@@ -1,5 +1,6 @@
 """What the model saw, call by call."""
 
+import html
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, get_args
@@ -18,6 +19,7 @@ from contextpolicy.engine.transcript import Background, Writer
 from contextpolicy.models import EffectivePolicy
 from contextpolicy.publish import assign, create_policy
 from tests.chats.web.test_chat_page import url
+from tests.conftest import NOON
 from tests.contextpolicy.pages import Page
 
 
@@ -29,7 +31,7 @@ def test_a_receipt_shows_the_prompt_in_order(
     talk("the first question", "the first answer")
     turn = talk("the second question")
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     order = [
         "Answer &lt;briefly&gt;.",
@@ -37,10 +39,10 @@ def test_a_receipt_shows_the_prompt_in_order(
         "the first answer",
         "the second question",
     ]
-    places = [html.index(words, html.index("Prompt, in sending order")) for words in order]
+    places = [body.index(words, body.index("Prompt, in sending order")) for words in order]
     assert places == sorted(places)
-    assert "answered</span>" in html
-    assert "Nothing: every message of the chat was sent." in html
+    assert "answered</span>" in body
+    assert "Nothing: every message of the chat was sent." in body
 
 
 def test_what_was_left_out_has_its_reason(
@@ -49,28 +51,29 @@ def test_what_was_left_out_has_its_reason(
     turn = talk("hello")
     Receipt.objects.update(left_out=[[1, 42, "covered"], [43, 43, "budget"], [44, 45, "odd"]])
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "Messages 1 to 42" in html
-    assert "Folded into the summary" in html
-    assert "Message 43</th>" in html
-    assert "Left out by the strategy: odd" in html
+    assert "Messages 1 to 42" in body
+    assert "Part of the summary" in body
+    assert "Message 43</th>" in body
+    assert "Left out by the strategy: odd" in body
 
 
 def test_a_hidden_system_text_is_shown_by_size_only(
     page: Client, chat: Chat, talk: Callable[..., Turn]
 ) -> None:
-    chat.system_text = "The secret recipe."
+    chat.system_text = "My own words."
     chat.save()
+    hide = {"system_text": "The secret recipe.", "hide_system_text": True}
+    policy = create_policy(slug="hide", name="Hide", values=hide, actor="system", now=NOON)
+    assign(policy=policy, level="instance", actor="system", now=NOON)
     turn = talk("hello")
-    policy = Receipt.objects.get().effective_policy
-    policy.values["hide_system_text"] = True
-    policy.save()
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "The secret recipe." not in html
-    assert "The policy hides this text. 18 characters, SHA-256" in html
+    assert "The secret recipe." not in body
+    assert "The policy hides this text. 18 characters, SHA-256" in body
+    assert "My own words." in body
 
 
 def test_texts_that_are_gone_say_so(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
@@ -79,9 +82,9 @@ def test_texts_that_are_gone_say_so(page: Client, chat: Chat, talk: Callable[...
     turn = talk("hello")
     PromptText.objects.all().delete()
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "This text is no longer stored." in html
+    assert "This text is no longer stored." in body
 
 
 def test_a_turn_without_a_call_says_so(
@@ -89,9 +92,9 @@ def test_a_turn_without_a_call_says_so(
 ) -> None:
     turn = say("hello")
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "No call was made yet" in html
+    assert "No call was made yet" in body
 
 
 def test_several_calls_are_told_apart(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
@@ -101,11 +104,11 @@ def test_several_calls_are_told_apart(page: Client, chat: Chat, talk: Callable[.
     receipt.pk, receipt.call = None, 2
     receipt.save(force_insert=True)
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "Call 1, step 1, attempt 1" in html
-    assert "Call 2, step 1, attempt 1" in html
-    assert "failed: provider_timeout" in html
+    assert "Call 1, step 1, attempt 1" in body
+    assert "Call 2, step 1, attempt 1" in body
+    assert "failed: provider_timeout" in body
 
 
 def test_the_provider_s_count_stands_beside_ours(
@@ -114,10 +117,10 @@ def test_the_provider_s_count_stands_beside_ours(
     turn = talk("hello")
     Receipt.objects.update(usage={"input": 1533, "cached": 708})
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "1,533" in html
-    assert "708 of them from its cache" in html
+    assert "1,533" in body
+    assert "708 of them from its cache" in body
 
 
 def test_tool_parts_of_a_message_are_part_of_its_text(
@@ -133,23 +136,57 @@ def test_tool_parts_of_a_message_are_part_of_its_text(
     )
     turn = talk("two")
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "look_up({})\nfound it" in html
+    assert "look_up({})\nfound it" in body
 
 
-def test_a_segment_that_was_cut_says_to_how_much(
-    page: Client, chat: Chat, talk: Callable[..., Turn]
+def test_a_message_that_was_cut_is_shown_as_it_was_sent_and_says_by_how_much(
+    page: Client, chat: Chat, say: Callable[[str], Turn], work: Callable[..., Any], now: datetime
 ) -> None:
-    turn = talk("hello")
-    receipt = Receipt.objects.get()
-    receipt.segments[-1][4], receipt.segments[-1][6] = 4000, 8000
-    receipt.save()
+    values = {"strategy": "simple", "window_size": 12, "max_chars_per_message": 120}
+    policy = create_policy(slug="cut", name="Cut", values=values, actor="system", now=now)
+    assign(policy=policy, level="instance", actor="system", now=now)
+    work(say("word " * 100 + "the end"), [TextDelta("one"), Finished("stop")])
+    turn = say("second")
+    request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    found = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "cut to 4,000 characters" in html
-    assert "results cut to 8,000 characters" in html
+    assert request.messages[0].content in html.unescape(found)
+    assert "characters cut …]" in request.messages[0].content
+    assert "the end" not in found
+    words = Page(found).words
+    assert "cut to 120 characters" in words
+    assert f"{len(request.messages[0].content)} of 507 characters sent" in words
+
+
+def test_a_tool_result_that_was_cut_is_shown_as_it_was_sent(
+    page: Client, chat: Chat, say: Callable[[str], Turn], work: Callable[..., Any], now: datetime
+) -> None:
+    policy = create_policy(
+        slug="cut", name="Cut", values={"tool_output_limit": 200}, actor="system", now=now
+    )
+    assign(policy=policy, level="instance", actor="system", now=now)
+    work(say("one"), [TextDelta("one"), Finished("stop")])
+    result = "x" * 500 + " middle " + "y" * 500
+    Message.objects.filter(seq=2).update(
+        parts=[
+            {"type": "tool_call", "call_id": "1", "name": "look_up", "arguments": "{}"},
+            {"type": "tool_result", "call_id": "1", "name": "look_up", "content": result},
+            {"type": "text", "text": "Done."},
+        ]
+    )
+    turn = say("two")
+    request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
+
+    found = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+
+    sent = next(wire.content for wire in request.messages if wire.role == "tool")
+    assert len(sent) <= 200
+    assert sent in html.unescape(found)
+    assert " middle " not in found
+    assert "results cut to 200 characters" in Page(found).words
 
 
 def test_every_kind_of_the_engine_has_words() -> None:
@@ -239,7 +276,7 @@ def test_a_receipt_says_why_nothing_was_compacted(
     turn = talk("hello")
     Turn.objects.filter(pk=turn.pk).update(compaction_outcome="not_grown")
 
-    html = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
-    assert "Compaction after this turn" in html
-    assert "hardly grown since the last compaction" in html
+    assert "Compaction after this turn" in body
+    assert "hardly grown since the last compaction" in body

@@ -1,0 +1,232 @@
+"""The outlook of a branch: what its next message would send, composed before anybody sends it.
+
+The engine composes here as it does for a turn, over the same facts, so that meter, rails and seams
+say what the receipt of the next message will say. The web process has no tokenizer: messages bring
+their stored counts, what the newest prompt sent brings the count of its receipt, and only what was
+never sent is estimated.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from chats import answering, context, states
+from chats.models import Branch, Compaction, Receipt, Turn
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    ComposeInput,
+    WindowNeeded,
+    compose,
+    tokens_by_part,
+)
+from contextpolicy.engine.segments import Segment
+from contextpolicy.engine.strategies.entity_state import state_text
+from contextpolicy.engine.tokens import ApproximateCounter, message_tokens
+from contextpolicy.engine.transcript import Background
+
+Sent = Literal["full", "cut", "summary", "none"]
+# The newest turns whose receipts are looked at: one that waits has none yet.
+NEWEST_TURNS = 3
+# Pieces that no layout puts into one message with others: they are counted alike in every prompt.
+OF_THEIR_OWN = frozenset({"system", "tools"})
+
+
+class Scaled:
+    """Estimates as the stored counts of some messages say that their language needs.
+
+    For layouts that send messages as lines of text, whose stored counts cannot be taken as such.
+    """
+
+    version = "scaled-1"
+
+    def __init__(self, messages: Sequence[engine.Message]) -> None:
+        self._estimate = ApproximateCounter()
+        stored = sum(message.tokens for message in messages)
+        estimated = sum(
+            message_tokens(message.parts, message.role, self._estimate) for message in messages
+        )
+        self._factor = stored / estimated if stored and estimated else 1.0
+
+    def count(self, text: str) -> int:
+        """The estimated number of tokens of `text`."""
+        return round(self._estimate.count(text) * self._factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of one message: how it is sent, or why not.
+
+    `cut_to` and `results_to`: to how many characters its texts and its tool results are cut.
+    """
+
+    sent: Sent
+    reason: str = ""
+    cut_to: int | None = None
+    results_to: int | None = None
+
+
+FULL = Fate("full")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A composed next prompt: the facts it was made of, and what is sent, in our count."""
+
+    choice: answering.Choice
+    given: ComposeInput
+    sent: AssembledContext
+    kept: states.Kept | None
+    # Every message that is sent itself, by its seq.
+    segments: dict[int, Segment]
+
+    @property
+    def tokens(self) -> Mapping[str, int]:
+        """The tokens of each part as the provider counts them, adding up to those of the whole."""
+        factor, ours, told = self.given.calibration, 0, 0
+        found: dict[str, int] = {}
+        for part, tokens in tokens_by_part(self.sent.segments).items():
+            ours += tokens
+            found[part] = round(ours * factor) - told
+            told += found[part]
+        return found
+
+    def fate(self, seq: int) -> Fate:
+        """What becomes of a message; one that came later is sent in full."""
+        segment = self.segments.get(seq)
+        if segment is not None:
+            return fate_of(segment)
+        for out in self.sent.left_out:
+            if out.from_seq <= seq <= out.to_seq:
+                return Fate("summary") if out.reason == "covered" else Fate("none", out.reason)
+        return FULL
+
+    def count(self, first: int, last: int) -> Counter[Sent]:
+        """How many messages of a range are sent in which way, whatever its length."""
+        found: Counter[Sent] = Counter()
+        for seq, segment in self.segments.items():
+            if first <= seq <= last:
+                found[fate_of(segment).sent] += 1
+        for out in self.sent.left_out:
+            size = min(last, out.to_seq) - max(first, out.from_seq) + 1
+            if size > 0:
+                found["summary" if out.reason == "covered" else "none"] += size
+        return found
+
+
+def fate_of(segment: Segment) -> Fate:
+    """How a message is sent that is a segment of the prompt."""
+    if segment.cut_to is None and segment.result_limit is None:
+        return FULL
+    return Fate("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
+
+
+def outlook_on(
+    branch: Branch, *, choice: answering.Choice, now: datetime, question: str = ""
+) -> Outlook:
+    """What `question` would send on a branch, its compaction and chat already read.
+
+    Without a question an empty one stands in its place. Raises the engine's `BudgetRefusal`.
+    """
+    kept = states.kept_on(branch, values=choice.values)
+    answered = asked(branch, question=question, kept=kept, choice=choice, now=now)
+    given = facts_on(branch, choice=choice, asked=answered)
+    while isinstance(made := compose(given), WindowNeeded):
+        # What the worker does too: it moves the window, then reads and composes again.
+        branch = moved(branch, to_seq=made.to_seq)
+        given = facts_on(branch, choice=choice, asked=answered)
+    known = [
+        segment
+        for segment in newest_segments(branch)
+        if segment[0] in OF_THEIR_OWN or stands_alone(given)
+    ]
+    sent = counted(made, known=known)
+    return Outlook(
+        choice=choice,
+        given=given,
+        sent=sent,
+        kept=kept,
+        segments={s.seq: s for s in sent.segments if s.seq and s.origin != "question"},
+    )
+
+
+def facts_on(branch: Branch, *, choice: answering.Choice, asked: context.Asked) -> ComposeInput:
+    """What a prompt of this branch is made of, with estimates for what was never counted."""
+    given = context.gather(branch=branch, choice=choice, asked=asked, counter=ApproximateCounter())
+    if choice.values.layout == "multi_turn":
+        return given
+    return replace(given, counter=Scaled(given.history))
+
+
+def moved(branch: Branch, *, to_seq: int) -> Branch:
+    """The branch as it would be after a move of the window; nothing is written."""
+    active = branch.active_compaction
+    is_window = active is not None and active.kind == Compaction.Kind.WINDOW
+    base = active.base if active is not None and is_window else active
+    found = copy(branch)
+    found.active_compaction = Compaction(kind=Compaction.Kind.WINDOW, base=base, to_seq=to_seq)
+    return found
+
+
+def stands_alone(given: ComposeInput) -> bool:
+    """Whether each piece of the prompt is a message of its own."""
+    return given.values.layout == "multi_turn" and not given.strict_roles
+
+
+def asked(
+    branch: Branch,
+    *,
+    question: str,
+    kept: states.Kept | None,
+    choice: answering.Choice,
+    now: datetime,
+) -> context.Asked:
+    """The question as if it stood at the branch's end, with the tail it would have now."""
+    parts = (engine.TextPart(question),) if question else ()
+    message = engine.Message(
+        id="",
+        seq=branch.last_seq + 1,
+        role="user",
+        parts=parts,
+        tokens=message_tokens(parts, "user", ApproximateCounter()),
+        created_at=now.isoformat(timespec="seconds"),
+    )
+    return context.Asked(
+        question=(message,),
+        before=message.seq,
+        last_seq=message.seq,
+        background=Background(
+            state=state_text(kept.row.values) if kept and kept.row else "",
+            date=f"{now:%Y-%m-%d}" if choice.values.show_date else "",
+        ),
+    )
+
+
+def newest_segments(branch: Branch) -> Sequence[Sequence[object]]:
+    """The segments of the newest prompt on a branch, as its receipt keeps them."""
+    turns = Turn.objects.filter(branch=branch).order_by("-accepted").values("pk")[:NEWEST_TURNS]
+    rows = Receipt.objects.filter(turn__in=turns, call__gt=Receipt.FOR_STATE)
+    found = rows.order_by("-created_at").values_list("segments", flat=True).first()
+    return found or ()
+
+
+def counted(made: AssembledContext, *, known: Sequence[Sequence[object]]) -> AssembledContext:
+    """The same prompt with the worker's count of every piece that it has counted already."""
+    counts = {
+        (origin, label, cut_to, digest, results_to[0] if results_to else None): int(str(tokens))
+        for origin, label, _, tokens, cut_to, digest, *results_to in known
+    }
+    segments = tuple(
+        s._replace(
+            tokens=counts.get(
+                (s.origin, s.message_id, s.cut_to, s.text_ref, s.result_limit), s.tokens
+            )
+        )
+        for s in made.segments
+    )
+    return replace(
+        made, segments=segments, prompt_tokens=sum(segment.tokens for segment in segments)
+    )

@@ -1,0 +1,408 @@
+"""What is said to be sent is what is sent: divider, meter, rail and receipt in every state.
+
+Each state of a compaction is brought about as people and workers do it; then the pages are read,
+the next message is sent, and its receipt is compared with what they said, message by message.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.html import strip_tags
+
+from chats import branching, erasure
+from chats.compaction import maintain, marks, undo
+from chats.models import Chat, Compaction, Message, Receipt
+from chats.providers.base import Finished, TextDelta
+from chats.turns.start import start
+from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, later
+from tests.chats.compaction.test_people import COUNTER, compact, roomy
+
+__all__ = ["roomy"]
+
+PART = re.compile(
+    r'<tr><th scope="row"><span class="swatch[^"]*"></span>([^<]+)</th>'
+    r'<td class="n">([\d,]+)</td><td class="why">([^<]*)</td></tr>'
+)
+RAIL = re.compile(r'id="message-([0-9a-f-]{36})" data-sent="(\w+)"')
+WAYS = {
+    "full": r"([\d,]+)(?: messages?)? sent in full",
+    "cut": r"([\d,]+)(?: messages?)? sent cut",
+    "summary": r"([\d,]+)(?: messages?)? sent as the summary",
+    "none": r"([\d,]+)(?: messages?)? not sent",
+}
+# The lines of the meter by the parts of a receipt's budget.
+LABELS = {
+    "system": "System",
+    "tools": "Tools",
+    "pins": "Pins",
+    "history": "History",
+}
+
+
+class Case:
+    """A chat with what people and workers can do in it."""
+
+    def __init__(self, user: User, chat: Chat, say: Say, policy: SetPolicy, now: datetime) -> None:
+        self.user, self.chat, self.say, self.policy, self.now = user, chat, say, policy, now
+        self.minutes = 0
+
+    def later(self) -> datetime:
+        """A minute after the last thing that was done."""
+        self.minutes += 1
+        return later(self.now, self.minutes)
+
+    def talk(self, turns: int = 4) -> None:
+        """More to fold."""
+        for _ in range(turns):
+            self.say(self.chat, f"More. {SENTENCE}", SENTENCE * 3)
+
+    def compact(self) -> Compaction:
+        """A summary in force."""
+        return compact(self.user, self.chat, self.later())
+
+    def undo(self, row: Compaction) -> Compaction:
+        """Take it out of use."""
+        return undo.undo(user=self.user, compaction=row, now=self.later())
+
+    def message(self, seq: int) -> Message:
+        """The message at a place of the active branch."""
+        return Message.objects.select_related("branch__chat").get(
+            branch=branch_of(self.chat), seq=seq
+        )
+
+    def mark(self, deed: Callable[..., Message], seq: int) -> None:
+        """Pin, unpin, exclude, include or keep."""
+        deed(message=self.message(seq), actor=f"user:{self.user.pk}", now=self.later())
+
+
+State = Callable[[Case], Compaction]
+
+
+def in_force(case: Case) -> Compaction:
+    """One summary."""
+    return case.compact()
+
+
+def undone(case: Case) -> Compaction:
+    """The only summary is undone."""
+    return case.undo(case.compact())
+
+
+def undone_second(case: Case) -> Compaction:
+    """The second of two is undone: the first stands for what it stood for."""
+    case.compact()
+    case.talk()
+    return case.undo(case.compact())
+
+
+def undone_both(case: Case) -> Compaction:
+    """Both are undone, the second is looked at."""
+    first = case.compact()
+    case.talk()
+    second = case.undo(case.compact())
+    case.undo(first)
+    return second
+
+
+def redone(case: Case) -> Compaction:
+    """The second is undone and put back."""
+    row = undone_second(case)
+    return undo.redo(user=case.user, compaction=row, now=case.later())
+
+
+def replaced(case: Case) -> Compaction:
+    """The first, after the second took its place."""
+    first = case.compact()
+    case.talk()
+    case.compact()
+    return first
+
+
+def prepared(case: Case) -> Compaction:
+    """One that waits for approval."""
+    case.policy(
+        token_budget=9000,
+        reserve_tokens=1000,
+        keep_last_messages=2,
+        summary_max_tokens=400,
+        approval="owner",
+        prepare_at=0.2,
+        compact_to=0.15,
+    )
+    maintain.maintain(chat_id=case.chat.pk, counter=COUNTER, now=case.later())
+    return Compaction.objects.get(status="prepared")
+
+
+def overtaken(case: Case) -> Compaction:
+    """One that was prepared when its ground was taken away."""
+    row = prepared(case)
+    case.mark(marks.exclude, 3)
+    return row
+
+
+def window_over_summary(case: Case) -> Compaction:
+    """A summary, then a window on top of it, because the prompt has no more room."""
+    row = case.compact()
+    case.talk(12)
+    Message.objects.filter(branch__chat=case.chat, seq=row.to_seq + 2).update(pinned_at=case.now)
+    case.policy(token_budget=1900, reserve_tokens=400, keep_last_messages=2, summary_max_tokens=200)
+    case.say(case.chat, "Does it fit?", "No more.")
+    return Compaction.objects.get(kind="window")
+
+
+def summary_under_window(case: Case) -> Compaction:
+    """The summary of the same state."""
+    window = window_over_summary(case)
+    assert window.base is not None
+    return window.base
+
+
+def pinned_covered(case: Case) -> Compaction:
+    """A message that a summary was made of is pinned afterwards."""
+    row = case.compact()
+    case.mark(marks.pin, 3)
+    return row
+
+
+def pinned_before(case: Case) -> Compaction:
+    """A pinned message in the range, and one that was unpinned since."""
+    case.mark(marks.pin, 3)
+    case.mark(marks.pin, 4)
+    row = case.compact()
+    case.mark(marks.unpin, 4)
+    return row
+
+
+def excluded_before(case: Case) -> Compaction:
+    """An excluded message in the range; undone, it is still not sent."""
+    case.mark(marks.exclude, 3)
+    return case.undo(case.compact())
+
+
+def excluded_covered(case: Case) -> Compaction:
+    """A message that the second of two summaries was made of is excluded."""
+    case.compact()
+    case.talk()
+    row = case.compact()
+    case.mark(marks.exclude, row.to_seq)
+    return row
+
+
+def incomplete(case: Case) -> Compaction:
+    """A reply in the range that was cut by a fault, and one that somebody kept."""
+    Message.objects.filter(branch__chat=case.chat, seq__in=[2, 4]).update(finish="incomplete")
+    row = case.compact()
+    case.mark(marks.keep, 4)
+    return row
+
+
+def branched(case: Case) -> Compaction:
+    """A branch from within the second summary's range: the first is in force there."""
+    case.compact()
+    case.talk()
+    row = case.compact()
+    branching.branch_from(user=case.user, message=case.message(row.to_seq - 1), now=case.later())
+    case.chat.refresh_from_db()
+    return row
+
+
+def erased(case: Case) -> Compaction:
+    """A message that the second summary was made of is erased."""
+    case.compact()
+    case.talk()
+    row = case.compact()
+    erasure.erase_message(user=case.user, message=case.message(row.to_seq), now=case.later())
+    return row
+
+
+def cut(case: Case) -> Compaction:
+    """The first is undone under a policy that cuts."""
+    row = undone(case)
+    case.policy(
+        token_budget=9000,
+        reserve_tokens=1000,
+        keep_last_messages=2,
+        summary_max_tokens=400,
+        max_chars_per_message=200,
+    )
+    return row
+
+
+def not_used(case: Case) -> Compaction:
+    """In force, under a policy that makes no use of summaries."""
+    row = case.compact()
+    case.policy(strategy="simple", window_size=5, max_chars_per_message=4000)
+    return row
+
+
+def kept_as_text(case: Case) -> Compaction:
+    """In force, under a layout that sends the chat as text."""
+    row = case.compact()
+    case.policy(
+        token_budget=9000,
+        reserve_tokens=1000,
+        keep_last_messages=2,
+        summary_max_tokens=400,
+        layout="A",
+    )
+    return row
+
+
+STATES: list[State] = [
+    in_force,
+    undone,
+    undone_second,
+    undone_both,
+    redone,
+    replaced,
+    prepared,
+    overtaken,
+    window_over_summary,
+    summary_under_window,
+    pinned_covered,
+    pinned_before,
+    excluded_before,
+    excluded_covered,
+    incomplete,
+    branched,
+    erased,
+    cut,
+    not_used,
+    kept_as_text,
+]
+
+
+def receipt_of_next(case: Case, work: Callable[..., Any]) -> Receipt:
+    """Send a message and read what its call was sent."""
+    turn = start(user=case.user, chat=case.chat, text="And now?", now=case.later()).turn
+    work(turn, [TextDelta("Well."), Finished("stop")])
+    return Receipt.objects.get(turn=turn)
+
+
+def fates_in(receipt: Receipt, *, last: int) -> dict[int, str]:
+    """What became of each message before the question."""
+    found = {}
+    for origin, _, seq, _, cut_to, _, results_to in receipt.segments:
+        if seq and origin != "question":
+            found[seq] = "full" if cut_to is None and results_to is None else "cut"
+    for first, end, reason in receipt.left_out:
+        for seq in range(first, end + 1):
+            found[seq] = "summary" if reason == "covered" else "none"
+    assert sorted(found) == list(range(1, last + 1))
+    return found
+
+
+def counts_in(words: str) -> dict[str, int]:
+    """The numbers of a divider's sentence."""
+    found = {way: re.search(pattern, words) for way, pattern in WAYS.items()}
+    return {way: int(hit[1].replace(",", "")) for way, hit in found.items() if hit}
+
+
+@pytest.mark.parametrize("state", STATES, ids=[state.__name__ for state in STATES])
+def test_divider_meter_rail_and_receipt_say_the_same(
+    state: State,
+    alice: User,
+    roomy: Chat,
+    say: Say,
+    set_policy: SetPolicy,
+    now: datetime,
+    work: Callable[..., Any],
+    client: Client,
+) -> None:
+    case = Case(alice, roomy, say, set_policy, now)
+    row = state(case)
+    client.force_login(alice)
+    last_seq = branch_of(roomy).last_seq
+    thread = client.get(f"/chats/{roomy.pk}/").content.decode()
+    page = client.get(f"/chats/{roomy.pk}/compactions/{row.pk}/").content.decode()
+    seqs = {str(m.pk): m.seq for m in Message.objects.filter(branch__chat=roomy)}
+    originals = originals_of(client, roomy, row)
+
+    receipt = receipt_of_next(case, work)
+    fates = fates_in(receipt, last=last_seq)
+
+    rails = {seqs[pk]: sent for pk, sent in RAIL.findall(thread)}
+    assert rails, "no rail on the page"
+    assert {seq: fates[seq] for seq in rails if seq} == rails
+    # What is not in the thread stands under a summary, and is not sent itself.
+    assert {fates[seq] for seq in fates if seq not in rails} <= {"summary", "none"}
+    check_meter(thread, receipt=receipt)
+    if state is branched:
+        assert 'id="sent-now"' not in page
+        return
+    wanted = Counter(fates[seq] for seq in range(row.from_seq, row.to_seq + 1))
+    sentence = re.search(r'id="sent-now">(.*?)</p>', page)
+    assert sentence, "the page of the compaction does not say what is sent"
+    assert counts_in(sentence[1]) == dict(wanted)
+    check_divider(thread, row=row, wanted=wanted)
+    for seq, words in originals.items():
+        if fates[seq] == "none":
+            assert "not sent" in words
+        elif fates[seq] == "summary":
+            assert "sent" not in words
+        else:
+            assert "sent" in words
+            assert "not sent" not in words
+
+
+def originals_of(client: Client, chat: Chat, row: Compaction) -> dict[int, str]:
+    """What stands beside each original on the first page of them."""
+    address = f"/chats/{chat.pk}/compactions/{row.pk}/originals"
+    html = client.get(address, headers={"HX-Request": "true"}).content.decode()
+    marks = r'id="original-[0-9a-f-]{36}-(\d+)".*?<span>#\1</span>(?:<span class="chip">([^<]+))?'
+    return {int(seq): words for seq, words in re.findall(marks, html)}
+
+
+def check_meter(thread: str, *, receipt: Receipt) -> None:
+    """Each part of the meter is that of the receipt, and so is their sum without the question."""
+    lines = {label: int(tokens.replace(",", "")) for label, tokens, _ in PART.findall(thread)}
+    budget = receipt.budget
+    is_text = receipt.effective_policy.values["layout"] != "multi_turn"
+    # In a text layout the first piece carries the joints, also that of the question.
+    near = 8 if is_text else 0
+    for part, label in LABELS.items():
+        assert abs(lines.get(label, 0) - budget[part]) <= near, part
+    layer = lines["Summary"] if "Summary" in lines else lines["Window"]
+    assert abs(layer - budget["summary"]) <= near
+    beside = ("Free", "Reply reserve", "Your message")
+    used = sum(tokens for label, tokens in lines.items() if label not in beside)
+    assert abs(used - receipt.prompt_tokens + budget["question"]) <= near
+
+
+def check_divider(thread: str, *, row: Compaction, wanted: Counter[str]) -> None:
+    """What the seam in the thread says of its messages, if it has one there."""
+    seam = re.search(
+        rf'<(section|details) class="seam[^"]*" id="compaction-{row.pk}".*?</\1>', thread, re.DOTALL
+    )
+    if seam is None:
+        assert row.pk is not None
+        return
+    row.refresh_from_db()
+    words = strip_tags(seam[0])
+    if row.status == "undone" or (len(wanted) > 1 and "not used now" not in words):
+        assert counts_in(words) == dict(wanted)
+    if row.kind == "window":
+        assert f"{wanted['none']} messages no longer sent" in words
+
+
+def test_the_page_of_the_second_says_that_the_first_stands_for_its_messages(
+    alice: User, roomy: Chat, say: Say, set_policy: SetPolicy, now: datetime, client: Client
+) -> None:
+    case = Case(alice, roomy, say, set_policy, now)
+    first = case.compact()
+    case.talk()
+    second = case.undo(case.compact())
+    client.force_login(alice)
+
+    stands = f"{first.to_seq} sent as the summary of messages 1 to {first.to_seq}"
+    again = f"{second.to_seq - first.to_seq} messages sent in full"
+    for address in (f"/chats/{roomy.pk}/", f"/chats/{roomy.pk}/compactions/{second.pk}/"):
+        body = client.get(address).content.decode()
+        assert f"{again}, {stands}" in body
+        assert "in full again" not in body

@@ -1,0 +1,253 @@
+"""The outlook: what is told of the next message is what its receipt says, in every policy."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from chats import answering
+from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.outlook import Outlook, outlook_on
+from chats.providers.base import Finished, TextDelta
+from chats.turns.start import start
+from contextpolicy.engine.messages import parts_from_json
+from contextpolicy.engine.tokens import ApproximateCounter, message_tokens
+from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.publish import assign, create_policy
+from tests.chats.states import SCHEMA, lay
+
+QUESTION = "And what about the invoice of 12 May, who pays it in the end?"
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "simple": {"window_size": 6, "max_chars_per_message": 200},
+    "sliding_window": {"max_chars_per_message": 300},
+    "dynamic_summary": {"turn_threshold": 40, "tool_output_limit": 100},
+    "entity_state": {"state_schema": SCHEMA, "keep_last_messages": 4},
+}
+FAILED_READING = [TextDelta("No."), Finished("stop")]
+REPLY = [TextDelta("Nobody yet."), Finished("stop")]
+TOOLS = [
+    {"type": "tool_call", "call_id": "1", "name": "look_up", "arguments": '{"of": "Eva"}'},
+    {"type": "tool_result", "call_id": "1", "name": "look_up", "content": "Eva is 42. " * 40},
+    {"type": "text", "text": "Eva is 42."},
+]
+
+
+def fill(chat: Chat, count: int, *, now: datetime) -> Branch:
+    """So many messages: one very long, one with tools, one pinned, one excluded, one incomplete."""
+    branch = Branch.objects.get(chat=chat)
+    rows = [row_of(branch, seq, now=now) for seq in range(1, count + 1)]
+    Message.objects.bulk_create(rows)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=count)
+    Chat.objects.filter(pk=chat.pk).update(accepted_count=count)
+    chat.accepted_count = count
+    return Branch.objects.get(pk=branch.pk)
+
+
+def row_of(branch: Branch, seq: int, *, now: datetime) -> Message:
+    """One message with the count that a worker would have stored."""
+    role = "user" if seq % 2 else "assistant"
+    text = f"Message {seq} tells of Eva. " * (40 if seq == 9 else 2)
+    parts = TOOLS if seq == 10 else [{"type": "text", "text": text}]
+    return Message(
+        branch=branch,
+        seq=seq,
+        accepted=seq,
+        role=role,
+        parts=parts,
+        token_count=message_tokens(
+            parts_from_json(parts), "user" if seq % 2 else "assistant", ApproximateCounter()
+        ),
+        finish="" if seq % 2 else "incomplete" if seq == 12 else "stop",
+        excluded=seq == 11,
+        pinned_at=now if seq in {3, 13} else None,
+        created_at=now,
+    )
+
+
+def fold(branch: Branch, to_seq: int, *, now: datetime, **fields: Any) -> Compaction:
+    """Put a compaction up to a seq in force."""
+    effective, _ = EffectivePolicy.objects.get_or_create(
+        digest="d" * 64, defaults={"values": {}, "sources": {}}
+    )
+    values = {"kind": "summary", "text": "## Facts\n- Eva waits for ticket 48213 [#1]."}
+    row = Compaction.objects.create(
+        branch=branch,
+        to_seq=to_seq,
+        status="published",
+        trigger="auto",
+        effective_policy=effective,
+        created_at=now,
+        published_at=now,
+        **{"from_seq": 1, **values, **fields},
+    )
+    Branch.objects.filter(pk=branch.pk).update(active_compaction=row)
+    return row
+
+
+@pytest.fixture
+def policy(db: None, now: datetime) -> Callable[..., None]:
+    """Put a policy in force for everyone."""
+
+    def setting(**values: Any) -> None:
+        made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
+        assign(policy=made, level="instance", actor="system", now=now)
+
+    return setting
+
+
+def look_at(chat: Chat, *, now: datetime, question: str = QUESTION) -> Outlook:
+    """The outlook of the chat's branch as it is now."""
+    chat = Chat.objects.select_related("model").get(pk=chat.pk)
+    rows = Branch.objects.select_related("active_compaction__base", "parent")
+    branch = rows.get(chat=chat)
+    branch.chat = chat
+    choice = answering.choose(chat=chat)
+    return outlook_on(branch, choice=choice, now=now, question=question)
+
+
+def told(outlook: Outlook) -> dict[str, Any]:
+    """What the outlook says, in the form of a receipt; the question has no id yet."""
+    sent = outlook.sent
+    return {
+        "segments": [
+            ["" if s.origin == "question" else s.message_id, *s[:1], *s[2:3], *s[4:]]
+            for s in sent.segments
+        ],
+        "left_out": [[out.from_seq, out.to_seq, out.reason] for out in sent.left_out],
+        "budget": asdict(sent.budget),
+        "prompt_tokens": sent.prompt_tokens,
+        "last_seq": outlook.given.last_seq,
+    }
+
+
+def booked(receipt: Receipt) -> dict[str, Any]:
+    """The same of a receipt."""
+    return {
+        "segments": [
+            ["" if origin == "question" else label, origin, seq, tokens, cut_to, digest, results]
+            for origin, label, seq, tokens, cut_to, digest, results in receipt.segments
+        ],
+        "left_out": receipt.left_out,
+        "budget": receipt.budget,
+        "prompt_tokens": receipt.prompt_tokens,
+        "last_seq": receipt.last_seq,
+    }
+
+
+@pytest.mark.parametrize("layout", ["multi_turn", "A", "B", "C"])
+@pytest.mark.parametrize("strategy", list(STRATEGIES))
+@pytest.mark.parametrize("strict", [False, True], ids=["any roles", "strict roles"])
+def test_the_outlook_is_the_receipt_of_the_next_message(
+    chat: Chat,
+    alice: User,
+    now: datetime,
+    policy: Callable[..., None],
+    work: Callable[..., Any],
+    demo_model: ModelSpec,
+    strategy: str,
+    layout: str,
+    strict: bool,
+) -> None:
+    ModelSpec.objects.filter(pk=demo_model.pk).update(
+        calibration=1.17, strict_roles=strict, supports_tools=True
+    )
+    policy(
+        strategy=strategy,
+        layout=layout,
+        system_text="Answer briefly.",
+        show_date=True,
+        **STRATEGIES[strategy],
+    )
+    Chat.objects.filter(pk=chat.pk).update(system_text="Eva is my sister.")
+    branch = fill(chat, 20, now=now)
+    fold(branch, 6, now=now, exceptions=[3, 5])
+    lay(chat, {"destination": "Oslo"}, now=now, seq=20)
+    chat.refresh_from_db()
+    scripts = [FAILED_READING, REPLY] if strategy == "entity_state" else [REPLY]
+
+    # Twice: the second one knows the counts of the first one's receipt.
+    for _ in range(2):
+        outlook = look_at(chat, now=now)
+        turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+        work(turn, *scripts)
+        receipt = Receipt.objects.get(turn=turn, call=1)
+        assert told(outlook) == booked(receipt)
+        assert sum(outlook.tokens.values()) == round(receipt.prompt_tokens * 1.17)
+        assert outlook.tokens.keys() >= {"system", "question", "tools"}
+
+
+def test_a_window_that_will_move_is_told_as_moved(
+    chat: Chat, alice: User, now: datetime, policy: Callable[..., None], work: Callable[..., Any]
+) -> None:
+    policy(strategy="sliding_window", token_budget=4_000, reserve_tokens=2_900)
+    fill(chat, 80, now=now)
+    chat.refresh_from_db()
+    outlook = look_at(chat, now=now)
+    turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+    work(turn, REPLY)
+
+    assert Compaction.objects.get(kind="window").to_seq == outlook.given.window_to > 0
+    assert told(outlook) == booked(Receipt.objects.get(turn=turn))
+
+
+def test_counts_of_the_newest_receipt_stand_in_for_estimates(
+    chat: Chat, alice: User, now: datetime, policy: Callable[..., None], work: Callable[..., Any]
+) -> None:
+    policy(strategy="simple", system_text="Answer briefly.", max_chars_per_message=100)
+    fill(chat, 10, now=now)
+    chat.refresh_from_db()
+    turn = start(user=alice, chat=chat, text=QUESTION, now=now).turn
+    work(turn, REPLY)
+    receipt = Receipt.objects.get(turn=turn)
+    # As a worker with a tokenizer would have counted.
+    for segment in receipt.segments:
+        if segment[0] == "system" or segment[4] is not None:
+            segment[3] += 1_000
+    receipt.save()
+
+    found = {s.seq or s.origin: s.tokens for s in look_at(chat, now=now).sent.segments}
+    cut = next(segment for segment in receipt.segments if segment[4] is not None)
+    assert found["system"] > 1_000
+    assert found[cut[2]] == cut[3]
+    assert found[8] < 1_000
+
+
+@pytest.mark.parametrize("count", [60, 6_000])
+def test_it_reads_the_window_and_not_the_history(
+    chat: Chat, now: datetime, count: int, policy: Callable[..., None]
+) -> None:
+    policy(strategy="dynamic_summary")
+    fill(chat, count, now=now)
+    with CaptureQueriesContext(connection) as queries:
+        outlook = look_at(chat, now=now)
+    assert len(queries) <= 16
+    assert 0 < len(outlook.segments) < 900
+
+
+def test_each_message_has_one_fate(chat: Chat, now: datetime, policy: Callable[..., None]) -> None:
+    policy(strategy="dynamic_summary", max_chars_per_message=100)
+    branch = fill(chat, 20, now=now)
+    base = fold(branch, 6, now=now, exceptions=[3, 5])
+    fold(branch, 8, now=now, kind="window", text="", base=base, from_seq=7)
+    outlook = look_at(chat, now=now)
+
+    fates = {seq: (outlook.fate(seq).sent, outlook.fate(seq).reason) for seq in range(1, 21)}
+    assert fates[1] == ("summary", "")
+    assert fates[3] == ("full", "")
+    # An exception that a window leaves out is neither summed up nor sent.
+    assert fates[5] == ("none", "window")
+    assert fates[7] == ("none", "window")
+    assert fates[9] == ("cut", "")
+    assert fates[11] == ("none", "excluded")
+    assert fates[12] == ("none", "incomplete")
+    for first, last in ((1, 20), (4, 9), (12, 12)):
+        wanted = [fates[seq][0] for seq in range(first, last + 1)]
+        counted = outlook.count(first, last)
+        assert {way: wanted.count(way) for way in set(wanted)} == dict(counted)
+    assert outlook.fate(21).sent == "full"
+    assert Turn.objects.count() == 0
