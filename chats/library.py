@@ -1,17 +1,20 @@
 """A person's chats: create, name, choose a model, delete, list."""
 
 import hashlib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Self
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from chats import answering, queue
 from chats.idempotency import Keyed
+from chats.memory import archive
 from chats.models import ApiKey, Branch, Chat, Message, ProviderAccount, Turn
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED, Accepted, recall, start
@@ -19,6 +22,8 @@ from contextpolicy import ledger, prepared, resolution
 from contextpolicy.models import ModelSpec
 
 TITLE_LENGTH = 200
+# Chats of one page of the list.
+LISTED = 50
 
 
 class TooManyChats(Refusal):
@@ -66,6 +71,27 @@ class ModelChoice:
     why_not: str
     current: bool
     is_demo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """Where a chat stood in the list when it was shown."""
+
+    pinned: bool
+    updated_at: datetime
+    pk: uuid.UUID
+
+    @classmethod
+    def of(cls, chat: Chat) -> Self:
+        """The place of a chat now."""
+        return cls(chat.pinned, chat.updated_at, chat.pk)
+
+    def following(self) -> Q:
+        """The condition of what stands after it; the first part of it leads through the index."""
+        later = Q(updated_at__lt=self.updated_at) | Q(pk__lt=self.pk)
+        # As one of a list, which SQLite looks up in an index; "not pinned" it does not.
+        same = Q(pinned__in=[self.pinned], updated_at__lte=self.updated_at) & later
+        return same | Q(pinned=False) if self.pinned else same
 
 
 def create_chat(
@@ -155,6 +181,7 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> None:
     counted = Message.objects.filter(branch__chat=chat).count()
     chat_id = chat.pk
     Chat.objects.filter(pk=chat.pk).update(active_branch=None)
+    archive.forget_chat(chat_id)
     chat.delete()
     ledger.record("chat.deleted", actor=actor, now=now, chat_id=chat_id, data={"messages": counted})
 
@@ -196,11 +223,19 @@ def mark_read(*, chat: Chat) -> None:
         chat.unread = False
 
 
-def chats_of(*, owner: AbstractBaseUser) -> list[Chat]:
-    """The person's chats, newest first, each with `is_replying`."""
+def chats_of(
+    *, owner: AbstractBaseUser, after: ListPlace | None = None
+) -> tuple[list[Chat], ListPlace | None]:
+    """The next chats of the person's list, each with `is_replying`, and the place of the last.
+
+    Pinned ones first, then newest first. No place: there are no more.
+    """
     running = Turn.objects.filter(branch__chat=OuterRef("pk"), status__in=UNFINISHED)
     rows = Chat.objects.filter(owner=owner.pk, archived=False).annotate(is_replying=Exists(running))
-    return list(rows.select_related("folder").order_by("-updated_at")[:500])
+    rows = rows.filter(after.following()) if after else rows
+    found = list(rows.order_by("-pinned", "-updated_at", "-pk")[: LISTED + 1])
+    page: list[Chat] = [*found[:LISTED]]
+    return page, ListPlace.of(page[-1]) if len(found) > LISTED else None
 
 
 def models_for(*, chat: Chat | None, user: AbstractBaseUser) -> Sequence[ModelChoice]:

@@ -18,10 +18,13 @@ logger = logging.getLogger(__name__)
 
 RUN_TURN = "chats.run_turn"
 MAINTAIN_CHAT = "chats.maintain_chat"
+INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
-TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, SWEEP, TELL_STRATEGY, VERIFY_LEDGER})
+TASKS = frozenset(
+    {RUN_TURN, MAINTAIN_CHAT, INDEX_CHAT, SWEEP, TELL_STRATEGY, VERIFY_LEDGER}
+)
 
 # The queues, by who waits for what is in them: a person for a reply; nobody for a summary, an
 # index, a verification. `CELERY_TASK_ROUTES` says which task goes where.

@@ -18,6 +18,7 @@ from django.utils import timezone
 from chats import queue
 from chats.compaction import maintain, publish, running
 from chats.counting import O200kCounter
+from chats.memory import archive
 from chats.turns import completed, recover
 from chats.turns.runtime import Runtime
 from contextpolicy import verification
@@ -70,6 +71,12 @@ def tell_strategy(*, turn_id: str, **_later: Any) -> None:
 def verify_ledger(*, verification_id: str, **_later: Any) -> None:
     """Verify the ledger as somebody asked."""
     verification.run(pk=int(verification_id), clock=timezone.now)
+
+
+@shared_task(name=queue.INDEX_CHAT)
+def index_chat(*, chat_id: str, **_later: Any) -> None:
+    """Make searchable what was archived."""
+    archive.index_chat(chat_id=uuid.UUID(chat_id))
 
 
 @shared_task(name=queue.SWEEP)

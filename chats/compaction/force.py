@@ -15,6 +15,7 @@ from typing import Any, cast
 from django.db.models import Q
 
 from chats import history, queue
+from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Message
 from contextpolicy import ledger
 
@@ -102,6 +103,7 @@ def swap(branch: Branch, *, to: Compaction | None) -> None:
     branch.context_revision += 1
     branch.save(update_fields=["active_compaction", "context_revision"])
     settle(before, to)
+    archive.catch_up(branch)
 
 
 def settle(*rows: Compaction | None) -> None:

@@ -52,7 +52,7 @@ def maintain(
     for branch in Branch.objects.select_related("active_compaction").filter(
         chat_id=chat_id, chat__active_branch=F("pk"), active_compaction__isnull=False
     ):
-        archive.index(branch)
+        archive.catch_up(branch)
     for _ in range(ROUNDS):
         compact(chat_id=chat_id, counter=counter, clock=clock)
         if not Branch.objects.filter(chat=chat_id, asked_at__isnull=False).exists():

@@ -7,6 +7,7 @@ from django.db import transaction
 
 from chats.compaction.force import settle, summary_of
 from chats.context import Move
+from chats.memory import archive
 from chats.models import Branch, Compaction
 from contextpolicy import ledger
 
@@ -45,6 +46,7 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     branch.active_compaction = row
     branch.save(update_fields=["active_compaction"])
     settle(active)
+    archive.catch_up(branch)
     ledger.record(
         "window.moved",
         actor="worker",

@@ -1,26 +1,37 @@
-"""The archive of a branch: the originals that its summary or window covers, and the search in it.
+"""The archive of a branch: the originals that its summary or window covers, and their index.
 
-Words are indexed when a summary or window covers them, in the background and at the latest by the
-first search; nothing on the way of a message waits for it.
+Words are indexed in the background, in batches short enough that nobody waits for one; a branch is
+due as long as its archive reaches further than its index. What is taken out of the index and what
+is put into it hold the same row, the branch's place, so that neither misses the other.
 """
 
+import logging
+import time
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import timedelta
 
-from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import DateTimeField, ExpressionWrapper
+from django.db.models.functions import Now
 
-from chats import history
-from chats.memory.ranking import Text, rank
-from chats.memory.words import asked, words
-from chats.models import Branch, Message, SearchText
+from chats import history, queue
+from chats.memory import fulltext
+from chats.memory.words import words
+from chats.models import Branch, Message, SearchCount, SearchPlace, SearchText
+from contextpolicy.durability import unflushed
 
-BATCH = 500
+logger = logging.getLogger(__name__)
+# Messages of one transaction. It holds the one writer that SQLite has, or keys of PostgreSQL's
+# index: some 10 and 30 ms.
+BATCH = 100
+# What others get between two batches, and how long one task works, in seconds.
+PAUSE = 0.005
+TASK_SECONDS = 5.0
 # What one message adds at most: a tool's output of megabytes is no text anybody searches for.
 MOST_CHARACTERS = 20_000
-# How many messages one search compares; words that stand in more are left out of it.
-MOST_COMPARED = 2_000
-MOST_WORDS = 32
 
 
 def archived(branch: Branch) -> int | None:
@@ -29,45 +40,134 @@ def archived(branch: Branch) -> int | None:
     return active.to_seq if active is not None else None
 
 
+def behind(branch: Branch) -> list[tuple[history.Segment, int]]:
+    """The parts of a path whose archive reaches further than their index: up to which seq."""
+    to = archived(branch) or 0
+    parts = [(part, min(part.to, to)) for part in history.segments(branch) if part.after < to]
+    places = SearchPlace.objects.filter(branch__in=[part.branch_id for part, _ in parts])
+    known = dict(places.values_list("branch", "to_seq"))
+    return [(part, end) for part, end in parts if known.get(part.branch_id, 0) < end]
+
+
+def catch_up(branch: Branch) -> None:
+    """Have the archive of a branch's path made searchable, unless it is or somebody is at it."""
+    if not behind(branch):
+        return
+    rows = SearchPlace.objects
+    with transaction.atomic():
+        rows.get_or_create(branch_id=branch.pk)
+        is_news = rows.filter(branch=branch.pk, due_at=None).update(due_at=Now())
+        if is_news:
+            queue.enqueue(queue.INDEX_CHAT, chat_id=branch.chat_id)
+
+
+def index_chat(*, chat_id: uuid.UUID) -> None:
+    """Make searchable what is due in a chat; what takes longer than one task goes to the next."""
+    give_up = time.monotonic() + TASK_SECONDS
+    due = SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False)
+    for place in due.select_related("branch__active_compaction", "branch__parent"):
+        for _ in batches(place.branch):
+            # Whoever looks for lost tasks sees that this one is not.
+            SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
+            if time.monotonic() > give_up:
+                queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id)
+                return
+            time.sleep(PAUSE)
+        close(place)
+
+
+def close(place: SearchPlace) -> None:
+    """Nothing is due any more, unless the archive has grown meanwhile."""
+    with transaction.atomic():
+        held = SearchPlace.objects.select_for_update(of=("self",), no_key=True)
+        row = held.select_related("branch__active_compaction").filter(pk=place.pk).first()
+        if row is not None and not behind(row.branch):
+            row.due_at = None
+            row.save(update_fields=["due_at"])
+
+
+def sweep() -> int:
+    """Send the tasks again whose places nobody has moved on for too long; returns how many."""
+    age = timedelta(seconds=settings.REQUEUE_AFTER)
+    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    lost = SearchPlace.objects.filter(due_at__isnull=False, due_at__lt=since)
+    chats = set(lost.values_list("branch__chat", flat=True)[:1000])
+    lost.filter(branch__chat__in=chats).update(due_at=Now())
+    for chat_id in chats:
+        queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id)
+    return len(chats)
+
+
 def index(branch: Branch) -> int:
     """Make the archived messages of a branch's path searchable; how many were added.
 
     Done again, it adds what is new. Each branch on the path counts for itself.
     """
-    to = archived(branch)
-    if to is None:
-        return 0
-    return sum(
-        index_own(part.branch_id, to=min(part.to, to))
-        for part in history.segments(branch)
-        if part.after < to
+    return sum(batches(branch))
+
+
+def batches(branch: Branch) -> Iterator[int]:
+    """Index what is behind on a path, batch by batch; how many texts each brought."""
+    for part, to in behind(branch):
+        while True:
+            added = index_batch(part.branch_id, to=to)
+            if added is None:
+                break
+            yield added
+
+
+def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
+    """Make some of a branch's own messages up to a seq searchable; None when all of them are.
+
+    The words are made before the transaction, which then looks whether a message was erased or
+    another task was quicker.
+    """
+    place = SearchPlace.objects.filter(branch=branch_id).first()
+    after = place.to_seq if place else 0
+    rows = Message.objects.filter(branch=branch_id, seq__gt=after, seq__lte=to)
+    found = list(rows.select_related("branch").order_by("seq")[:BATCH])
+    if not found:
+        return None
+    texts = {row.pk: words_of(row, chat_id=row.branch.chat_id) for row in found}
+    try:
+        with unflushed():
+            place = hold(branch_id)
+            if place.to_seq != after:
+                return 0
+            return add(place, found, texts)
+    except IntegrityError:
+        logger.info("branch %s was deleted while it was indexed", branch_id)
+        return None
+
+
+def hold(branch_id: uuid.UUID) -> SearchPlace:
+    """A branch's place, locked until the transaction ends; made where there is none yet."""
+    rows = SearchPlace.objects
+    made, is_new = rows.get_or_create(branch_id=branch_id)
+    return made if is_new else rows.select_for_update(no_key=True).get(pk=made.pk)
+
+
+def add(place: SearchPlace, rows: Sequence[Message], texts: dict[uuid.UUID, list[str]]) -> int:
+    """Put the words of messages that were not erased into the index, and count them."""
+    living = Message.objects.filter(pk__in=list(texts), erased_at=None)
+    wanted = set(living.values_list("pk", flat=True))
+    new = [row for row in rows if row.pk in wanted]
+    SearchText.objects.bulk_create(
+        SearchText(id=place.id_at(row.seq or 0), message=row, words=" ".join(texts[row.pk]))
+        for row in new
     )
+    fulltext.count(place.pk, counted(texts[row.pk] for row in new))
+    place.to_seq = rows[-1].seq or 0
+    place.save(update_fields=["to_seq"])
+    return len(new)
 
 
-def index_own(branch_id: uuid.UUID, *, to: int) -> int:
-    """Make a branch's own messages up to a seq searchable, in batches of one transaction each."""
-    if Branch.objects.filter(pk=branch_id, searchable_to__gte=to).exists():
-        return 0
-    added = 0
-    while True:
-        with transaction.atomic():
-            # The lock keeps an erasure from coming between reading a text and indexing it.
-            branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
-            rows = Message.objects.filter(
-                branch=branch, seq__gt=branch.searchable_to, seq__lte=to
-            ).order_by("seq")[:BATCH]
-            batch = list(rows)
-            if not batch:
-                return added
-            texts = [
-                SearchText(message=row, words=" ".join(words_of(row, chat_id=branch.chat_id)))
-                for row in batch
-                if row.erased_at is None
-            ]
-            SearchText.objects.bulk_create(texts, ignore_conflicts=True)
-            branch.searchable_to = batch[-1].seq or 0
-            branch.save(update_fields=["searchable_to"])
-            added += len(texts)
+def counted(texts: Iterable[Sequence[str]]) -> Counter[str]:
+    """In how many texts each word stands; the first word of each, its chat's, left out."""
+    found: Counter[str] = Counter()
+    for text in texts:
+        found.update(set(text[1:]))
+    return found
 
 
 def words_of(row: Message, *, chat_id: uuid.UUID) -> list[str]:
@@ -81,9 +181,29 @@ def words_of(row: Message, *, chat_id: uuid.UUID) -> list[str]:
 def forget(message_ids: Collection[uuid.UUID]) -> int:
     """Take the words of erased messages out of the index, in the caller's transaction.
 
-    The caller holds the branch, so that none is being indexed meanwhile.
+    None of them can be indexed any more before that transaction ends.
     """
-    return SearchText.objects.filter(message__in=message_ids).delete()[0]
+    removed = 0
+    branches = Branch.objects.filter(messages__in=message_ids).order_by("pk").distinct()
+    for branch_id in branches.values_list("pk", flat=True):
+        place = hold(branch_id)
+        rows = SearchText.objects.filter(message__in=message_ids, message__branch=branch_id)
+        gone = counted(text.split() for text in rows.values_list("words", flat=True))
+        fulltext.count(place.pk, {word: -number for word, number in gone.items()})
+        kept = SearchCount.objects.filter(place=place, word__in=list(gone))
+        kept.filter(messages__lte=0).delete()
+        removed += rows.delete()[0]
+    return removed
+
+
+def forget_chat(chat_id: uuid.UUID) -> None:
+    """Take a chat out of the index before it is deleted, in the caller's transaction."""
+    for branch_id in (
+        Branch.objects.filter(chat=chat_id).order_by("pk").values_list("pk", flat=True)
+    ):
+        place = hold(branch_id)
+        SearchText.objects.filter(message__branch=branch_id).delete()
+        SearchCount.objects.filter(place=place).delete()
 
 
 def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
@@ -98,77 +218,3 @@ def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
 def chat_word(chat_id: uuid.UUID) -> str:
     """The word that every text of a chat holds, and no text of another."""
     return f"chat{chat_id.hex}"
-
-
-def search(branch: Branch, *, question: str, most: int) -> list[Message]:
-    """The archived messages of a branch's path that answer a question best, best first.
-
-    Erased and excluded messages are not found. Whoever calls has authorised the branch.
-    """
-    to = archived(branch)
-    if to is None:
-        return []
-    index(branch)
-    telling, found_in, rows = candidates(branch, to, wanted=asked(question)[:MOST_WORDS])
-    if not rows:
-        return []
-    seqs = rank(telling, neighbourhood(branch, to, rows), found_in=found_in, total=to)
-    places = {row.seq: row for row in visible(branch, to, seqs[: 4 * most])}
-    return [places[seq] for seq in seqs if seq in places][:most]
-
-
-def candidates(
-    branch: Branch, to: int, *, wanted: Sequence[str]
-) -> tuple[list[str], dict[str, int], list[int]]:
-    """The question's words that are compared, in how many messages each stands, and these seqs.
-
-    The rarest words first: when they lead to more messages than one search compares, the common
-    ones only weigh.
-    """
-    path = on_path(branch, to)
-    chat = chat_word(branch.chat_id)
-    counts = {word: path.filter(words__has=(chat, [word])).count() for word in wanted}
-    counts = {word: count for word, count in counts.items() if count}
-    chosen: list[str] = []
-    compared = 0
-    for word in sorted(counts, key=lambda one: counts[one]):
-        compared += counts[word]
-        if chosen and compared > MOST_COMPARED:
-            break
-        chosen.append(word)
-    if not chosen:
-        return [], {}, []
-    rows = path.filter(words__has=(chat, chosen)).order_by("-message__seq")
-    seqs = rows.values_list("message__seq", flat=True)[:MOST_COMPARED]
-    return list(counts), counts, [seq for seq in seqs if seq]
-
-
-def on_path(branch: Branch, to: int) -> QuerySet[SearchText]:
-    """The searchable texts of the archived part of a path."""
-    inside = Q()
-    for part in history.segments(branch):
-        if part.after < min(part.to, to):
-            inside |= Q(
-                message__branch_id=part.branch_id,
-                message__seq__gt=part.after,
-                message__seq__lte=min(part.to, to),
-            )
-    return SearchText.objects.filter(inside, message__excluded=False, message__erased_at=None)
-
-
-def neighbourhood(branch: Branch, to: int, seqs: Sequence[int]) -> list[Text]:
-    """The candidates and their neighbours, as words."""
-    near = {seq + step for seq in seqs for step in (-1, 0, 1)}
-    texts: list[Text] = []
-    ordered = sorted(near)
-    for start in range(0, len(ordered), BATCH):
-        part = on_path(branch, to).filter(message__seq__in=ordered[start : start + BATCH])
-        for seq, text in part.values_list("message__seq", "words"):
-            texts.append(Text(seq=seq or 0, words=text.split()[1:]))
-    return texts
-
-
-def visible(branch: Branch, to: int, seqs: Sequence[int]) -> list[Message]:
-    """The messages at some places of the path."""
-    rows = history.on_path(branch, after=0, before=to + 1)
-    return list(rows.filter(seq__in=seqs, excluded=False, erased_at=None))

@@ -6,9 +6,9 @@ question.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 K1 = 1.5
 B = 0.75
@@ -17,10 +17,28 @@ NEIGHBOURS_SHARE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One message's words, at its place in the chat."""
+    """One message at its place in the chat: how long, and how often it has each word asked for."""
 
     seq: int
-    words: Sequence[str]
+    length: int
+    counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, seq: int, words: str, *, telling: Iterable[str]) -> Self:
+        """The text with these words, which stand between single spaces.
+
+        A search reads thousands: most words asked for are not there, and to find that out takes
+        less than to part the text.
+        """
+        parted = ""
+        counts = {}
+        for word in telling:
+            if word in words:
+                # Each word between two spaces of its own, so that none is counted as part of one.
+                parted = parted or f" {words.replace(' ', '  ')} "
+                if number := parted.count(f" {word} "):
+                    counts[word] = number
+        return cls(seq, words.count(" ") + 1 if words else 0, counts)
 
 
 def rank(
@@ -31,46 +49,75 @@ def rank(
     `texts` are those that share a word with the question, and their neighbours. `found_in` says in
     how many of the `total` messages a word of the question stands.
     """
-    weights = {
-        word: math.log(1 + (total - count + 0.5) / (count + 0.5))
-        for word, count in found_in.items()
-        if count <= total
-    }
-    own = {text.seq: Counter(w for w in text.words if w in weights) for text in texts}
-    lengths = {text.seq: len(text.words) for text in texts}
-    alone = scores(question, own, lengths, weights=weights)
+    weights = weights_of(question, found_in=found_in, total=total)
+    own = {text.seq: text.counts for text in texts}
+    lengths = {text.seq: text.length for text in texts}
+    alone = scores(own, lengths, weights=weights)
     beside = {seq: together(seq, own) for seq in own}
-    wide = {seq: sum(lengths.get(near, 0) for near in (seq - 1, seq, seq + 1)) for seq in own}
-    around = scores(question, beside, wide, weights=weights)
+    get = lengths.get
+    wide = {seq: get(seq - 1, 0) + length + get(seq + 1, 0) for seq, length in lengths.items()}
+    around = scores(beside, wide, weights=weights)
     marks = {seq: alone[seq] + NEIGHBOURS_SHARE * around[seq] for seq in own if around[seq]}
     return sorted(marks, key=lambda seq: (-marks[seq], -seq))
 
 
-def together(seq: int, own: Mapping[int, Counter[str]]) -> Counter[str]:
+def best_alone(
+    question: Sequence[str],
+    texts: Sequence[Text],
+    *,
+    found_in: Mapping[str, int],
+    total: int,
+    most: int,
+) -> list[Text]:
+    """At most so many of the texts, by what they say themselves; at equal marks the newer ones."""
+    if len(texts) <= most:
+        return list(texts)
+    weights = weights_of(question, found_in=found_in, total=total)
+    own = {text.seq: text.counts for text in texts}
+    marks = scores(own, {text.seq: text.length for text in texts}, weights=weights)
+    return sorted(texts, key=lambda text: (-marks[text.seq], -text.seq))[:most]
+
+
+def weights_of(
+    question: Iterable[str], *, found_in: Mapping[str, int], total: int
+) -> dict[str, float]:
+    """What each word of the question says, in its order: the rarer, the more."""
+    return {
+        word: math.log(1 + (total - found_in[word] + 0.5) / (found_in[word] + 0.5))
+        for word in question
+        if found_in.get(word, total + 1) <= total
+    }
+
+
+def together(seq: int, own: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
     """The counts of a message and its neighbours."""
-    found: Counter[str] = Counter()
-    for near in (seq - 1, seq, seq + 1):
-        found.update(own.get(near, {}))
+    found = own[seq]
+    for near in (seq - 1, seq + 1):
+        beside = own.get(near)
+        if beside:
+            found = dict(found)
+            for word, count in beside.items():
+                found[word] = found.get(word, 0) + count
     return found
 
 
 def scores(
-    question: Iterable[str],
-    counts: Mapping[int, Counter[str]],
+    counts: Mapping[int, Mapping[str, int]],
     lengths: Mapping[int, int],
     *,
     weights: Mapping[str, float],
 ) -> dict[int, float]:
     """BM25 of each text, scaled so that the best has 1."""
     average = sum(lengths.values()) / max(len(lengths), 1) or 1.0
-    asked = [word for word in question if word in weights]
     marks = {}
     for seq, count in counts.items():
         norm = K1 * (1 - B + B * lengths[seq] / average)
-        marks[seq] = sum(
-            weights[word] * count[word] * (K1 + 1) / (count[word] + norm)
-            for word in asked
-            if count[word]
-        )
+        mark = 0.0
+        # In the order of the question: sums of fractions depend on it.
+        for word in weights if len(count) > 1 else count:
+            number = count.get(word)
+            if number and word in weights:
+                mark += weights[word] * number * (K1 + 1) / (number + norm)
+        marks[seq] = mark
     best = max(marks.values(), default=0.0) or 1.0
     return {seq: mark / best for seq, mark in marks.items()}

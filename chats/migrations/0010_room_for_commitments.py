@@ -8,7 +8,7 @@ def text(**more):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("chats", "0008_claims_and_places")]
+    dependencies = [("chats", "0009_search_places")]
 
     operations = [
         migrations.AddField("receipt", "salt", text()),

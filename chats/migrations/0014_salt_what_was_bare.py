@@ -120,7 +120,7 @@ def nothing(apps, schema_editor):
 class Migration(migrations.Migration):
     atomic = False
 
-    dependencies = [("chats", "0012_turn_begun_anew")]
+    dependencies = [("chats", "0013_chat_list_pages")]
 
     operations = [
         migrations.RunPython(clear_erased, nothing),

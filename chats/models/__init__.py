@@ -10,7 +10,7 @@ from chats.models.conversation import (
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
-from chats.models.search import SearchText
+from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.work import Compaction, PromptText, Receipt, Turn
 
@@ -29,6 +29,8 @@ __all__ = [
     "ProviderAccount",
     "Receipt",
     "Rendering",
+    "SearchCount",
+    "SearchPlace",
     "SearchText",
     "Turn",
 ]

@@ -52,7 +52,13 @@ class Chat(Stored):
 
     class Meta:
         indexes: ClassVar = [
-            models.Index(fields=["owner", "archived", "-updated_at"], name="chat_list")
+            # By a condition: SQLite takes "not archived" for no value that a column can have.
+            models.Index(
+                fields=["owner", "-pinned", "-updated_at", "-id"],
+                condition=Q(archived=False),
+                name="chat_sidebar",
+            ),
+            models.Index(fields=["owner", "-updated_at", "-id"], name="chat_recent"),
         ]
 
     def __str__(self) -> str:
@@ -72,8 +78,6 @@ class Branch(Stored):
         "Compaction", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     context_revision = models.PositiveBigIntegerField(default=0)
-    # Up to which seq this branch's own messages can be searched (`chats.memory.archive`).
-    searchable_to = models.PositiveBigIntegerField(default=0)
     # Undoing a compaction pauses the automatic ones here until someone resumes them.
     compaction_paused = models.BooleanField(default=False)
     paused_at = models.DateTimeField(null=True, blank=True)

@@ -1,63 +1,74 @@
 """The words of archived messages, for search. Made from the messages, and thrown away with them."""
 
-from typing import Any
+from typing import ClassVar
 
 from django.db import models
-from django.db.backends.base.base import BaseDatabaseWrapper
 
-from chats.models.conversation import Message
+from chats.models.conversation import Branch, Message
 from contextpolicy.models.base import Stored
+
+# The lower bits of a text's id are the seq of its message, the upper ones number its branch.
+SEQ_BITS = 32
 
 
 class SearchWords(models.TextField[str, str]):
-    """Words in ASCII between spaces, with an index over them (migration `search_texts`)."""
+    """Words in ASCII between spaces, with an index over them (migration `search_places`)."""
 
 
-@SearchWords.register_lookup
-class Has(models.Lookup[Any]):
-    """`words__has=("chat", ["a", "b"])`: the rows that hold the first and one of the others."""
+class SearchPlace(Stored):
+    """How far a branch's own messages can be searched. Its id numbers the branch in the index.
 
-    lookup_name = "has"
-    prepare_rhs = False
+    Whoever changes what can be searched of a branch holds its place.
+    """
 
-    def get_db_prep_lookup(
-        self, value: Any, connection: BaseDatabaseWrapper
-    ) -> tuple[str, tuple[str | int, ...]]:
-        """Words are ASCII letters and digits, so quoting them leaves nothing of a query syntax."""
-        every, some = value
-        if connection.vendor == "postgresql":
-            found = " | ".join(f"'{word}'" for word in some)
-            return "%s::tsquery", (f"'{every}' & ({found})",)
-        found = " OR ".join(f'"{word}"' for word in some)
-        return "%s", (f'"{every}" AND ({found})',)
+    id = models.BigAutoField(primary_key=True)
+    branch = models.OneToOneField(Branch, on_delete=models.CASCADE, related_name="search_place")
+    to_seq = models.PositiveBigIntegerField(default=0)
+    # Since when a task is asked for; moves on while one works. Empty when nothing is to do.
+    due_at = models.DateTimeField(null=True, blank=True)
 
-    def as_postgresql(
-        self, compiler: Any, connection: BaseDatabaseWrapper
-    ) -> tuple[str, tuple[Any, ...]]:
-        """The expression of the index, so that it is used."""
-        column, before = self.process_lhs(compiler, connection)
-        query, given = self.process_rhs(compiler, connection)
-        return f"array_to_tsvector(string_to_array({column}, ' ')) @@ {query}", (*before, *given)
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["due_at"], condition=models.Q(due_at__isnull=False), name="search_due"
+            )
+        ]
 
-    def as_sqlite(
-        self, compiler: Any, connection: BaseDatabaseWrapper
-    ) -> tuple[str, tuple[Any, ...]]:
-        """By the full-text table beside this one, which has the same row ids."""
-        query, given = self.process_rhs(compiler, connection)
-        table = compiler.quote_name_unless_alias(self.lhs.alias)
-        found = "SELECT rowid FROM chats_searchtext_words WHERE chats_searchtext_words MATCH"
-        return f"{table}.id IN ({found} {query})", tuple(given)
+    def __str__(self) -> str:
+        return f"search in {self.branch_id} up to {self.to_seq}"
+
+    def id_at(self, seq: int) -> int:
+        """The id of the text of this branch's message with a seq."""
+        return (self.pk << SEQ_BITS) | seq
 
 
 class SearchText(Stored):
-    """One archived message as search compares it (`chats.memory.words`).
+    """One archived message as search compares it (`chats.memory.words`), plain ASCII words.
 
-    Its first word names the chat: the index of all chats is one, and a search looks into one chat.
+    Its first word names the chat: PostgreSQL's index of all chats is one, and a search looks into
+    one chat. The ids of a branch are in the order of its messages, so that the newest are found
+    without sorting.
     """
 
+    # Always given: by branch and seq. Automatic, so that it is the row's own number in SQLite.
     id = models.BigAutoField(primary_key=True)
     message = models.OneToOneField(Message, on_delete=models.CASCADE, related_name="search_text")
     words = SearchWords()
 
     def __str__(self) -> str:
         return f"words of {self.message_id}"
+
+
+class SearchCount(Stored):
+    """In how many of a branch's searchable messages a word stands.
+
+    Counting them takes a time that grows with the chat, and each search weighs words by it.
+    """
+
+    pk = models.CompositePrimaryKey("place", "word")
+    place = models.ForeignKey(SearchPlace, on_delete=models.CASCADE, db_index=False)
+    word = models.CharField(max_length=40)
+    messages = models.IntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.messages}"

@@ -5,9 +5,11 @@ standard messages, best first, within a fixed number of tokens.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from chats.memory import archive
+from chats.memory.search import search
 from chats.models import Branch, Message
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.schema import violations
@@ -41,6 +43,8 @@ USUAL_LIMIT = 10
 MOST_TOKENS = 2_000
 MOST_CHARACTERS = 1_500
 NOTHING = "No earlier message of this chat matches. Try other words."
+# After the answer, while the index is behind.
+MISSING = "\n{missing} of the earlier messages cannot be searched yet; ask again in a minute."
 MALFORMED = "The arguments are not valid: {reason}. Send {{query: text, limit: 1 to 20}}."
 
 
@@ -60,15 +64,17 @@ def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[st
     if wrong:
         return MALFORMED.format(reason=wrong[0][:200]), {}
     most = given.get("limit", USUAL_LIMIT)
-    found = archive.search(branch, question=given["query"], most=most)
-    shown = within(found, counter=counter)
-    return json.dumps(shown, ensure_ascii=False) if shown else NOTHING, {
+    found = search(branch, question=given["query"], most=most)
+    shown = within(found.rows, counter=counter)
+    content = json.dumps(shown, ensure_ascii=False) if shown else NOTHING
+    note = MISSING.format(missing=found.missing) if found.missing else ""
+    return content + note, {
         "tool": SPEC.name,
         "messages": [entry["id"] for entry in shown],
     }
 
 
-def within(found: list[Message], *, counter: TokenCounter) -> list[dict[str, Any]]:
+def within(found: Sequence[Message], *, counter: TokenCounter) -> list[dict[str, Any]]:
     """The messages as the model reads them, as many as the token limit holds; at least one."""
     shown: list[dict[str, Any]] = []
     room = MOST_TOKENS

@@ -20,6 +20,7 @@ from django.db.models.functions import Now
 
 from chats import queue
 from chats.compaction import maintain, plan
+from chats.memory import archive
 from chats.models import Receipt, Turn
 from chats.turns.lease import RELEASED
 from chats.turns.start import UNFINISHED
@@ -36,12 +37,13 @@ LOST_SENTENCE = (
 def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out and enqueue what waited too long; returns how many.
 
-    Compactions whose worker ended are closed too.
+    Compactions whose worker ended are closed too, and lost indexing goes on.
     """
     return (
         release_expired(now=now)
         + enqueue_overdue()
         + maintain.sweep(now=now)
+        + archive.sweep()
         + enqueue_verifications(now=now)
     )
 

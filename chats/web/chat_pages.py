@@ -40,7 +40,7 @@ class AlreadySent(Refusal):
 @signed_in
 def home(request: PersonRequest) -> HttpResponse:
     """The newest chat, or the page for a new one."""
-    newest = access.chats_visible_to(user=request.user).order_by("-updated_at").first()
+    newest = access.chats_visible_to(user=request.user).order_by("-updated_at", "-pk").first()
     return redirect("chats:chat", newest.pk) if newest else redirect("chats:chat-new")
 
 

@@ -13,6 +13,7 @@ from chats import access, answering
 from chats.compaction import rights
 from chats.compaction.force import summary_of
 from chats.memory import archive, words
+from chats.memory.search import Found, search
 from chats.models import Branch, Chat, Message
 from chats.refusals import Refusal
 from chats.web.doors import PersonRequest, signed_in
@@ -60,11 +61,15 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     question = request.GET.get("q", "").strip()
     closed = archive_lock(chat)
     refusal = closed or too_long(question)
+    found = Found()
+    if question and not refusal:
+        found = search(branch, question=question, most=MOST)
     context = {
         "chat": chat,
         "question": question,
         "archived": archive.archived(branch),
-        "matches": [] if refusal else matches_of(chat, branch=branch, question=question),
+        "matches": matches_of(found, chat=chat, branch=branch, question=question),
+        "missing": found.missing,
         "refusal": refusal,
         "archive_lock": closed,
     }
@@ -87,13 +92,10 @@ def too_long(question: str) -> Refusal | None:
     return None if is_fine else QuestionTooLong(limit=LONGEST, length=len(question))
 
 
-def matches_of(chat: Chat, *, branch: Branch, question: str) -> list[Match]:
+def matches_of(found: Found, *, chat: Chat, branch: Branch, question: str) -> list[Match]:
     """The matches, best first; the same that a model finds with `chat_history_search`."""
-    if not question:
-        return []
     wanted = set(words.asked(question))
-    found = archive.search(branch, question=question, most=MOST)
-    return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found]
+    return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found.rows]
 
 
 def match_of(row: Message, *, chat: Chat, branch: Branch, wanted: Set[str]) -> Match:

@@ -4,6 +4,7 @@ from django.urls import path
 
 from chats.streams.web import turn_stream
 from chats.web import (
+    chat_list,
     chat_pages,
     compaction_actions,
     compaction_list,
@@ -30,6 +31,7 @@ COMPACTION = CHAT + "compactions/<uuid:compaction_id>/"
 urlpatterns = [
     path("", chat_pages.home, name="home"),
     path("chats/new", new_chat.chat_new, name="chat-new"),
+    path("chats/list", chat_list.chat_list, name="chat-list"),
     path(CHAT, chat_pages.chat_page, name="chat"),
     path(CHAT + "messages", chat_pages.message_create, name="message-create"),
     path(CHAT + "tail", chat_pages.tail, name="tail"),

@@ -1,7 +1,7 @@
 """How much of what a question needs the search in the archive finds, on recorded conversations.
 
 `python -m tests.load.recall FOLDER`: every `NAME.qa.jsonl` beside a `NAME.jsonl`. Each conversation
-is stored, covered by a summary, and asked all its questions through `chats.memory.archive`, on a
+is stored, covered by a summary, and asked all its questions through `chats.memory.search`, on a
 database of its own. Prints recall@10 and @20: the share of each question's evidence among the first
 messages found. Questions without evidence or without an answer are left out.
 """
@@ -41,14 +41,16 @@ def main(folder: Path) -> None:
 def asked(questions: Path) -> list[tuple[float, float]]:
     """Recall@10 and @20 of each question of a conversation."""
     from chats.memory import archive
+    from chats.memory.search import search
 
     branch, places = stored(questions.with_name(questions.name.replace(".qa.", ".")))
+    archive.index(branch)
     found = []
     for question in lines(questions):
         evidence = [places[one] for one in question["evidence"] if one in places]
         if not evidence or question["category"] in UNANSWERABLE:
             continue
-        rows = archive.search(branch, question=question["question"], most=20)
+        rows = search(branch, question=question["question"], most=20).rows
         seqs = [row.seq for row in rows]
         found.append(tuple(sum(e in seqs[:k] for e in evidence) / len(evidence) for k in (10, 20)))
     return found  # type: ignore[return-value]  # pairs

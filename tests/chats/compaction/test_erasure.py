@@ -14,6 +14,7 @@ from chats import copies, erasure, states
 from chats.branching import branch_from
 from chats.compaction import maintain, plan, publish
 from chats.memory import archive
+from chats.memory.search import search
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Rendering, SearchText
 from chats.rendering.store import html_for_many
 from chats.turns.start import start
@@ -205,4 +206,4 @@ def test_inv_48_an_erased_message_is_not_found_any_more(
     assert SearchText.objects.filter(message=third(secret_chat)).exists()
     erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
     assert not SearchText.objects.filter(message=third(secret_chat)).exists()
-    assert archive.search(branch_of(secret_chat), question="Zanzibar", most=5) == []
+    assert search(branch_of(secret_chat), question="Zanzibar", most=5).rows == ()

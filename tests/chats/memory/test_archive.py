@@ -9,62 +9,16 @@ from django.db import connection
 
 from chats import library
 from chats.memory import archive
-from chats.models import Branch, Chat, Compaction, Message, SearchText
-from contextpolicy.models import EffectivePolicy
-
-Say = Callable[..., Message]
-
-
-def branch_of(chat: Chat) -> Branch:
-    """The chat's active branch as it is now."""
-    found = Branch.objects.select_related("active_compaction").get(chat=chat, parent=None)
-    found.chat = chat
-    return found
-
-
-@pytest.fixture
-def say(chat: Chat, now: datetime) -> Say:
-    """Store a message at the end of a branch, without a turn."""
-
-    def saying(text: str, *, branch: Branch | None = None, **fields: object) -> Message:
-        where = Branch.objects.get(pk=(branch or branch_of(chat)).pk)
-        where.last_seq += 1
-        where.save()
-        given = {"parts": [{"type": "text", "text": text}], "role": "user", **fields}
-        return Message.objects.create(
-            branch=where, seq=where.last_seq, accepted=where.last_seq, created_at=now, **given
-        )
-
-    return saying
-
-
-@pytest.fixture
-def cover(chat: Chat, now: datetime) -> Callable[..., Compaction]:
-    """Put a summary in force that covers everything up to a seq."""
-    policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={})
-
-    def covering(to_seq: int, *, branch: Branch | None = None) -> Compaction:
-        where = branch or branch_of(chat)
-        row = Compaction.objects.create(
-            branch=where,
-            kind="summary",
-            status="published",
-            text="A summary.",
-            from_seq=1,
-            to_seq=to_seq,
-            trigger="tokens",
-            effective_policy=policy,
-            created_at=now,
-        )
-        Branch.objects.filter(pk=where.pk).update(active_compaction=row)
-        return row
-
-    return covering
+from chats.memory import search as searching
+from chats.memory.search import search
+from chats.models import Branch, Chat, Message, SearchText
+from tests.chats.memory.conftest import Say, branch_of
 
 
 def found(chat: Chat, question: str, *, most: int = 10) -> list[int | None]:
-    """The seqs that a search finds."""
-    return [row.seq for row in archive.search(branch_of(chat), question=question, most=most)]
+    """The seqs that a search finds once the index has caught up."""
+    archive.index(branch_of(chat))
+    return [row.seq for row in search(branch_of(chat), question=question, most=most).rows]
 
 
 def test_only_what_is_covered_is_found(chat: Chat, say: Say, cover: Callable[..., object]) -> None:
@@ -100,9 +54,9 @@ def test_another_chat_is_never_found(
     cover(1)
     cover(1, branch=branch_of(other))
     archive.index(branch_of(other))
-    assert [row.text for row in archive.search(branch_of(chat), question="heron", most=9)] == [
-        "The heron is mine"
-    ]
+    archive.index(branch_of(chat))
+    rows = search(branch_of(chat), question="heron", most=9).rows
+    assert [row.text for row in rows] == ["The heron is mine"]
     assert found(chat, f"chat{other.pk.hex} heron") == [1]
 
 
@@ -125,7 +79,8 @@ def test_a_branch_finds_what_its_path_holds_and_nothing_beside_it(
     cover(3)
     cover(3, branch=child)
     child = Branch.objects.select_related("active_compaction", "chat", "parent").get(pk=child.pk)
-    texts = {row.text for row in archive.search(child, question="heron", most=9)}
+    archive.index(child)
+    texts = {row.text for row in search(child, question="heron", most=9).rows}
     assert texts == {"first heron", "second heron", "third heron of the child"}
 
 
@@ -188,7 +143,7 @@ def test_any_question_has_an_answer(
 def test_common_words_do_not_hide_a_rare_one(
     chat: Chat, say: Say, cover: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "MOST_COMPARED", 5)
+    monkeypatch.setattr(searching, "MOST_COMPARED", 5)
     say("the heron of the lake")
     for _ in range(20):
         say("the lake")
@@ -208,7 +163,7 @@ def test_the_number_of_queries_does_not_follow_the_length(
     archive.index(branch_of(chat))
     branch = branch_of(chat)
     with django_assert_max_num_queries(9):  # type: ignore[attr-defined]  # a context manager
-        assert len(archive.search(branch, question="heron lake", most=20)) == 20
+        assert len(search(branch, question="heron lake", most=20).rows) == 20
 
 
 def test_no_compaction_means_no_archive(chat: Chat, say: Say) -> None:

@@ -5,9 +5,9 @@ from chats.memory.ranking import Text, rank
 
 def order(question: str, *texts: str, total: int | None = None) -> list[int]:
     """Rank texts that stand at the seqs from 1."""
-    found = [Text(seq=n, words=text.split()) for n, text in enumerate(texts, start=1)]
     asked = question.split()
-    counts = {w: sum(w in text.words for text in found) for w in asked}
+    found = [Text.of(n, text, telling=asked) for n, text in enumerate(texts, start=1)]
+    counts = {w: sum(w in text.counts for text in found) for w in asked}
     counts = {word: count for word, count in counts.items() if count}
     return rank(asked, found, found_in=counts, total=total or len(texts))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
+from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.tools import history_search
@@ -49,6 +50,7 @@ def archived(alice: User, chat: Chat, now: datetime, work: Work, demo_model: Mod
         created_at=now,
     )
     Branch.objects.filter(chat=chat).update(active_compaction=row)
+    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
     return chat
 
 

@@ -6,6 +6,7 @@ import pytest
 from django.test import Client
 
 from chats.memory import archive
+from chats.memory.search import search
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.web.find import LONGEST, MOST, around
 from chats.web.seams import ORIGINALS_PAGE
@@ -26,7 +27,8 @@ def covered(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 
 def found(page: Client, chat: Chat, question: str) -> str:
-    """The part with the matches."""
+    """The part with the matches, once the index has caught up."""
+    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
     return page.get(url(chat, "find"), {"q": question}, headers=HTMX).content.decode()
 
 
@@ -47,8 +49,8 @@ def test_it_finds_originals_alone_and_leads_to_each(
 
 def test_the_order_is_that_of_the_tool(page: Client, chat: Chat, covered: Compaction) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=chat)
-    rows = archive.search(branch, question="compressor fan", most=MOST)
     html = found(page, chat, "compressor fan")
+    rows = search(branch, question="compressor fan", most=MOST).rows
     places = [html.index(f"#original-{covered.pk}-{row.seq}") for row in rows]
     assert len(places) > 1
     assert places == sorted(places)
@@ -80,6 +82,7 @@ def test_without_scripts_it_is_a_page_of_its_own(
     html = page.get(url(chat)).content.decode()
     assert f'<form class="find" role="search" action="{url(chat, "find")}" method="get"' in html
 
+    archive.index(Branch.objects.select_related("active_compaction").get(chat=chat))
     html = page.get(url(chat, "find"), {"q": "fan"}).content.decode()
 
     assert "Find in originals</h1>" in html

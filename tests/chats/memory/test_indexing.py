@@ -1,0 +1,174 @@
+"""The index is made in the background, in short steps, and by nothing that somebody waits for."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+
+from chats import erasure, library, queue
+from chats.compaction import force
+from chats.memory import archive
+from chats.memory.search import search
+from chats.models import Chat, Message, SearchCount, SearchPlace, SearchText
+from chats.tools import history_search
+from contextpolicy.engine.tokens import ApproximateCounter
+from tests.chats.memory.conftest import Cover, Say, branch_of
+
+Sent = list[tuple[str, dict[str, str]]]
+Commit = Any
+
+
+def asked(sent: Sent) -> int:
+    """How many tasks were sent that index."""
+    return sum(task == queue.INDEX_CHAT for task, _ in sent)
+
+
+def test_a_search_indexes_nothing_and_says_how_much_it_could_not_search(
+    chat: Chat, say: Say, cover: Cover, sent: Sent, django_capture_on_commit_callbacks: Commit
+) -> None:
+    for number in range(4):
+        say(f"heron {number}")
+    cover(2)
+    archive.index(branch_of(chat))
+    cover(4)
+    with django_capture_on_commit_callbacks(execute=True):
+        found = search(branch_of(chat), question="heron", most=9)
+        search(branch_of(chat), question="heron", most=9)
+    assert ([row.seq for row in found.rows], found.missing) == ([2, 1], 2)
+    assert SearchText.objects.count() == 2
+    assert asked(sent) == 1
+    archive.index_chat(chat_id=chat.pk)
+    found = search(branch_of(chat), question="heron", most=9)
+    assert (len(found.rows), found.missing) == (4, 0)
+
+
+def test_the_model_hears_that_the_search_is_not_complete(
+    chat: Chat, say: Say, cover: Cover
+) -> None:
+    say("heron")
+    cover(1)
+    answer, _ = history_search.answer(
+        '{"query": "heron"}', branch=branch_of(chat), counter=ApproximateCounter()
+    )
+    assert answer.startswith(history_search.NOTHING)
+    assert "1 of the earlier messages cannot be searched yet" in answer
+
+
+def test_what_comes_in_force_is_asked_to_be_indexed(
+    chat: Chat, say: Say, cover: Cover, sent: Sent, django_capture_on_commit_callbacks: Commit
+) -> None:
+    for number in range(3):
+        say(f"heron {number}")
+    row = cover(2)
+    with django_capture_on_commit_callbacks(execute=True):
+        force.swap(branch_of(chat), to=row)
+    assert sent == [(queue.INDEX_CHAT, {"chat_id": str(chat.pk)})]
+    assert SearchPlace.objects.get().due_at is not None
+    archive.index_chat(chat_id=chat.pk)
+    assert SearchPlace.objects.get().due_at is None
+    with django_capture_on_commit_callbacks(execute=True):
+        archive.catch_up(branch_of(chat))
+    assert asked(sent) == 1
+
+
+def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
+    chat: Chat,
+    say: Say,
+    cover: Cover,
+    sent: Sent,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Commit,
+) -> None:
+    monkeypatch.setattr(archive, "BATCH", 2)
+    monkeypatch.setattr(archive, "TASK_SECONDS", 0.0)
+    for number in range(5):
+        say(f"heron {number}")
+    cover(5)
+    archive.catch_up(branch_of(chat))
+    counts = []
+    for _ in range(4):
+        with django_capture_on_commit_callbacks(execute=True):
+            archive.index_chat(chat_id=chat.pk)
+        counts.append((SearchText.objects.count(), asked(sent)))
+    assert counts == [(2, 1), (4, 2), (5, 3), (5, 3)]
+    assert SearchPlace.objects.get().due_at is None
+
+
+def test_a_lost_task_is_sent_again_and_one_at_work_is_not(
+    chat: Chat, say: Say, cover: Cover, sent: Sent, django_capture_on_commit_callbacks: Commit
+) -> None:
+    say("heron")
+    cover(1)
+    archive.catch_up(branch_of(chat))
+    assert archive.sweep() == 0
+    long_ago = Now() - timedelta(seconds=settings.REQUEUE_AFTER + 1)
+    SearchPlace.objects.update(due_at=long_ago)
+    with django_capture_on_commit_callbacks(execute=True):
+        assert archive.sweep() == 1
+        assert archive.sweep() == 0
+    assert sent == [(queue.INDEX_CHAT, {"chat_id": str(chat.pk)})]
+
+
+def test_a_message_that_is_erased_while_it_is_indexed_never_gets_in(
+    chat: Chat, say: Say, cover: Cover, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [say("the heron"), say("the lake")]
+    cover(2)
+    hold = archive.hold
+
+    def too_late(branch_id: Any) -> SearchPlace:
+        # The words were read already; the transaction that puts them in begins after the erasure.
+        Message.objects.filter(pk=rows[0].pk).update(erased_at=now)
+        return hold(branch_id)
+
+    monkeypatch.setattr(archive, "hold", too_late)
+    assert archive.index(branch_of(chat)) == 1
+    assert not SearchCount.objects.filter(word="heron").exists()
+    assert search(branch_of(chat), question="heron", most=9).rows == ()
+
+
+def test_two_tasks_at_once_count_a_message_once(
+    chat: Chat, say: Say, cover: Cover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("the heron")
+    cover(1)
+    hold = archive.hold
+
+    def second(branch_id: Any) -> SearchPlace:
+        monkeypatch.setattr(archive, "hold", hold)
+        archive.index_batch(branch_id, to=1)
+        return hold(branch_id)
+
+    monkeypatch.setattr(archive, "hold", second)
+    archive.index(branch_of(chat))
+    assert SearchText.objects.count() == 1
+    assert SearchCount.objects.get(word="heron").messages == 1
+
+
+def test_an_erasure_takes_the_counts_of_the_words_along(
+    alice: User, chat: Chat, say: Say, cover: Cover, now: datetime
+) -> None:
+    row = say("the heron of Zanzibar")
+    say("a heron")
+    cover(2)
+    archive.index(branch_of(chat))
+    erasure.erase_message(user=alice, message=row, now=now)
+    left = dict(SearchCount.objects.values_list("word", "messages"))
+    assert left["heron"] == 1
+    assert "zanzibar" not in left
+    assert min(left.values()) > 0
+
+
+def test_a_deleted_chat_leaves_nothing_in_the_index(
+    alice: User, chat: Chat, say: Say, cover: Cover, now: datetime
+) -> None:
+    say("the heron")
+    cover(1)
+    archive.index(branch_of(chat))
+    library.delete_chat(chat=chat, actor="system", now=now)
+    for model in (SearchText, SearchCount, SearchPlace):
+        assert not model._default_manager.exists()
+    archive.index_chat(chat_id=chat.pk)

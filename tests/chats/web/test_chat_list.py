@@ -1,0 +1,156 @@
+"""The list of chats beside every page: fifty at a time, the open one always among them."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from chats.library import LISTED
+from chats.models import Chat
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import url
+
+
+@pytest.fixture
+def many(alice: User, chat: Chat, now: datetime) -> list[Chat]:
+    """Alice's chats, newest first: two of the oldest pinned; `chat` is the last of all."""
+    rows = [
+        Chat(
+            owner=alice,
+            title=f"Number {place}",
+            pinned=place in {2 * LISTED, 2 * LISTED + 1},
+            created_at=now,
+            updated_at=now - timedelta(hours=place),
+        )
+        for place in range(2 * LISTED + 5)
+    ]
+    Chat.objects.bulk_create(rows)
+    Chat.objects.filter(pk=chat.pk).update(updated_at=now - timedelta(days=90))
+    return rows
+
+
+def listed(html: str) -> list[str]:
+    """The ids of the chats in the list, in their order."""
+    return re.findall(r'<li id="chat-([0-9a-f-]{36})"', html)
+
+
+def following(html: str) -> str:
+    """The address behind "Show more chats"."""
+    found = re.search(r'<a class="btn btn--quiet btn--s" href="([^"]+)"', html)
+    return found[1].replace("&amp;", "&") if found else ""
+
+
+def test_a_page_lists_fifty_pinned_ones_first(page: Client, many: list[Chat]) -> None:
+    html = page.get("/chats/new").content.decode()
+    pinned, rest = [c for c in many if c.pinned], [c for c in many if not c.pinned]
+    assert listed(html) == [str(c.pk) for c in [*pinned, *rest]][:LISTED]
+    headings = re.findall(r'<h2 class="navgroup__title"[^>]*>([^<]+)<', html)
+    assert headings[0] == "Pinned"
+    assert len(headings) == len(set(headings)) > 2
+
+
+def test_more_is_shown_in_place_until_every_chat_was_shown_once(
+    page: Client, chat: Chat, many: list[Chat]
+) -> None:
+    html = page.get(url(chat)).content.decode()
+    shown = listed(html)
+    assert shown[0] == str(chat.pk)
+    assert "Open now</h2>" in html
+    assert html.count('aria-current="page"') == 1
+    while address := following(html):
+        assert f'hx-get="{address.replace("&", "&amp;")}"' in html
+        html = page.get(address, headers=HTMX).content.decode()
+        assert "<html" not in html
+        shown += listed(html)
+    assert len(shown) == len(set(shown)) == len(many) + 1
+    assert set(shown) == {str(row.pk) for row in Chat.objects.all()}
+
+
+def test_a_day_that_goes_on_has_one_heading(page: Client, many: list[Chat]) -> None:
+    html = page.get("/chats/new").content.decode()
+    last = re.findall(r'id="group-[^"]+">([^<]+)<', html)[-1]
+    more = page.get(following(html), headers=HTMX).content.decode()
+    assert f">{last}</h2>" not in more
+    assert 'aria-label="More chats"' in more
+
+
+def test_without_scripts_more_is_a_page_of_its_own(page: Client, many: list[Chat]) -> None:
+    address = following(page.get("/chats/new").content.decode())
+    html = page.get(address).content.decode()
+    assert "Chats</h1>" in html
+    assert len(listed(html)) == LISTED
+    assert following(html) != address
+
+
+NO_PLACES = [
+    "",
+    "x",
+    "1_2_3",
+    "0_2026-01-01_x",
+    f"0_0001-01-01T00:00+14:00_{'0' * 32}",
+    "\x00",
+    "9" * 999,
+]
+
+
+@pytest.mark.parametrize("after", NO_PLACES)
+def test_a_place_that_is_none_is_the_beginning(page: Client, many: list[Chat], after: str) -> None:
+    html = page.get("/chats/list", {"after": after, "current": after}).content.decode()
+    assert str(many[0].pk) in listed(html)
+
+
+def test_charlie_sees_none_of_alices_chats(
+    page: Client, charlies_page: Client, chat: Chat, many: list[Chat]
+) -> None:
+    address = following(page.get(url(chat)).content.decode())
+    assert listed(charlies_page.get(address).content.decode()) == []
+    assert listed(charlies_page.get("/chats/list").content.decode()) == []
+
+
+def plan_of(client: Client, address: str, **headers: str) -> str:
+    """How the database reads the chats of a page."""
+    with CaptureQueriesContext(connection) as heard:
+        assert client.get(address, headers=headers or None).status_code == 200
+    (sql,) = [q["sql"] for q in heard if "ORDER BY" in q["sql"] and 'FROM "chats_chat"' in q["sql"]]
+    with connection.cursor() as cursor:
+        explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
+        cursor.execute(explain + sql.replace("%", "%%"))
+        return "\n".join(str(row[-1]) for row in cursor.fetchall())
+
+
+def test_a_page_of_the_list_is_read_in_the_order_of_an_index(
+    page: Client, alice: User, now: datetime, many: list[Chat]
+) -> None:
+    if connection.vendor == "postgresql":
+        # For a hundred chats it would sort.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
+            cursor.execute("SET LOCAL enable_bitmapscan = off")
+    more = following(page.get("/chats/new").content.decode())
+    answer: Any = page.get("/api/v1/chats?limit=20").json()
+    rest = f"/api/v1/chats?limit=20&cursor={answer['next_cursor']}"
+    for address, index in (
+        ("/chats/new", "chat_sidebar"),
+        (more, "chat_sidebar"),
+        ("/api/v1/chats?limit=20", "chat_recent"),
+        (rest, "chat_recent"),
+    ):
+        plan = plan_of(page, address)
+        assert index in plan, plan
+        assert "TEMP B-TREE" not in plan
+        assert "Sort" not in plan
+
+
+def test_a_later_page_begins_where_the_one_before_ended(page: Client, many: list[Chat]) -> None:
+    ids: list[str] = []
+    answer: Any = {"next_cursor": ""}
+    while answer["next_cursor"] is not None:
+        answer = page.get(f"/api/v1/chats?limit=30&cursor={answer['next_cursor']}").json()
+        ids += [row["id"] for row in answer["data"]]
+    newest = Chat.objects.order_by("-updated_at", "-pk").values_list("pk", flat=True)
+    assert ids == [str(pk) for pk in newest]

@@ -1,0 +1,254 @@
+"""Long chats and many of them: Find, the list over REST, the opening of a chat.
+
+`python -m tests.load.find [--messages 250000] [--chats 100000]`, on a database of its own: SQLite,
+or under `scripts/with_postgres.sh` PostgreSQL. Prints the time of indexing and of its longest
+transaction, p50 and p95 of Find by how many and how common words are asked, how many times longer a
+page of many chats takes than one of a hundred, and what opening a short and a long chat costs.
+Nothing is judged here.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+ROUNDS = 40
+# The places of the words that are asked, in a vocabulary whose most common ones come first.
+RANKS = {"common": range(5, 60), "middling": range(300, 3_000), "rare": range(8_000, 40_000)}
+
+
+def main() -> None:
+    """Build, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=250_000)
+    parser.add_argument("--chats", type=int, default=100_000)
+    parser.add_argument("--only", choices=["find", "list", "page"])
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as data:
+        os.environ["PALIMPSEST_DATA"] = data
+        os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+        os.environ["REDIS_URL"] = f"unix://{data}/no-broker.sock"
+        os.environ["LOG_LEVEL"] = "ERROR"
+        os.environ["MESSAGES_PER_CHAT"] = os.environ["CHATS_PER_USER"] = "1000000"
+        os.environ["API_REQUESTS_PER_MINUTE"] = "1000000"
+        if os.environ.get("PALIMPSEST_TEST_DATABASE_URL"):
+            os.environ["DATABASE_URL"] = os.environ["PALIMPSEST_TEST_DATABASE_URL"]
+        import django
+
+        django.setup()
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        parts: dict[str, Callable[[], None]] = {
+            "find": lambda: find(arguments.messages),
+            "list": lambda: listing(arguments.chats),
+            "page": lambda: opening(20, 20_000),
+        }
+        for name, part in parts.items():
+            if arguments.only in {None, name}:
+                part()
+
+
+def say(text: str) -> None:
+    """A line of the outcome."""
+    print(text, flush=True)  # noqa: T201
+
+
+def browser(name: str) -> tuple[Any, Any]:
+    """A person and their browser."""
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    user = User.objects.create_user(name)
+    client = Client(headers={"host": "localhost"})
+    client.force_login(user)
+    return user, client
+
+
+def find(count: int) -> None:
+    """Index a long chat, then search it."""
+    from chats import library
+    from tests.load import bulk
+
+    user, client = browser("find")
+    chat = library.create_chat(owner=user, now=NOW)
+    words = bulk.vocabulary()
+    branch = bulk.fill(chat, bulk.texts(count, words=words), now=NOW)
+    branch = bulk.cover(branch, to_seq=count, now=NOW)
+    indexed(branch, count=count)
+    settle()
+    chance = random.Random(3)  # noqa: S311  # to be repeated
+    whole: dict[str, list[float]] = {"search": [], "processor": [], "page": []}
+    for kind in (*RANKS, "mixed"):
+        for number in (1, 3, 10, 32):
+            places = [
+                [chance.choice(RANKS.get(kind) or chance.choice(list(RANKS.values())))
+                 for _ in range(number)]
+                for _ in range(ROUNDS)
+            ]  # fmt: skip
+            questions = [" ".join(words[place] for place in asked) for asked in places]
+            times = ask(questions, branch=branch, client=client)
+            for name, found in times.items():
+                whole[name] += found
+            say(f"  {number:2} {kind} words: {in_words(times)}")
+    say(f"  all: {in_words(whole)}")
+
+
+def indexed(branch: Any, *, count: int) -> None:
+    """Index the chat, watching how long each transaction is open."""
+    from django.db import connection
+
+    from chats.memory import archive
+
+    holds: list[float] = []
+    module: Any = archive
+    module.unflushed = timed(module.unflushed, holds)
+    begun = time.perf_counter()
+    archive.index(branch)
+    say(
+        f"{connection.vendor}: {count:,} messages indexed in {time.perf_counter() - begun:.0f} s,"
+        f" transactions of {1000 * statistics.median(holds):.0f} ms,"
+        f" p99 {1000 * quantile(holds, 0.99):.0f}, longest {1000 * max(holds):.0f}"
+    )
+
+
+def ask(questions: list[str], *, branch: Any, client: Any) -> dict[str, list[float]]:
+    """How long each question takes: the search, this process's share of it, and its page."""
+    from chats.memory import search
+
+    times: dict[str, list[float]] = {"search": [], "processor": [], "page": []}
+    for question in questions:
+        begun, before = time.perf_counter(), time.process_time()
+        search.search(branch, question=question, most=20)
+        times["search"].append(time.perf_counter() - begun)
+        times["processor"].append(time.process_time() - before)
+        begun = time.perf_counter()
+        address = f"/chats/{branch.chat_id}/find"
+        client.get(address, {"q": question}, headers={"hx-request": "true"})
+        times["page"].append(time.perf_counter() - begun)
+    return times
+
+
+def in_words(times: dict[str, list[float]]) -> str:
+    """The quantiles of each."""
+    return "; ".join(f"{name} {both(found)}" for name, found in times.items())
+
+
+def settle() -> None:
+    """What a server does by itself after a while: statistics and a clean table."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+
+
+def timed(manager: Any, times: list[float]) -> Any:
+    """The same context manager; how long each lasted is added."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def watched() -> Any:
+        with manager():
+            begun = time.perf_counter()
+            yield
+        times.append(time.perf_counter() - begun)
+
+    return watched
+
+
+def listing(count: int) -> None:
+    """A page of a hundred chats, and pages of many at the beginning and deep in the list."""
+    from django.db import connection
+
+    from tests.load import bulk
+
+    few, few_client = browser("few")
+    many, many_client = browser("many")
+    bulk.chats(few, 100, now=NOW)
+    bulk.chats(many, count, now=NOW)
+    settle()
+    address = "/api/v1/chats?limit=50"
+    cursor, deep = "", []
+    for _ in range(40):
+        deep.append(cursor)
+        answer = many_client.get(f"{address}&cursor={cursor}").json()
+        cursor = answer["next_cursor"]
+    small, large, far = [], [], []
+    for place in range(200):
+        small.append(took(few_client, address))
+        large.append(took(many_client, address))
+        far.append(took(many_client, f"{address}&cursor={deep[place % 40]}"))
+    base = statistics.median(small)
+    say(
+        f"{connection.vendor}: a page of the list takes {1000 * base:.1f} ms of 100 chats,"
+        f" {statistics.median(large) / base:.2f} x of {count:,},"
+        f" {statistics.median(far) / base:.2f} x on later pages"
+    )
+    for path in ("/chats/new", "/chats/list"):
+        ours = [took(few_client, path) for _ in range(30)]
+        theirs = [took(many_client, path) for _ in range(30)]
+        say(f"  {path}: {both(ours)} of 100 chats, {both(theirs)} of {count:,}")
+
+
+def opening(short: int, long: int) -> None:
+    """The page of a short chat and of a long one: time of the processor, and statements."""
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    from chats import library
+    from tests.load import bulk
+
+    user, client = browser("page")
+    words = bulk.vocabulary()
+    for count, covered in ((short, 0), (long, 0), (short, short // 2), (long, long - 60)):
+        chat = library.create_chat(owner=user, now=NOW)
+        branch = bulk.fill(chat, bulk.texts(count, words=words), now=NOW)
+        if covered:
+            bulk.cover(branch, to_seq=covered, now=NOW)
+        settle()
+        address = f"/chats/{chat.pk}/"
+        client.get(address)
+        with CaptureQueriesContext(connection) as statements:
+            client.get(address)
+        times, cpu = [], []
+        for _ in range(ROUNDS):
+            before = time.process_time()
+            times.append(took(client, address))
+            cpu.append(time.process_time() - before)
+        say(
+            f"{connection.vendor}: a chat of {count:,} messages, {covered:,} under a summary:"
+            f" opened in {both(times)}, {1000 * statistics.median(cpu):.0f} ms of the processor,"
+            f" {len(statements)} statements"
+        )
+
+
+def took(client: Any, address: str) -> float:
+    """How long a page takes."""
+    begun = time.perf_counter()
+    answer = client.get(address)
+    if answer.status_code != 200:
+        sys.exit(f"{address} answers {answer.status_code}")
+    return time.perf_counter() - begun
+
+
+def both(times: list[float]) -> str:
+    """The median and the 95th percentile in words."""
+    return (
+        f"p50 {1000 * statistics.median(times):.1f} ms, p95 {1000 * quantile(times, 0.95):.1f} ms"
+    )
+
+
+def quantile(times: list[float], share: float) -> float:
+    """The value below which a share of the values lies."""
+    return sorted(times)[min(int(share * len(times)), len(times) - 1)]
+
+
+if __name__ == "__main__":
+    main()
