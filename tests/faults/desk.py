@@ -150,8 +150,8 @@ def fold_early(*, chat: str) -> None:
     publish.assign(policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now)
 
 
-def import_chat(*, messages: int) -> str:
-    """A chat of Alice's with so many old messages, as an import would leave it."""
+def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
+    """A chat of Alice's with so many old messages, as an import would leave it, under a policy."""
     now = timezone.now()
     chat = library.create_chat(owner=User.objects.get(username="alice"), now=now)
     words = "In the year {0} Anna Berg of Oslo had {1} orders, see https://a.example/{0}. " * 3
@@ -173,10 +173,10 @@ def import_chat(*, messages: int) -> str:
     Message.objects.bulk_create(rows, batch_size=500)
     Branch.objects.filter(chat=chat).update(last_seq=messages)
     Chat.objects.filter(pk=chat.pk).update(accepted_count=messages)
-    policy = ContextPolicy.objects.filter(slug="long").first() or publish.create_policy(
-        slug="long",
-        name="Long",
-        values={"strategy": "dynamic_summary", "token_budget": 16_000, "reserve_tokens": 2_000},
+    policy = ContextPolicy.objects.filter(name=strategy).first() or publish.create_policy(
+        slug=strategy.replace("_", "-"),
+        name=strategy,
+        values={"strategy": strategy, "token_budget": 16_000, "reserve_tokens": 2_000},
         actor="system",
         now=now,
     )

@@ -19,17 +19,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from chats import queue
-from project.management.commands.serve import (
+import tests.environment  # noqa: F401  # the data's place, before the settings are read
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
+
+import django  # needs the environment
+
+django.setup()
+
+from chats import queue  # noqa: E402  # needs the settings
+from project.management.commands.serve import (  # noqa: E402  # needs the settings
     BACKGROUND_NICENESS,
     BACKGROUND_THREADS,
     worker_command,
 )
-from tests.fakes.fake_server import FakeServer
-from tests.faults.client import Client
-from tests.faults.harness import Tree, new_folder
-from tests.faults.programs import MANAGE, python, run, until
-from tests.faults.stores import Database, Postgres, SQLite, count
+from tests.fakes.fake_server import FakeServer  # noqa: E402  # needs the settings
+from tests.faults.client import Client  # noqa: E402  # needs the settings
+from tests.faults.harness import Tree, new_folder  # noqa: E402  # needs the settings
+from tests.faults.programs import MANAGE, python, run, until  # noqa: E402  # needs the settings
+from tests.faults.stores import Database, Postgres, SQLite, count  # noqa: E402  # needs the settings
 
 # The workers of an instance: for one laptop, one for each queue, and two of each kind.
 LAYOUTS: dict[str, list[tuple[str, ...]]] = {
@@ -69,7 +77,7 @@ class Instance(Tree):
             "PROVIDER_GAP_TIMEOUT",
         ):
             del env[name]
-        patient = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120", "LOG_LEVEL": "WARNING"}
+        patient = {"PROVIDER_FIRST_TOKEN_TIMEOUT": "120"}
         return {**env, **patient, "SUMMARIES_PER_USER": "100"}
 
     def begin_workers(self, layout: str) -> None:
@@ -181,7 +189,7 @@ def catching_up(tree: Instance, _layout: str, number: int) -> Iterator[list[str]
     """So many long chats were brought in, and their summaries catch up with them."""
     chats = [str(tree.desk.ask("import_chat", messages=LONG)) for _ in range(number)]
     yield chats
-    until(lambda: not being_written(tree) and not waiting(tree), seconds=600, what="quiet")
+    until(lambda: not busy(tree), seconds=600, what="quiet")
 
 
 @contextmanager
@@ -197,9 +205,22 @@ def verification(tree: Instance, _layout: str, _number: int) -> Iterator[list[st
 @contextmanager
 def indexing(tree: Instance, _layout: str, _number: int) -> Iterator[list[str]]:
     """A long chat becomes searchable."""
-    chat = tree.desk.ask("import_chat", messages=5 * LONG)
-    tree.desk.ask("index_chat", chat=chat)
+    chat = tree.desk.ask("import_chat", messages=5 * LONG, strategy="sliding_window")
+    # Its window moves with the first reply, and what it leaves out is indexed.
+    tree.wait_until_over(tree.post("And now?", chat=chat, model="locked"), seconds=60)
+    until(lambda: due(tree), what="the index")
     yield []
+    until(lambda: not due(tree), seconds=600, what="quiet")
+
+
+def busy(tree: Instance) -> int:
+    """How much background work there is."""
+    return being_written(tree) + waiting(tree) + due(tree)
+
+
+def due(tree: Instance) -> int:
+    """How many branches are not indexed yet."""
+    return count(tree.database, "chats_searchplace", "due_at IS NOT NULL")
 
 
 WORK: dict[str, Callable[[Instance, str, int], Any]] = {
@@ -237,7 +258,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--messages", type=int, default=40)
     arguments = parser.parse_args()
-    url = os.environ.get("PALIMPSEST_TEST_DATABASE_URL", "")
+    url = os.environ.get("DATABASE_URL", "")
     waits = False
     for work in arguments.during.split(","):
         folder = new_folder()
