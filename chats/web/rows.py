@@ -21,6 +21,7 @@ from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED
 from chats.web.versions import Versions, versions_of
 from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.partition import PartitionError
 
 PAGE = 60
 # States of a compaction that people are told about although it is not in force.
@@ -128,10 +129,13 @@ def cover_of(branch: Branch, *, choice: answering.Choice) -> Cover:
 
 
 def seen_from(branch: Branch, *, choice: answering.Choice) -> Outlook | None:
-    """What the next message would send on a branch; None where it would be refused."""
+    """What the next message would send on a branch; None where it would be refused.
+
+    None too where a mark was set between two of its queries: the next look at the page sees it.
+    """
     try:
         return outlook_on(branch, choice=choice, now=timezone.now())
-    except BudgetRefusal:
+    except (BudgetRefusal, PartitionError):
         return None
 
 

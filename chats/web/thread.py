@@ -32,7 +32,8 @@ from chats.web.entries import (
     sent_as,
 )
 from chats.web.rows import Cover, Ground, Rows, branch_of, ground_of, is_preparing, load
-from chats.web.seams import Seam, sections_of, sent_now, summary_texts
+from chats.web.seams import Seam, sections_of, summary_texts
+from chats.web.sent_now import sent_now
 from chats.web.words import day_name
 
 

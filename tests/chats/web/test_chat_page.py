@@ -15,7 +15,10 @@ from chats.history import on_path
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.turns.start import start
+from chats.web import rows
 from chats.web.rows import PAGE
+from contextpolicy.engine.budget import PolicyImpossible
+from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign, create_policy
 from tests.chats.web.conftest import HTMX
@@ -354,6 +357,26 @@ def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
 
     assert "not sent: only tool calls" in html
     assert html.count('data-sent="none"') == 1
+
+
+@pytest.mark.parametrize("error", [PolicyImpossible("It does not fit."), PartitionError("Twice.")])
+def test_where_nobody_can_tell_what_is_sent_the_page_is_readable(
+    page: Client,
+    chat: Chat,
+    talk: Callable[..., Turn],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    talk("hello")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(rows, "outlook_on", refuse)
+    html = page.get(url(chat)).content.decode()
+
+    assert html.count('data-sent="unknown"') == 2
+    assert "An answer." in html
 
 
 def test_a_reply_tells_what_the_provider_counted(
