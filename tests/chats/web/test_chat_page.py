@@ -13,7 +13,7 @@ from django.utils.html import escape
 from chats import library
 from chats.history import on_path
 from chats.models import Branch, Chat, Compaction, Message, Turn
-from chats.providers.base import Finished, TextDelta, UsageReport
+from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns.start import start
 from chats.web import rows
 from chats.web.rows import PAGE
@@ -385,3 +385,24 @@ def test_a_reply_tells_what_the_provider_counted(
     work(say("hello"), [TextDelta("Hi."), UsageReport(1_234, 56, 0, 0), Finished("stop")])
 
     assert "1,234 in · 56 out" in page.get(url(chat)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [("content_filtered", "cut by a content filter"), ("provider_timeout", "incomplete")],
+)
+def test_a_reply_cut_by_a_filter_is_labelled_as_that(
+    page: Client,
+    chat: Chat,
+    say: Callable[[str], Turn],
+    work: Callable[..., Any],
+    code: Any,
+    label: str,
+) -> None:
+    work(say("hello"), [TextDelta("Half of"), ProviderError(code)])
+    html = page.get(url(chat)).content.decode()
+    assert f'<span class="chip chip--warn">{label}</span>' in html
+    assert f"<code>{code}</code>" in html
+    assert "Half of" in html
+    page.post(url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep"))
+    assert f"{label}, kept</span>" in page.get(url(chat)).content.decode()
