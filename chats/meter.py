@@ -96,7 +96,9 @@ def meter(*, chat: Chat) -> Meter:
     branch = Branch.objects.select_related("active_compaction__base", "parent", "chat").get(
         pk=cast(uuid.UUID, chat.active_branch_id)
     )
-    sizes = sizes_of(branch, values=values, factor=choice.model.calibration)
+    sizes = sizes_of(
+        branch, values=values, factor=context.calibration_of(branch, model=choice.model)
+    )
     used = sum(sizes.tokens.values())
     mark = prepare_mark(values, prompt_limit=limit)
     return Meter(

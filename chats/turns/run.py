@@ -33,6 +33,7 @@ from chats.turns.lease import Beat, LeaseLost, Partial
 from chats.turns.opening import Opening
 from chats.turns.steps import Ending
 from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
@@ -464,7 +465,8 @@ class Run:
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
-            factor=self.prompt.calibration if self.prompt else 1.0,
+            factors=self.prompt.factors if self.prompt else Factors(),
+            shares=self.prompt.shares if self.prompt else {},
         )
 
     async def hand_back(self) -> None:

@@ -20,6 +20,7 @@ from chats.turns import breaker
 from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
 from contextpolicy import ledger, prepared
 from contextpolicy.durability import unflushed
+from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -41,9 +42,10 @@ class Ending:
     error_details: Mapping[str, Any] = field(default_factory=dict)
     # Folding is due once the reply has so many tokens; None: this policy does not fold.
     fold_from: int | None = None
-    # Of the prompt: tokens in our count, and the factor of the model that it was composed with.
+    # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
     estimate: int = 0
-    factor: float = 1.0
+    factors: Factors = field(default_factory=Factors)
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     def asks_for_folding(self, reply: Message | None) -> bool:
         """Whether the chat may have grown over a mark of its policy."""
@@ -278,7 +280,8 @@ def learn(*, turn: Turn, ending: Ending) -> None:
     if turn.model_id is not None and ending.usage:
         calibrate.learn(
             model_id=turn.model_id,
-            factor=ending.factor,
+            factors=ending.factors,
+            shares=ending.shares,
             estimate=ending.estimate,
             reported=ending.usage,
             completed=ending.outcome == Receipt.Outcome.OK,
