@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import ObjectDoesNotExist
-from django.db.models import Model, QuerySet
+from django.db.models import F, Model, QuerySet
 
-from chats.models import Chat, Compaction, Message, Turn
+from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.refusals import NotFound
 from contextpolicy import prepared
 from contextpolicy.models import AuditEvent
@@ -34,6 +34,13 @@ def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """The chat with its branch and model, if it is the person's. Raises `NotFound`."""
     rows = chats_visible_to(user=user).filter(pk=chat_id)
     return one(rows.select_related("active_branch", "model", "owner"))
+
+
+def branch_for(*, user: Person, chat_id: uuid.UUID) -> Branch:
+    """The active branch of a chat, with the chat and what is in force. Raises `NotFound`."""
+    mine = chats_visible_to(user=user).filter(pk=chat_id)
+    rows = Branch.objects.filter(chat__in=mine, chat__active_branch=F("pk"))
+    return one(rows.select_related("parent", "active_compaction__base", "chat__model"))
 
 
 def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:

@@ -63,9 +63,12 @@ _DEFAULT_MODEL = prepared.Select(
 )
 
 
-def choose(*, chat: Chat) -> Choice:
-    """The chat's model and effective policy. Raises `NoModel` or `ModelNotAllowed`."""
-    model = chat.model or _DEFAULT_MODEL.first()
+def choose(*, chat: Chat, default: ModelSpec | None = None) -> Choice:
+    """The chat's model and effective policy. Raises `NoModel` or `ModelNotAllowed`.
+
+    `default`: the model of chats that chose none, where it is known already.
+    """
+    model = chat.model or default or _DEFAULT_MODEL.first()
     if model is None:
         raise NoModel
     effective = effective_policy(chat=chat, model=model)

@@ -4,7 +4,7 @@ The engine decides; this room fetches the facts it decides on and turns its answ
 and a receipt. It writes nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.tools import registry as tools
 from contextpolicy import plugins, prepared
 from contextpolicy.engine import messages as engine
+from contextpolicy.engine import scripts
 from contextpolicy.engine.assembly import (
     AssembledContext,
     CompactionNeed,
@@ -29,11 +30,12 @@ from contextpolicy.engine.budget import (
     prepare_mark,
     prompt_limit,
 )
+from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState, state_text
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import Background
-from contextpolicy.models import EffectivePolicy
+from contextpolicy.models import EffectivePolicy, ModelSpec
 
 CONTINUE_INSTRUCTION = (
     "Continue your last message exactly where it stopped. Do not repeat any of it."
@@ -66,6 +68,8 @@ class Prompt:
     prompt_limit: int
     prompt_tokens: int
     calibration: float
+    factors: Factors
+    shares: Mapping[str, float]
     reserve: int
     texts: Sequence[tuple[str, str, str]]
     receipt_fields: Mapping[str, Any]
@@ -180,7 +184,7 @@ def gather(
         before=asked.before,
         values=choice.values,
         counter=counter,
-        tokens=max(in_our_count(limit, calibration=choice.model.calibration), 1),
+        tokens=max(in_our_count(limit, calibration=choice.model.factors.lowest), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
     )
     pins, exceptions = never_folded(
@@ -190,7 +194,7 @@ def gather(
         window_to=window_to,
         counter=counter,
     )
-    return ComposeInput(
+    given = ComposeInput(
         values=choice.values,
         model_window=model_window,
         counter=counter,
@@ -206,10 +210,42 @@ def gather(
         instruction="" if asked.question else CONTINUE_INSTRUCTION,
         background=asked.background,
         last_seq=asked.last_seq,
-        calibration=choice.model.calibration,
         strict_roles=choice.model.strict_roles,
         strategy=plugins.find_strategy(choice.values.strategy),
     )
+    return replace(given, calibration=choice.model.factors.of(shares_of(given)))
+
+
+def shares_of(given: ComposeInput) -> dict[str, float]:
+    """The share of each script in what a prompt may hold."""
+    texts = [text for _, text in given.system]
+    texts += [given.summary.text] if given.summary else []
+    told = words_of((*given.history, *given.question, *given.steps))
+    return scripts.shares((*texts, *told))
+
+
+def words_of(messages: Iterable[engine.Message]) -> Iterator[str]:
+    """The texts of messages, those of tools too, as far as they tell the script."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, engine.TextPart):
+                yield part.text
+            elif isinstance(part, engine.ToolResultPart):
+                yield part.content
+
+
+# Messages by which the script of a chat is told where its prompt is not composed.
+NEWEST = 20
+
+
+def calibration_of(branch: Branch, *, model: ModelSpec) -> float:
+    """The factor of a model for what is written in a chat, by its newest messages."""
+    if not model.calibration_by_script:
+        return model.calibration
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
+    parts = (part for row in rows[:NEWEST] for part in engine.parts_from_json(row.parts))
+    told = (part.text for part in parts if isinstance(part, engine.TextPart))
+    return model.factors.of(scripts.shares(told))
 
 
 def system_of(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
@@ -353,6 +389,8 @@ def prompt_of(
         prompt_limit=assembled.budget.prompt_limit,
         prompt_tokens=assembled.prompt_tokens,
         calibration=given.calibration,
+        factors=choice.model.factors,
+        shares=shares_of(given),
         reserve=assembled.budget.reserve,
         texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
         receipt_fields={

@@ -139,9 +139,21 @@ def erase_states(message: Message, summaries: list[Compaction], now: datetime) -
     branches = [branch for branch in branches_of(message.branch.chat) if contains(branch, message)]
     for branch in branches:
         erased += clear_states(branch, seq=seq, now=now)
-    rows = Receipt.objects.filter(turn__branch__in=branches, last_seq__gte=seq)
-    rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
-    return erased + receipts.without(rows, gone=is_state, now=now)[1]
+    told = Receipt.objects.filter(turn__branch__in=branches)
+    told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
+    # A text that was sent before there was the message has nothing of it, whenever else it was.
+    older = {
+        segment[5]
+        for receipt in receipts.parts_of(told.filter(last_seq__lt=seq))
+        for segment in receipt.segments
+    }
+    newer = told.filter(last_seq__gte=seq)
+    return (
+        erased
+        + receipts.without(
+            newer, gone=lambda segment: is_state(segment) and segment[5] not in older, now=now
+        )[1]
+    )
 
 
 def clear_states(branch: Branch, *, seq: int, now: datetime) -> int:

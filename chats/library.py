@@ -5,12 +5,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, Subquery
 
 from chats import answering, queue
 from chats.idempotency import Keyed
@@ -238,24 +238,49 @@ def chats_of(
     return page, ListPlace.of(page[-1]) if len(found) > LISTED else None
 
 
-def models_for(*, chat: Chat | None, user: AbstractBaseUser) -> Sequence[ModelChoice]:
-    """Every enabled model with whether the policy allows it here, and which is in use."""
+def models_for(
+    *,
+    chat: Chat | None,
+    user: AbstractBaseUser,
+    choice: answering.Choice | None = None,
+    models: Sequence[Any] | None = None,
+) -> Sequence[ModelChoice]:
+    """Every enabled model with whether the policy allows it here, and which is in use.
+
+    `choice`: the chat's, `models`: `enabled_models`, where they are known already.
+    """
     probe = chat or Chat(owner_id=user.pk)
-    specs = list(ModelSpec.objects.filter(enabled=True))
-    default = next((spec for spec in specs if spec.is_default), None)
-    current = probe.model or default
-    effective = answering.effective_policy(chat=probe, model=current)
+    specs = enabled_models() if models is None else models
+    current = probe.model or default_of(specs)
+    if choice is not None and choice.model == current:
+        effective = choice.effective
+    else:
+        effective = answering.effective_policy(chat=probe, model=current)
     values = resolution.values_of(effective)
-    accounts = {row.slug: row for row in ProviderAccount.objects.filter(enabled=True)}
     return [
         ModelChoice(
             spec=spec,
-            provider_name=accounts[spec.provider].name,
+            provider_name=spec.provider_name,
             allowed=values.allowed_models is None or spec.slug in values.allowed_models,
             why_not=f"Not allowed by policy {effective.label}",
             current=spec == current,
-            is_demo=accounts[spec.provider].kind == ProviderAccount.Kind.DEMO,
+            is_demo=spec.provider_kind == ProviderAccount.Kind.DEMO,
         )
         for spec in specs
-        if spec.provider in accounts
+        if spec.provider_name is not None
     ]
+
+
+def enabled_models() -> list[Any]:
+    """The models that are switched on, each with its provider's name and kind."""
+    accounts = ProviderAccount.objects.filter(slug=OuterRef("provider"), enabled=True)
+    rows = ModelSpec.objects.filter(enabled=True).annotate(
+        provider_name=Subquery(accounts.values("name")[:1]),
+        provider_kind=Subquery(accounts.values("kind")[:1]),
+    )
+    return list(rows)
+
+
+def default_of(models: Sequence[ModelSpec]) -> ModelSpec | None:
+    """The model of chats that chose none."""
+    return next((spec for spec in models if spec.is_default), None)

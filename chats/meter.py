@@ -16,6 +16,7 @@ from contextpolicy.engine.assembly import need
 from contextpolicy.engine.budget import compact_mark, prepare_mark
 from contextpolicy.engine.policy import PolicyValues
 
+IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
 # Further away than so many turns, a compaction is nothing to tell people about.
 FORESEEN = 20
 # The parts of a prompt in the order of the meter; of these the last ones only where there are any.
@@ -52,14 +53,25 @@ class Meter:
     writes_summaries: bool
 
 
-def meter(*, chat: Chat, now: datetime, outlook: Outlook | None = None) -> Meter:
-    """The meter of a chat; `outlook` where its branch's is known already.
+def meter(
+    *,
+    chat: Chat,
+    now: datetime,
+    outlook: Outlook | None = None,
+    branch: Branch | None = None,
+    making: str | None = None,
+) -> Meter:
+    """The meter of a chat.
 
-    Raises the refusals of `answering.choose` and the engine's `BudgetRefusal`.
+    `outlook`, `branch` and `making`, the state of a summary that is being written or waits, where
+    they are known already. Raises the refusals of `answering.choose` and the engine's
+    `BudgetRefusal`.
     """
-    rows = Branch.objects.select_related("active_compaction__base", "parent")
-    branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
-    branch.chat = chat
+    if branch is None:
+        rows = Branch.objects.select_related("active_compaction__base", "parent")
+        branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
+        branch.chat = chat
+        making = making_on(branch)
     outlook = outlook or outlook_on(branch, choice=answering.choose(chat=chat), now=now)
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     return Meter(
@@ -70,7 +82,7 @@ def meter(*, chat: Chat, now: datetime, outlook: Outlook | None = None) -> Meter
         parts=parts_of(outlook),
         approximate=True,
         policy_label=outlook.choice.effective.label,
-        next_compaction=forecast(branch, outlook=outlook),
+        next_compaction=forecast(branch, outlook=outlook, making=making),
         prepare_mark=prepare_mark(values, prompt_limit=limit),
         limit=values.input_length_limit,
         system_hidden=values.hide_system_text,
@@ -191,7 +203,13 @@ def messages(count: int) -> str:
     return f"{count:,} message" if count == 1 else f"{count:,} messages"
 
 
-def forecast(branch: Branch, *, outlook: Outlook) -> str:
+def making_on(branch: Branch) -> str | None:
+    """The state of the summary that is being written or waits on a branch."""
+    rows = branch.compactions.filter(status__in=IN_THE_MAKING)
+    return rows.values_list("status", flat=True).first()
+
+
+def forecast(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
     """When older messages leave the prompt next, in words; empty when it is far or unknown."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     used = sum(outlook.tokens.values())
@@ -202,12 +220,8 @@ def forecast(branch: Branch, *, outlook: Outlook) -> str:
         return ""
     if branch.compaction_paused:
         return "automatic compaction paused"
-    making = branch.compactions.filter(
-        status__in=[Compaction.Status.PREPARING, Compaction.Status.PREPARED]
-    )
-    status = making.values_list("status", flat=True).first()
-    if status is not None:
-        running = status == Compaction.Status.PREPARING
+    if making is not None:
+        running = making == Compaction.Status.PREPARING
         return "compaction running" if running else "a summary is ready"
     return turns_words(turns_left(outlook))
 

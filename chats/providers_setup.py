@@ -42,7 +42,11 @@ MODEL_FIELDS = (
     "is_default",
 )
 # What replies taught about a model's tokens, and what it begins with.
-LEARNED = {"calibration": 1.0, "calibration_samples": 0}
+LEARNED: dict[str, Any] = {
+    "calibration": 1.0,
+    "calibration_by_script": {},
+    "calibration_samples": 0,
+}
 # Models that a server lists but that do not chat; they are added switched off.
 _NO_CHAT = re.compile(
     r"embed|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime", re.IGNORECASE

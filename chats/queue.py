@@ -22,9 +22,7 @@ INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
-TASKS = frozenset(
-    {RUN_TURN, MAINTAIN_CHAT, INDEX_CHAT, SWEEP, TELL_STRATEGY, VERIFY_LEDGER}
-)
+TASKS = frozenset({RUN_TURN, MAINTAIN_CHAT, INDEX_CHAT, SWEEP, TELL_STRATEGY, VERIFY_LEDGER})
 
 # The queues, by who waits for what is in them: a person for a reply; nobody for a summary, an
 # index, a verification. `CELERY_TASK_ROUTES` says which task goes where.

@@ -217,9 +217,13 @@ class ModelSpecAdmin(DomainAdmin):
         replies = f"{model.calibration_samples:,} replies"
         if model.calibration_samples == 1:
             replies = "1 reply"
+        scripts = ", ".join(
+            f"{name} {factor:.3f}" for name, factor in sorted(model.calibration_by_script.items())
+        )
+        by_script = f" By script: {scripts}." if scripts else ""
         return (
             f"{model.calibration:.3f}: for 1,000 tokens of our count the provider counts about "
-            f"{round(1000 * model.calibration):,}. Learned from {replies}."
+            f"{round(1000 * model.calibration):,}. Learned from {replies}.{by_script}"
         )
 
     @admin.action(description="Forget the learned limit", permissions=["change"])

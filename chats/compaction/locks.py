@@ -35,8 +35,13 @@ class Locks:
         return ""
 
 
-def locks_on(branch: Branch, *, user: AbstractBaseUser, choice: answering.Choice) -> Locks:
-    """What the policy and this person's rights leave to them on a branch."""
+def locks_on(
+    branch: Branch, *, user: AbstractBaseUser, choice: answering.Choice, pinned: int | None = None
+) -> Locks:
+    """What the policy and this person's rights leave to them on a branch.
+
+    `pinned`: the tokens of the pinned messages, where they are known.
+    """
 
     def lock(deed: Deed) -> str:
         return str(rights.refusal(user=user, chat=branch.chat, choice=choice, deed=deed) or "")
@@ -51,7 +56,7 @@ def locks_on(branch: Branch, *, user: AbstractBaseUser, choice: answering.Choice
         edit=edit,
         approve=lock("approve"),
         archive=str(rights.closed_archive(choice) or ""),
-        pins=room_of_pins(branch, choice=choice),
+        pins=room_of_pins(branch, choice=choice, used=pinned),
     )
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Sum
 
-from chats import answering, history, messages
+from chats import answering, context, history, messages
 from chats.compaction.force import (
     active_branch,
     branches_of,
@@ -82,14 +82,16 @@ def pin_room(*, chat: Chat) -> PinRoom:
     return room_of_pins(active_branch(chat), choice=answering.choose(chat=chat))
 
 
-def room_of_pins(branch: Branch, *, choice: answering.Choice) -> PinRoom:
-    """The room of pins on a branch under a policy."""
+def room_of_pins(branch: Branch, *, choice: answering.Choice, used: int | None = None) -> PinRoom:
+    """The room of pins on a branch under a policy; `used`: what they take, where it is known."""
     limit = choice.values.pins_tokens
     if limit is None:
         limit = prompt_limit(choice.values, model_window=choice.model.window) // 2
-    rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
-    used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
-    return PinRoom(used or 0, in_our_count(limit, calibration=choice.model.calibration))
+    if used is None:
+        rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+        used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
+    factor = context.calibration_of(branch, model=choice.model)
+    return PinRoom(used or 0, in_our_count(limit, calibration=factor))
 
 
 @transaction.atomic

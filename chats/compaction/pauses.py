@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import QuerySet
 
-from chats import answering, queue
+from chats import answering, context, queue
 from chats.compaction.force import IN_THE_MAKING, active_branch, locked_chat
 from chats.models import Branch, Chat, Compaction
 from contextpolicy import ledger
@@ -89,7 +89,9 @@ def no_longer_fits(branch: Branch, *, choice: answering.Choice, plan: Compaction
         moved = active.published_at
         return since is None or moved is None or moved > since
     limit = prompt_limit(choice.values, model_window=choice.model.window)
-    return plan.tokens_before >= in_our_count(limit, calibration=choice.model.calibration)
+    return plan.tokens_before >= in_our_count(
+        limit, calibration=context.calibration_of(branch, model=choice.model)
+    )
 
 
 def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None:

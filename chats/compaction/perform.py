@@ -47,6 +47,8 @@ EXTRACTIVE_V1 = "extractive-v1"
 # In tokens: the frame of a summary that is merged; what a request may take where no limit is known.
 MERGE_FRAME = 24
 NO_LIMIT = 1 << 40
+# A model reads so many chunks for one summary, the newest; what is older is extracted without it.
+MOST_CHUNKS = 8
 # In characters: a message in a transcript is cut no shorter.
 SHORTEST_CUT = 100
 # Called with a prompt before it is sent: it books the call and renews the claim, or says that the
@@ -179,8 +181,14 @@ class Calls:
             source_limit=room,
             summary_max_tokens=values.summary_max_tokens + MERGE_FRAME,
             cost=partial(transcript_tokens, values=values, counter=self.counter),
+            most_chunks=MOST_CHUNKS,
         )
         texts: list[str] = []
+        if calls.before:
+            most = values.summary_max_tokens
+            texts.append(
+                extractive_summary(calls.before, None, max_tokens=most, counter=self.counter)
+            )
         for chunk in calls.chunks:
             part = self.ask(self.request(chunk.messages, max_chars=chunk.max_chars))
             if not part.is_sound:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import DateTimeField, ExpressionWrapper, F, Min
+from django.db.models import DateTimeField, ExpressionWrapper, F, Min, Sum
 from django.db.models.functions import Now
 
 from chats import answering, context, history, queue
@@ -36,12 +36,9 @@ logger = logging.getLogger(__name__)
 EXTRACTIVE = "extractive"
 # How often a claim plans again because the branch changed meanwhile.
 LOOKS = 3
-# Messages that one plan looks at; what lies beyond waits for the next plan.
-MOST_MESSAGES = 2000
-# A summariser's instructions, in tokens.
-REQUEST_TOKENS = 600
-# A summariser reads at most so many times what one request holds for one summary.
-MOST_CHUNKS = 8
+# Messages that one plan looks at: a long chat is caught up in one step, and a worker's memory has a
+# bound. What lies beyond waits for the next plan.
+MOST_MESSAGES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +198,8 @@ def draft_for(
     if rung == "extractive":
         summariser = None
     attempt = replace(attempt, rung=rung)
-    readable = readable_by(summariser, values=choice.values)
-    found = plan_for(branch, choice=choice, attempt=attempt, readable=readable, counter=counter)
+    readable = readable_by(summariser, branch=branch, values=choice.values)
+    found = plan_for(branch, choice=choice, attempt=attempt, counter=counter)
     if isinstance(found, NotNeeded):
         return Draft(seen, attempt, choice, reason=found.reason)
     return Draft(seen, attempt, choice, found, summariser=summariser, readable=readable)
@@ -311,7 +308,9 @@ def first_rung(
     return "extractive" if is_paused and asked is None else "model"
 
 
-def readable_by(summariser: ModelSpec | None, *, values: PolicyValues) -> int | None:
+def readable_by(
+    summariser: ModelSpec | None, *, branch: Branch, values: PolicyValues
+) -> int | None:
     """The tokens of a whole request, in our count, by the limits of the summariser and the policy.
 
     None: no model is asked.
@@ -319,14 +318,7 @@ def readable_by(summariser: ModelSpec | None, *, values: PolicyValues) -> int | 
     if summariser is None:
         return None
     limit = request_limit(values, model_window=summariser.window)
-    return in_our_count(max(limit, 1), calibration=summariser.calibration)
-
-
-def readable_at_most(readable: int | None, *, values: PolicyValues) -> int | None:
-    """The tokens that a summariser reads for one summary, in chunks; None: all that there is."""
-    if readable is None:
-        return None
-    return MOST_CHUNKS * max(readable - REQUEST_TOKENS - values.summary_max_tokens, 200)
+    return in_our_count(max(limit, 1), calibration=context.calibration_of(branch, model=summariser))
 
 
 def plan_for(
@@ -334,7 +326,6 @@ def plan_for(
     *,
     choice: answering.Choice,
     attempt: Try,
-    readable: int | None,
     counter: TokenCounter,
 ) -> CompactionPlan | NotNeeded:
     """What the engine says about the finished turns after the summary in force."""
@@ -343,16 +334,17 @@ def plan_for(
     summary, _ = context.in_force(branch.active_compaction, counter=counter)
     limit = prompt_limit(choice.values, model_window=choice.model.window)
     _, others = context.never_folded(branch, summary=summary, hidden_to=0, counter=counter)
-    most = readable_at_most(readable, values=choice.values)
-    known = [n for n in (attempt.source_limit, most) if n]
+    unfolded = finished(branch, after=summary.to_seq if summary else 0, counter=counter)
     return plan_values(
-        (*others, *finished(branch, after=summary.to_seq if summary else 0, counter=counter)),
+        (*others, *unfolded),
         previous=summary,
         values=choice.values,
-        prompt_limit=in_our_count(limit, calibration=choice.model.calibration),
-        fixed_tokens=fixed_tokens(branch),
+        prompt_limit=in_our_count(
+            limit, calibration=context.calibration_of(branch, model=choice.model)
+        ),
+        fixed_tokens=fixed_tokens(branch) + tokens_beyond(branch, unfolded),
         trigger="manual" if attempt.asked else "auto",
-        source_limit=min(known) if known else None,
+        source_limit=attempt.source_limit,
         counter=counter,
     )
 
@@ -373,18 +365,19 @@ def is_worth_it(branch: Branch, *, choice: answering.Choice, plan: CompactionPla
     """Whether the prompt has grown enough since the last compaction by the token marks.
 
     Under another policy or another model (which is part of the effective policy) it is looked at
-    anew.
+    anew. While a long chat is being caught up, each step is worth it.
     """
     last = summary_of(branch.active_compaction)
     if plan.trigger != "prepare" or last is None or not last.tokens_after:
         return True
     if last.effective_policy_id != choice.effective.pk:
         return True
-    limit = prompt_limit(choice.values, model_window=choice.model.window)
-    return has_grown(
-        plan.tokens_before,
-        tokens_after=last.tokens_after,
-        prompt_limit=in_our_count(limit, calibration=choice.model.calibration),
+    limit = in_our_count(
+        prompt_limit(choice.values, model_window=choice.model.window),
+        calibration=context.calibration_of(branch, model=choice.model),
+    )
+    return last.tokens_after > limit or has_grown(
+        plan.tokens_before, tokens_after=last.tokens_after, prompt_limit=limit
     )
 
 
@@ -399,6 +392,14 @@ def finished(branch: Branch, *, after: int, counter: TokenCounter) -> tuple[engi
     open_from = taken.aggregate(first=Min("seq"))["first"]
     rows = history.on_path(branch, after=after, before=open_from or branch.last_seq + 1)
     return history.load_all(rows.order_by("seq")[:MOST_MESSAGES], counter=counter)
+
+
+def tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
+    """The tokens of the messages that a plan could not look at, because there are too many."""
+    if len(looked_at) < MOST_MESSAGES:
+        return 0
+    beyond = history.on_path(branch, after=looked_at[-1].seq, before=branch.last_seq + 1)
+    return beyond.aggregate(tokens=Sum("token_count"))["tokens"] or 0
 
 
 def fixed_tokens(branch: Branch) -> int:

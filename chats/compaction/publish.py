@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import transaction
 
-from chats import queue
-from chats.compaction import force, places
+from chats import context, queue
+from chats.compaction import force, places, window
 from chats.compaction.force import close, record, summary_of
 from chats.compaction.perform import Performed
 from chats.compaction.plan import Claimed, lease
@@ -84,11 +84,12 @@ def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
     """`insufficient` where even this summary leaves the prompt over the low mark, else empty."""
     model = claimed.row.branch.chat.model
     window = model.window if model else None
+    factor = context.calibration_of(claimed.row.branch, model=model) if model else 1.0
     low = low_mark(claimed.values, prompt_limit=prompt_limit(claimed.values, model_window=window))
     outcome = judged(
         claimed.plan.tokens_before,
         tokens_after,
-        low=in_our_count(low, calibration=model.calibration if model else 1.0),
+        low=in_our_count(low, calibration=factor),
     )
     return outcome if outcome == "insufficient" else ""
 
@@ -157,7 +158,7 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
     """
     branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
     rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
-    row = rows.select_related("displaced").first()
+    row = rows.select_related("displaced", "effective_policy", "branch__chat__model").first()
     return row is not None and publish(row, branch=branch, actor=force.WORKER, now=now)
 
 
@@ -179,7 +180,7 @@ def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bo
     Compaction.objects.filter(pk=row.pk).update(
         status=Compaction.Status.PUBLISHED, published_at=now, displaced=active
     )
-    force.swap(branch, to=row)
+    force.swap(branch, to=window.still_hidden(row, active=active, now=now) or row)
     hit("in_publication")
     record("compaction.published", row=row, now=now, actor=actor)
     return True

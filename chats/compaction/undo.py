@@ -87,7 +87,7 @@ def check_room(branch: Branch, *, restored: Compaction | None) -> None:
     estimate = ApproximateCounter()
     limit = in_our_count(
         prompt_limit(choice.values, model_window=choice.model.window),
-        calibration=choice.model.calibration,
+        calibration=context.calibration_of(branch, model=choice.model),
     )
     summary, window_to = context.in_force(restored, counter=estimate)
     fixed = fixed_tokens(branch) + (summary.tokens if summary else 0)

@@ -6,10 +6,12 @@ from datetime import datetime
 from django.db import transaction
 
 from chats.compaction.force import settle, summary_of
-from chats.context import Move
+from chats.context import Move, calibration_of
 from chats.memory import archive
 from chats.models import Branch, Compaction
 from contextpolicy import ledger
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.policy import from_json
 
 
 @transaction.atomic
@@ -22,36 +24,70 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     active = branch.active_compaction
     if active is not None and active.to_seq >= move.needed.to_seq:
         return None
-    base = summary_of(active)
-    covered = base.to_seq if base else 0
-    row = Compaction.objects.create(
-        branch=branch,
-        kind=Compaction.Kind.WINDOW,
-        status=Compaction.Status.PUBLISHED,
-        base=base,
-        previous=active,
-        from_seq=covered + 1,
-        to_seq=move.needed.to_seq,
-        source_count=move.needed.to_seq - covered,
-        trigger="window",
-        reason=move.needed.reason,
-        context_revision=branch.context_revision,
-        effective_policy=move.effective,
-        tokens_before=move.needed.tokens_before,
-        tokens_after=move.needed.tokens_after,
-        created_at=now,
-        finished_at=now,
-        published_at=now,
+    row = hide(
+        Compaction(
+            branch=branch,
+            base=summary_of(active),
+            previous=active,
+            to_seq=move.needed.to_seq,
+            reason=move.needed.reason,
+            context_revision=branch.context_revision,
+            effective_policy=move.effective,
+            tokens_before=move.needed.tokens_before,
+            tokens_after=move.needed.tokens_after,
+        ),
+        now=now,
     )
     branch.active_compaction = row
     branch.save(update_fields=["active_compaction"])
     settle(active)
     archive.catch_up(branch)
+    return row
+
+
+def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -> Compaction | None:
+    """The window in force once more, over a summary behind which there is too much to be sent.
+
+    A chat that takes several summaries to catch up keeps its window meanwhile: without it the next
+    prompt would have to move it to the same place again.
+    """
+    if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
+        return None
+    model = row.branch.chat.model
+    values = from_json(row.effective_policy.values)
+    limit = prompt_limit(values, model_window=model.window if model else None)
+    factor = calibration_of(row.branch, model=model) if model else 1.0
+    if row.tokens_after <= in_our_count(limit, calibration=factor):
+        return None
+    return hide(
+        Compaction(
+            branch=row.branch,
+            base=row,
+            previous=active,
+            to_seq=active.to_seq,
+            reason=active.reason,
+            context_revision=active.context_revision,
+            effective_policy=active.effective_policy,
+            tokens_before=active.tokens_before,
+            tokens_after=active.tokens_after,
+        ),
+        now=now,
+    )
+
+
+def hide(row: Compaction, *, now: datetime) -> Compaction:
+    """Store a window from behind its summary to `to_seq`, as published, with its event."""
+    row.kind, row.status = Compaction.Kind.WINDOW, Compaction.Status.PUBLISHED
+    row.trigger = "window"
+    row.from_seq = (row.base.to_seq if row.base else 0) + 1
+    row.source_count = row.to_seq - row.from_seq + 1
+    row.created_at = row.finished_at = row.published_at = now
+    row.save(force_insert=True)
     ledger.record(
         "window.moved",
         actor="worker",
         now=now,
-        chat_id=branch.chat_id,
+        chat_id=row.branch.chat_id,
         data={
             "compaction": str(row.pk),
             "from_seq": row.from_seq,

@@ -100,7 +100,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """The provider's own count in tokens; `cached_tokens` are a part of `input_tokens`."""
+    """The provider's own count in tokens; those read from and written to its cache are input."""
 
     input_tokens: int
     output_tokens: int

@@ -33,6 +33,7 @@ from chats.turns.lease import Beat, LeaseLost, Partial
 from chats.turns.opening import Opening
 from chats.turns.steps import Ending
 from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
@@ -473,7 +474,8 @@ class Run:
             fold_from=self.prompt.fold_from if self.prompt else None,
             strategy=self.prompt.strategy if self.prompt else "",
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
-            factor=self.prompt.calibration if self.prompt else 1.0,
+            factors=self.prompt.factors if self.prompt else Factors(),
+            shares=self.prompt.shares if self.prompt else {},
         )
 
     async def hand_back(self) -> None:

@@ -56,7 +56,8 @@ def compose(
     """The call for the state after the question; None when there is nothing new to read."""
     schema, known = values.state_schema, base.values if base else {}
     limit = prompt_limit(values, model_window=model.window)
-    ours = in_our_count(max(limit, 1), calibration=model.calibration)
+    factor = context.calibration_of(branch, model=model)
+    ours = in_our_count(max(limit, 1), calibration=factor)
     frame = state_request(question=(), state=known, schema=schema)
     room = ours - sum(wire_tokens(wire, counter) for wire in frame)
     read = unread(branch, turn=turn, base=base, room=room, counter=counter)
@@ -88,7 +89,7 @@ def compose(
             token_budget=limit + values.reserve_tokens,
             reserve=values.reserve_tokens,
             prompt_limit=limit,
-            calibration=model.calibration,
+            calibration=factor,
             limit=ours,
             system=texts[0][3],
             tail=sum(size for *_, size in texts[1:]),

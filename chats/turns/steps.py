@@ -20,6 +20,7 @@ from chats.turns import breaker
 from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
 from contextpolicy import ledger, plugins, prepared
 from contextpolicy.durability import unflushed
+from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -43,9 +44,10 @@ class Ending:
     fold_from: int | None = None
     # Of the policy; some want to hear of a reply.
     strategy: str = ""
-    # Of the prompt: tokens in our count, and the factor of the model that it was composed with.
+    # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
     estimate: int = 0
-    factor: float = 1.0
+    factors: Factors = field(default_factory=Factors)
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     def asks_for_folding(self, reply: Message | None) -> bool:
         """Whether the chat may have grown over a mark of its policy."""
@@ -290,7 +292,8 @@ def learn(*, turn: Turn, ending: Ending) -> None:
     if turn.model_id is not None and ending.usage:
         calibrate.learn(
             model_id=turn.model_id,
-            factor=ending.factor,
+            factors=ending.factors,
+            shares=ending.shares,
             estimate=ending.estimate,
             reported=ending.usage,
             completed=ending.outcome == Receipt.Outcome.OK,

@@ -11,13 +11,13 @@ from django_htmx.http import reswap, retarget
 
 from chats import access, library
 from chats.idempotency import IdempotencyKeyReused
-from chats.models import Chat
+from chats.models import Branch, Chat
 from chats.refusals import Refusal
 from chats.turns.start import start
 from chats.web.composer import PolicyInTheWay, composer_for, meter_view
 from chats.web.doors import PersonRequest, actor, count_message, signed_in
 from chats.web.looks import next_look
-from chats.web.rows import branch_of, compactions_of, now_on
+from chats.web.rows import branch_of, now_on
 from chats.web.shell import shell_for
 from chats.web.tails import look_of, seen, seq_from, tail_update
 from chats.web.thread import thread_of
@@ -48,13 +48,14 @@ def home(request: PersonRequest) -> HttpResponse:
 @signed_in
 def chat_page(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """A chat: its newest messages, or those before a seq."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    branch = access.branch_for(user=request.user, chat_id=chat_id)
+    chat = branch.chat
     before = seq_from(request, "before")
     if request.htmx and before:
-        thread = thread_of(chat=chat, user=request.user, before=before)
+        thread = thread_of(chat=chat, user=request.user, before=before, branch=branch)
         return render(request, "chats/_earlier.html", {"chat": chat, "thread": thread})
     library.mark_read(chat=chat)
-    return chat_response(request, chat, before=before)
+    return chat_response(request, chat, before=before, branch=branch)
 
 
 def chat_response(
@@ -65,14 +66,22 @@ def chat_response(
     text: str = "",
     refusal: Refusal | None = None,
     notice: Refusal | None = None,
+    branch: Branch | None = None,
 ) -> HttpResponse:
     """The whole page; with a refusal the text stays in the box under its sentence.
 
-    `notice`: the refusal of anything but a message.
+    `notice`: the refusal of anything but a message. `branch`: that of the chat, read just now.
     """
     refused = refusal or notice
-    thread = thread_of(chat=chat, user=request.user, before=before)
-    meter = meter_view(chat=chat, room=thread.locks.pins, outlook=thread.outlook)
+    models = library.enabled_models()
+    thread = thread_of(
+        chat=chat,
+        user=request.user,
+        before=before,
+        branch=branch,
+        default=library.default_of(models),
+    )
+    meter = meter_view(chat=chat, thread=thread)
     composer = composer_for(
         user=request.user,
         chat=chat,
@@ -80,6 +89,8 @@ def chat_response(
         is_replying=thread.is_replying,
         text=text,
         refusal=refusal,
+        choice=thread.ground.choice,
+        models=models,
     )
     return render(
         request,
@@ -92,8 +103,8 @@ def chat_response(
             "before": before,
             "meter": meter,
             "composer": composer,
-            "branches": branches_of(chat),
-            "compaction_count": compactions_of(chat).count(),
+            "branches": branches_of(chat) if thread.ground.facts.branches > 1 else (),
+            "compaction_count": thread.ground.facts.compactions,
             "notice": notice,
         },
         status=refused.status if refused else 200,

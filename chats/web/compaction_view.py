@@ -11,8 +11,10 @@ from chats.models import Branch, Chat, Compaction
 from chats.rendering.store import html_for_many
 from chats.web.compaction_report import Report
 from chats.web.composer import BarPart
-from chats.web.rows import Cover, Ground, folded_tokens, ground_of
-from chats.web.seams import Seam, reason_words, sections_of, sent_now, summary_texts
+from chats.web.facts import folded_tokens
+from chats.web.rows import Cover, Ground, ground_of
+from chats.web.seams import Seam, reason_words, sections_of, summary_texts
+from chats.web.sent_now import sent_now
 from chats.web.words import grouped
 from contextpolicy.engine.budget import BudgetRefusal, prepare_mark, prompt_limit
 from contextpolicy.models import AuditEvent

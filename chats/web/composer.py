@@ -10,19 +10,22 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats import answering, library
+from chats.answering import Choice
 from chats.compaction import marks, outcomes, pauses
 from chats.compaction.marks import PinRoom
 from chats.library import ModelChoice
 from chats.meter import meter as meter_of
-from chats.models import Chat, Compaction, Turn
-from chats.outlook import Outlook
+from chats.models import Chat, Compaction
 from chats.refusals import Refusal
+from chats.web.facts import newest_turns
 from chats.web.rows import branch_of
 from chats.web.state import StateView, state_view
+from chats.web.thread import Thread
 from chats.web.words import grouped, short
 from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.ladder import Breaker
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.models import ModelSpec
 
 # Space between the bar's parts, in percent of its width.
 GAP = 0.35
@@ -119,11 +122,13 @@ def composer_for(
     is_replying: bool = False,
     text: str = "",
     refusal: Refusal | None = None,
+    choice: Choice | None = None,
+    models: Sequence[ModelSpec] | None = None,
 ) -> Composer:
-    """The message box with a fresh key."""
+    """The message box with a fresh key; `choice` and `models`: what `models_for` takes."""
     return Composer(
         chat=chat,
-        models=models_of(user=user, chat=chat),
+        models=models_of(user=user, chat=chat, choice=choice, models=models),
         limit=limit,
         is_replying=is_replying,
         key=uuid.uuid4().hex,
@@ -132,27 +137,38 @@ def composer_for(
     )
 
 
-def models_of(*, user: User, chat: Chat | None) -> Sequence[ModelChoice]:
+def models_of(
+    *,
+    user: User,
+    chat: Chat | None,
+    choice: Choice | None = None,
+    models: Sequence[ModelSpec] | None = None,
+) -> Sequence[ModelChoice]:
     """The entries of the model picker; none when the policy cannot work with any model."""
     try:
-        return library.models_for(chat=chat, user=user)
+        return library.models_for(chat=chat, user=user, choice=choice, models=models)
     except BudgetRefusal:
         return ()
 
 
-def meter_view(
-    *, chat: Chat, room: PinRoom | None = None, outlook: Outlook | None = None
-) -> MeterView:
+def meter_view(*, chat: Chat, thread: Thread | None = None) -> MeterView:
     """The meter of a chat; a page stays readable whatever the policy says.
 
-    `room`: that of pins, `outlook`: that of the chat's branch, where they are known already.
+    `thread`: where it is known already, which has most of what a meter needs.
     """
+    ground = thread.ground if thread else None
     try:
-        meter = meter_of(chat=chat, now=timezone.now(), outlook=outlook)
+        meter = meter_of(
+            chat=chat,
+            now=timezone.now(),
+            outlook=ground.outlook if ground else None,
+            branch=ground.branch if ground else None,
+            making=ground.facts.making if ground else None,
+        )
     except (Refusal, BudgetRefusal) as refusal:
         return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
     about = "≈ " if meter.approximate else ""
-    resting = resting_on(chat) if meter.writes_summaries else {}
+    resting = resting_on(chat, thread=thread) if meter.writes_summaries else {}
     return MeterView(
         chat=chat,
         text=f"{about}{short(meter.used)} of {short(meter.prompt_limit)} tokens",
@@ -170,21 +186,24 @@ def meter_view(
         state=state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
         writes_summaries=meter.writes_summaries,
-        pins=pin_words(chat, room=room),
+        pins=pin_words(chat, room=thread.locks.pins if thread else None),
         **resting,
     )
 
 
-def resting_on(chat: Chat) -> dict[str, Any]:
+def resting_on(chat: Chat, *, thread: Thread | None) -> dict[str, Any]:
     """What stops compaction on the chat's branch, what was asked for, and what came of the last."""
-    branch = branch_of(chat)
-    newest = pauses.attempts_on(branch).values_list("status", flat=True).first()
+    if thread is not None:
+        branch, newest = thread.ground.branch, thread.ground.facts.attempt
+        last = thread.last_finished
+    else:
+        branch = branch_of(chat)
+        newest = pauses.attempts_on(branch).values_list("status", flat=True).first()
+        last = next((turn for turn in newest_turns(branch) if turn.finished_at), None)
     rest = None
     if newest in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
         choice = answering.choose(chat=chat)
         rest = pauses.breaker_of(branch, choice=choice, now=timezone.now())
-    turns = branch.turns.filter(finished_at__isnull=False).exclude(status=Turn.Status.ABSORBED)
-    last = turns.order_by("-accepted").first()
     return {
         "is_paused": branch.compaction_paused,
         "paused_at": branch.paused_at,

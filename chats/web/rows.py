@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet, Sum
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from chats import answering, context
@@ -19,23 +19,16 @@ from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.outlook import Outlook, outlook_on
 from chats.refusals import Refusal
 from chats.turns.start import UNFINISHED
+from chats.web.facts import Facts, facts_on, newest_turns, told_rows
 from chats.web.versions import Versions, versions_of
 from contextpolicy.engine.budget import BudgetRefusal
+from contextpolicy.engine.partition import PartitionError
+from contextpolicy.models import ModelSpec
 
-PAGE = 60
-# States of a compaction that people are told about although it is not in force.
-TOLD = [
-    Compaction.Status.PREPARING,
-    Compaction.Status.PREPARED,
-    Compaction.Status.UNDONE,
-    Compaction.Status.REJECTED,
-    Compaction.Status.FAILED,
-]
+# Most of what opening a chat takes is the messages themselves, some milliseconds each.
+PAGE = 30
 # What a message's own row or its seam says; every other reason is one of the prompt.
 TOLD_ELSEWHERE = {"covered", "excluded", "incomplete"}
-# A page adds up the tokens of at most so many folded messages.
-MOST_SUMMED = 2000
-
 LeftOut = tuple[int, int, str]
 
 
@@ -63,6 +56,13 @@ class Ground:
     policy_label: str
     # What the next message would send; None where the policy lets nothing be sent.
     outlook: Outlook | None
+    facts: Facts
+    turns: Sequence[Turn]
+
+    @property
+    def choice(self) -> answering.Choice | None:
+        """The model and the policy, as far as they let something be sent."""
+        return self.outlook.choice if self.outlook else None
 
 
 @dataclass(slots=True)
@@ -74,6 +74,7 @@ class Rows:
     waiting: list[Message]
     turns: list[Turn]
     last_turn: Turn | None
+    last_finished: Turn | None
     told: list[Compaction]
     outlook: Outlook | None
     has_earlier: bool
@@ -108,17 +109,28 @@ def compactions_of(chat: Chat) -> QuerySet[Compaction]:
     return Compaction.objects.filter(branch__chat=chat)
 
 
-def ground_of(*, chat: Chat, user: User) -> Ground:
-    """The chat's active branch under its policy; one that cannot be used changes no cover."""
-    branch = branch_of(chat)
+def ground_of(
+    *, chat: Chat, user: User, branch: Branch | None = None, default: ModelSpec | None = None
+) -> Ground:
+    """The chat's active branch under its policy; one that cannot be used changes no cover.
+
+    Read in the order in which things come to be over, because each query sees its own moment. A
+    turn that ends meanwhile is shown as running beside its reply, and the page hears at once that
+    it is over; the other way round it would be over without a reply, and nobody would tell the
+    page. `branch`: that of the chat, read just now; `default`: the model of chats that chose none.
+    """
+    branch = branch or branch_of(chat)
+    turns = newest_turns(branch)
+    facts = facts_on(branch)
+    branch.last_seq = facts.last_seq
     try:
-        choice = answering.choose(chat=chat)
-        locks = locks_on(branch, user=user, choice=choice)
+        choice = answering.choose(chat=chat, default=default)
+        locks = locks_on(branch, user=user, choice=choice, pinned=facts.pinned_tokens)
     except (Refusal, BudgetRefusal) as refusal:
         cover, locks = covered_by(branch.active_compaction), all_locked(str(refusal))
-        return Ground(branch, cover, locks, "", None)
+        return Ground(branch, cover, locks, "", None, facts, turns)
     cover, outlook = cover_of(branch, choice=choice), seen_from(branch, choice=choice)
-    return Ground(branch, cover, locks, choice.effective.label, outlook)
+    return Ground(branch, cover, locks, choice.effective.label, outlook, facts, turns)
 
 
 def cover_of(branch: Branch, *, choice: answering.Choice) -> Cover:
@@ -128,10 +140,13 @@ def cover_of(branch: Branch, *, choice: answering.Choice) -> Cover:
 
 
 def seen_from(branch: Branch, *, choice: answering.Choice) -> Outlook | None:
-    """What the next message would send on a branch; None where it would be refused."""
+    """What the next message would send on a branch; None where it would be refused.
+
+    None too where a mark was set between two of its queries: the next look at the page sees it.
+    """
     try:
         return outlook_on(branch, choice=choice, now=timezone.now())
-    except BudgetRefusal:
+    except (BudgetRefusal, PartitionError):
         return None
 
 
@@ -153,18 +168,15 @@ def covered_by(active: Compaction | None, *, in_force: Compaction | None = None)
 def load(ground: Ground, *, after: int, before: int | None) -> Rows:
     """The newest `PAGE` messages with `after` < seq < `before`, and what belongs to them.
 
-    Read in the order in which things come to be over, because each query sees its own moment. A
-    turn that ends meanwhile is shown as running beside its reply, and the page hears at once that
-    it is over; the other way round it would be over without a reply, and nobody would tell the
-    page. A message that is taken up meanwhile is found twice, never not at all.
+    A message that is taken up meanwhile is found twice, never not at all.
     """
     branch, cover, newest = ground.branch, ground.cover, before is None
     turns = Turn.objects.exclude(status=Turn.Status.ABSORBED).select_related("continues")
-    own = turns.filter(branch=branch).order_by("-accepted")
-    unfinished = list(own.filter(status__in=UNFINISHED)) if newest else []
-    last_turn = own.select_related("reply", "continues__reply", "effective_policy").first()
-    waiting = list(branch.messages.filter(seq=None).order_by("accepted")) if newest else []
-    branch.refresh_from_db(fields=["last_seq"])
+    own, waiting = ground.turns, []
+    unfinished = [turn for turn in own if turn.status in UNFINISHED] if newest else []
+    if newest and ground.facts.has_waiting:
+        waiting = list(branch.messages.filter(seq=None).order_by("accepted"))
+        branch.refresh_from_db(fields=["last_seq"])
     end = branch.last_seq + 1 if before is None else before
     path = on_path(branch, after=after, before=end).select_related("turn").order_by("-seq")
     page = list(path[: PAGE + 1])
@@ -178,21 +190,25 @@ def load(ground: Ground, *, after: int, before: int | None) -> Rows:
     # The same message may be answered on another branch too.
     on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
     caused = on_this_path.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
-    told, answer = told_compactions(branch), answer_on(branch, now=timezone.now())
+    told = told_compactions(branch) if ground.facts.has_told else []
+    is_asked = branch.asked_at is not None
+    may_have_answer = is_asked or ground.facts.may_have_answer
+    answer = answer_on(branch, now=timezone.now()) if may_have_answer else None
     state = state_of(branch, cover=cover, told=told, answer=answer)
     return Rows(
         chat_id=branch.chat_id,
         messages=messages,
         waiting=waiting,
         turns=first_read([*unfinished, *caused]),
-        last_turn=last_turn,
+        last_turn=own[0] if own else None,
+        last_finished=next((turn for turn in own if turn.finished_at), None),
         told=told,
         outlook=ground.outlook,
         has_earlier=has_earlier,
-        folded_tokens=folded_tokens(branch, row=cover.summary),
-        versions=versions_of(branch, messages),
+        folded_tokens=ground.facts.folded_tokens if cover.summary else None,
+        versions=versions_of(branch, messages) if ground.facts.branches > 1 else {},
         is_paused=branch.compaction_paused,
-        is_asked=branch.asked_at is not None,
+        is_asked=is_asked,
         answer=answer,
         state=f"{state}.{digest(*left_out_of_prompt(ground.outlook))}",
     )
@@ -219,11 +235,7 @@ def sent_under(ground: Ground) -> list[Message]:
 
 def told_compactions(branch: Branch) -> list[Compaction]:
     """The newest compaction that is not in force, if it is newer than the one that is."""
-    rows = branch.compactions.filter(status__in=TOLD)
-    active = branch.active_compaction
-    if active is not None and active.published_at:
-        rows = rows.filter(created_at__gt=active.published_at)
-    return list(rows.order_by("-created_at")[:1])
+    return list(told_rows(branch).order_by("-created_at")[:1])
 
 
 def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
@@ -235,16 +247,6 @@ def left_out_of_prompt(outlook: Outlook | None) -> list[LeftOut]:
         for out in outlook.sent.left_out
         if out.reason not in TOLD_ELSEWHERE
     ]
-
-
-def folded_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
-    """The tokens of the messages that a summary stands for; None when they are too many to add."""
-    if row is None or row.to_seq - row.from_seq >= MOST_SUMMED:
-        return None
-    rows = on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
-    sources = rows.exclude(seq__in=row.exceptions)
-    total: int | None = sources.aggregate(total=Sum("token_count"))["total"]
-    return total
 
 
 def state_of(

@@ -16,7 +16,6 @@ from chats.models import Chat
 from chats.web.composer import composer_for, meter_view
 from chats.web.doors import PersonRequest
 from chats.web.looks import Look, next_look
-from chats.web.rows import compactions_of
 from chats.web.thread import Stale, Thread, thread_from, thread_of
 from chats.web.versions import branches_of
 
@@ -70,9 +69,13 @@ def update(
     """The end of the thread, or all of it, with what depends on it out of band."""
     library.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # as `chats_of` annotates
-    meter = meter_view(chat=chat, room=thread.locks.pins, outlook=thread.outlook)
+    meter = meter_view(chat=chat, thread=thread)
     composer = composer_for(
-        user=request.user, chat=chat, limit=meter.limit, is_replying=thread.is_replying
+        user=request.user,
+        chat=chat,
+        limit=meter.limit,
+        is_replying=thread.is_replying,
+        choice=thread.ground.choice,
     )
     context = {
         "chat": chat,
@@ -82,8 +85,8 @@ def update(
         "composer": composer,
         "sent": sent,
         "whole": is_whole,
-        "branches": branches_of(chat) if is_whole else (),
-        "compaction_count": compactions_of(chat).count() if is_whole else 0,
+        "branches": branches_of(chat) if is_whole and thread.ground.facts.branches > 1 else (),
+        "compaction_count": thread.ground.facts.compactions,
     }
     response = render(request, "chats/_tail_update.html", context)
     if is_whole:

@@ -17,8 +17,7 @@ from django.utils.safestring import SafeString
 from chats.compaction.locks import Locks
 from chats.compaction.undo import can_be_redone
 from chats.history import on_path
-from chats.models import Chat, Compaction, Message, Turn
-from chats.outlook import Outlook
+from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.rendering.fragments import live_html
 from chats.rendering.store import html_for_many
 from chats.web.answer_view import AnswerView, view_of_answer
@@ -32,8 +31,10 @@ from chats.web.entries import (
     sent_as,
 )
 from chats.web.rows import Cover, Ground, Rows, branch_of, ground_of, is_preparing, load
-from chats.web.seams import Seam, sections_of, sent_now, summary_texts
+from chats.web.seams import Seam, sections_of, summary_texts
+from chats.web.sent_now import sent_now
 from chats.web.words import day_name
+from contextpolicy.models import ModelSpec
 
 
 class Stale(Exception):
@@ -57,8 +58,9 @@ class Thread:
     # What became of the compaction that a person asked for.
     answer: AnswerView | None
     locks: Locks
-    # What the next message would send, for the meter beside the thread.
-    outlook: Outlook | None
+    # What the meter beside the thread is drawn from.
+    ground: Ground
+    last_finished: Turn | None
 
     @property
     def is_replying(self) -> bool:
@@ -71,9 +73,19 @@ class Thread:
         return not self.entries and not self.tail
 
 
-def thread_of(*, chat: Chat, user: User, before: int | None = None) -> Thread:
-    """The newest page of the chat's thread, or the page that ends before a seq, without tail."""
-    ground = ground_of(chat=chat, user=user)
+def thread_of(
+    *,
+    chat: Chat,
+    user: User,
+    before: int | None = None,
+    branch: Branch | None = None,
+    default: ModelSpec | None = None,
+) -> Thread:
+    """The newest page of the chat's thread, or the page that ends before a seq, without tail.
+
+    `branch` and `default`: what `ground_of` takes.
+    """
+    ground = ground_of(chat=chat, user=user, branch=branch, default=default)
     branch, cover = ground.branch, ground.cover
     rows = load(ground, after=cover.to_seq, before=before)
     # The newest page has all of them: an earlier one is put above it.
@@ -92,7 +104,8 @@ def thread_of(*, chat: Chat, user: User, before: int | None = None) -> Thread:
         is_preparing=rows.is_asked or is_preparing(rows.told),
         answer=view_of_answer(rows.answer),
         locks=ground.locks,
-        outlook=ground.outlook,
+        ground=ground,
+        last_finished=rows.last_finished,
     )
 
 
@@ -122,7 +135,8 @@ def thread_from(*, chat: Chat, user: User, start: int) -> Thread:
         is_preparing=rows.is_asked or is_preparing(rows.told),
         answer=view_of_answer(rows.answer),
         locks=ground.locks,
-        outlook=ground.outlook,
+        ground=ground,
+        last_finished=rows.last_finished,
     )
 
 

@@ -4,7 +4,10 @@ A character count is wrong by a third on code and by more on Chinese; the factor
 the provider's numbers slowly and stays within bounds, so that one odd reply changes little.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from contextpolicy.engine.scripts import present, sole
 
 # An exponential moving average with a largest step and bounds, after gemini-cli.
 RATE = 0.2
@@ -56,3 +59,43 @@ def calibrate(previous: float, *, estimate: int, actual: int) -> float:
     step = RATE * (actual / estimate - previous)
     bounded = max(-LARGEST_STEP, min(LARGEST_STEP, step))
     return max(LOWEST, min(HIGHEST, previous + bounded))
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """What is known of a model's count: a factor over all its calls, and one for each script."""
+
+    overall: float = 1.0
+    by_script: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, shares: Mapping[str, float]) -> float:
+        """The factor for a prompt written in these scripts: the largest of them.
+
+        A script of which nothing was learned takes the factor over all calls, but none below 1:
+        that others are counted small says nothing about it, and a limit must hold.
+        """
+        if not self.by_script:
+            return self.overall
+        known = [self.by_script.get(name, self.unknown) for name in present(shares)]
+        return max(known, default=self.unknown)
+
+    @property
+    def unknown(self) -> float:
+        """The factor for a script of which nothing was learned."""
+        return max(self.overall, 1.0)
+
+    @property
+    def lowest(self) -> float:
+        """The smallest factor that a prompt may get: with it the most history fits."""
+        return min(*self.by_script.values(), self.unknown) if self.by_script else self.overall
+
+    def taught(self, shares: Mapping[str, float], *, estimate: int, actual: int) -> "Factors":
+        """The factors after a call with a prompt in these scripts; a mixture teaches no script."""
+        overall = calibrate(self.overall, estimate=estimate, actual=actual)
+        script = sole(shares)
+        if not script:
+            return Factors(overall, self.by_script)
+        learned = calibrate(
+            self.by_script.get(script, self.unknown), estimate=estimate, actual=actual
+        )
+        return Factors(overall, {**self.by_script, script: learned})

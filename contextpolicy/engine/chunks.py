@@ -29,10 +29,13 @@ class MapReduce:
 
     One call summarises each chunk. Each round then merges neighbouring summaries: its pairs are
     (from, to) indexes into the round before, the end not included. The last round has one pair.
+    `before` are the messages before the first chunk, for which no call is made: what says something
+    of them is the first of what is merged.
     """
 
     chunks: tuple[Chunk, ...]
     rounds: tuple[tuple[tuple[int, int], ...], ...]
+    before: tuple[Message, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -50,21 +53,26 @@ def map_reduce(
     source_limit: int,
     summary_max_tokens: int,
     cost: Callable[[Message], int] = _stored,
+    most_chunks: int | None = None,
 ) -> MapReduce:
     """Plan the calls for `sources`, where a call can read `source_limit` tokens.
 
     Chunks end between turns wherever a turn fits; a longer turn is split between messages. `cost`
-    says what a message takes of a call, in tokens; its own without it.
+    says what a message takes of a call, in tokens; its own without it. Of more than `most_chunks`
+    the newest are read.
     """
     chunks = _chunks(sources, [cost(message) for message in sources], source_limit)
     fan_in = max(2, source_limit // max(1, summary_max_tokens))
     rounds: list[tuple[tuple[int, int], ...]] = []
-    width = len(chunks)
+    unread = chunks[: -(most_chunks or len(chunks))]
+    chunks = chunks[len(unread) :]
+    before = tuple(message for chunk in unread for message in chunk.messages)
+    width = len(chunks) + bool(before)
     while width > 1:
         merges = tuple((start, min(width, start + fan_in)) for start in range(0, width, fan_in))
         rounds.append(merges)
         width = len(merges)
-    return MapReduce(tuple(chunks), tuple(rounds))
+    return MapReduce(tuple(chunks), tuple(rounds), before)
 
 
 def _chunks(sources: Sequence[Message], costs: Sequence[int], source_limit: int) -> list[Chunk]:

@@ -198,7 +198,7 @@ class _Sums:
     def end(self, due: Trigger) -> tuple[int, tuple[str, ...]]:
         """The index before which messages are folded, 0 for none, and what had to give way."""
         if due == "turns":
-            return self._place(self.values.fold_turns), ()
+            return self._place(self._turns_to_fold()), ()
         kept = self._before_kept()
         if due == "manual":
             return kept, ()
@@ -300,6 +300,16 @@ class _Sums:
         if self.values.compact_every_turns is not None or len(self.cuts) < 2:
             return growth
         return growth + self.every[-1] // len(self.cuts)
+
+    def _turns_to_fold(self) -> int:
+        """The policy's number, or so many that as few are left as after any fold.
+
+        A chat that came with a thousand turns is not folded five at a time.
+        """
+        fold, threshold = self.values.fold_turns, self.values.turn_threshold
+        if threshold is None:
+            return fold
+        return max(fold, len(self.cuts) - max(1, threshold + 1 - fold))
 
     def _place(self, turns: int) -> int:
         return self.cuts[turns] if turns < len(self.cuts) else 0

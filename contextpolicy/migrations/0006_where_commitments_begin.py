@@ -55,6 +55,6 @@ def nothing(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("contextpolicy", "0004_modelspec_strict_roles")]
+    dependencies = [("contextpolicy", "0005_calibration_by_script")]
 
     operations = [migrations.RunPython(say_so, nothing)]

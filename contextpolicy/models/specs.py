@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 
+from contextpolicy.engine.calibration import Factors
 from contextpolicy.models.base import Stored
 
 
@@ -35,6 +36,8 @@ class ModelSpec(Stored):
     is_default = models.BooleanField(default=False)
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.
     calibration = models.FloatField(default=1.0, editable=False)
+    # The same for prompts all but only in one script, by its name in `engine.scripts`.
+    calibration_by_script = models.JSONField(default=dict, editable=False)
     calibration_samples = models.PositiveIntegerField(default=0, editable=False)
     # A smaller window that an overflow error taught us.
     learned_window = models.PositiveIntegerField(null=True, blank=True, editable=False)
@@ -56,6 +59,11 @@ class ModelSpec(Stored):
 
     def __str__(self) -> str:
         return self.label or self.name
+
+    @property
+    def factors(self) -> Factors:
+        """What is known of the model's count."""
+        return Factors(self.calibration, self.calibration_by_script)
 
     @property
     def window(self) -> int | None:

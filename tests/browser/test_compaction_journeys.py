@@ -32,14 +32,29 @@ policy = create_policy(slug="folding", name="Folding", values=values, actor="sys
 assign(policy=policy, level="instance", actor="system", now=now)
 """
 
+CLOSE_ARCHIVE = """
+from django.utils import timezone
+from contextpolicy.models import ContextPolicy
+from contextpolicy.publish import new_version
+policy = ContextPolicy.objects.select_related("current").get(slug="folding")
+values = {**policy.current.values, "archive": False}
+now = timezone.now()
+new_version(policy=policy, values=values, locks=[], note="", actor="system", now=now)
+"""
+
+
+def administer(product: Product, script: str) -> None:
+    """Run a script as an operator does."""
+    command = python(MANAGE, "shell", "-c", script)
+    subprocess.run(command, env={**os.environ, **product.env}, check=True, capture_output=True)
+
 
 @pytest.fixture
 def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
     """A person in a chat of four turns, under a policy that writes summaries."""
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
-    command = python(MANAGE, "shell", "-c", POLICY)
-    subprocess.run(command, env={**os.environ, **fresh.env}, check=True, capture_output=True)
+    administer(fresh, POLICY)
     person.new_chat(SAID[0])
     person.wait_for_reply()
     for text in SAID[1:]:
@@ -110,6 +125,30 @@ def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: P
     expect(page.locator("#compactions")).to_contain_text("In use")
     page.get_by_role("button", name="Compact now").click()
     expect(page.locator("#answer")).to_contain_text("Nothing was summarised", timeout=20_000)
+
+
+def test_a_closed_archive_is_said_where_it_would_be_opened(folding: Person, fresh: Product) -> None:
+    page = folding.page
+    compact(folding)
+    chat = page.url
+    administer(fresh, CLOSE_ARCHIVE)
+    page.goto(chat)
+    closed = "The policy Folding v2 keeps the archive closed"
+
+    page.get_by_label("Find in originals").first.click()
+    expect(page.locator("#find")).to_contain_text(closed)
+    expect(page.locator("#find-question")).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.locator("[data-seam] > summary").click()
+    expect(page.locator("[data-seam] .locked")).to_contain_text(closed)
+    expect(page.get_by_text("Show the 6 originals")).to_have_count(0)
+    assert not folding.scrolls_sideways()
+
+    page.locator("[data-seam]").get_by_role("link", name="Inspect").click()
+    expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
+    page.get_by_role("link", name="Compactions", exact=True).click()
+    expect(page.locator("#cursor")).to_contain_text("message 6; the next summary begins after it")
+    expect(page.locator("#cursor")).to_contain_text("took effect on")
 
 
 def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -> None:

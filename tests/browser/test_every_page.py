@@ -24,7 +24,7 @@ PAGES = (
     "/admin/chats/compaction/",
     "/api/v1/docs",
 )
-OF_A_CHAT = ("delete", "erase", "compactions/", "find?q=what")
+OF_A_CHAT = ("delete", "erase", "compactions/", "find?q=what", "system-text")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # The admin's own tables may be wider than a phone; they scroll in their own frame.
 OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))

@@ -11,7 +11,11 @@ from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.contextpolicy.strategy_package import install
 
-ADD = "/admin/contextpolicy/contextpolicy/add/"
+LIST = "/admin/contextpolicy/contextpolicy/"
+ADD = f"{LIST}add/"
+STRATEGY = """{"id": "asker", "contextStrategy": {
+    "type": "plugin", "pluginId": "questions_only", "config": {"count": 4}
+}}"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
@@ -76,6 +80,33 @@ def test_the_editor_fits_a_phone(
     person = open_tab(extended, storage_state=editor, **PHONE)
     person.open(ADD)
 
+    assert not person.scrolls_sideways()
+
+
+def test_a_strategy_of_another_system_is_imported(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor)
+    page = person.page
+    person.open(LIST)
+    page.get_by_role("link", name="Import a strategy").click()
+    page.get_by_label("Text").fill(STRATEGY.replace("count", "colour"))
+    page.get_by_role("button", name="Import").click()
+    expect(page.locator(".errornote")).to_have_text("Nothing was imported.")
+    expect(page.locator(".errorlist")).to_contain_text("The config of questions_only does not fit")
+
+    page.get_by_label("Text").fill(STRATEGY)
+    page.get_by_role("button", name="Import").click()
+    expect(page.locator(".messagelist")).to_contain_text("Imported as version 1 of asker.")
+    expect(page.locator("#id_strategy")).to_have_value("questions_only")
+    expect(page.locator("#id_config__questions_only__count")).to_have_value("4")
+
+
+def test_the_import_fits_a_phone(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor, **PHONE)
+    person.open(f"{LIST}import/")
     assert not person.scrolls_sideways()
 
 

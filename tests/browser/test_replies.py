@@ -86,6 +86,28 @@ def test_a_failed_reply_says_why_and_is_tried_again(
     expect(admin.page.locator(".msg--user")).to_have_count(1)
 
 
+def test_a_reply_cut_by_a_filter_says_so_and_is_kept_only_if_wanted(
+    admin: Person, connected: str, scripted: FakeServer
+) -> None:
+    scripted.configure(faults=[{"fault": "filter", "match": "filtered", "times": 1}])
+    begin(admin, "This is filtered [[fake tokens=5]]")
+
+    outcome = admin.page.locator(".notice--danger")
+    expect(outcome).to_contain_text("content filter ended this reply")
+    expect(outcome).to_contain_text("content_filtered")
+    expect(admin.reply).to_contain_text("cut by a content filter")
+    expect(admin.reply).to_contain_text(" 4@")
+    expect(admin.reply).to_contain_text("not sent: incomplete")
+    assert not admin.scrolls_sideways()
+
+    admin.send("And now? [[fake tokens=3]]")
+    sent = str(scripted.requests()[-1]["body"]["messages"])
+    assert "This is filtered" in sent
+    assert " 4@" not in sent
+    admin.page.get_by_role("button", name="Keep it").click()
+    expect(admin.page.get_by_text("cut by a content filter, kept")).to_be_visible()
+
+
 def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, connected: str) -> None:
     begin(admin, "Count slowly [[fake tokens=80 ms=30]]")
     expect(admin.live).to_contain_text(" 3@")

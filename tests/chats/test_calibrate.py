@@ -1,17 +1,29 @@
 """A model's calibration follows what its provider counts, one reply at a time."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
+from django.utils import timezone
 
-from chats import calibrate
-from chats.models import Chat, Receipt, Turn
-from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats import calibrate, context, library, providers_setup
+from chats.models import Branch, Chat, Receipt, Turn
+from chats.providers.base import (
+    Finished,
+    ProviderError,
+    ProviderRequest,
+    TextDelta,
+    UsageReport,
+)
 from chats.turns.start import start
-from contextpolicy.models import ModelSpec
+from contextpolicy.engine import scripts
+from contextpolicy.engine.calibration import Factors
+from contextpolicy.engine.tokens import ApproximateCounter, tools_tokens, wire_tokens
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
+from tests.chats.conftest import InlineWorker, ScriptedProvider
 
 Work = Callable[..., Any]
 LONG = "word " * 400
@@ -25,7 +37,8 @@ def model(demo_model: ModelSpec) -> ModelSpec:
 def learn(model: ModelSpec, **facts: Any) -> bool:
     given: dict[str, Any] = {
         "model_id": model.pk,
-        "factor": 1.0,
+        "factors": Factors(),
+        "shares": {"latin": 1.0},
         "estimate": 1_000,
         "reported": {"input": 1_500, "cached": 0},
         "completed": True,
@@ -67,7 +80,7 @@ def test_some_calls_teach_nothing(facts: dict[str, Any], model: ModelSpec) -> No
 def test_absurd_bills_stay_within_bounds(billed: int, bound: float, model: ModelSpec) -> None:
     for _ in range(20):
         model.refresh_from_db()
-        learn(model, factor=model.calibration, reported={"input": billed})
+        learn(model, factors=model.factors, reported={"input": billed})
     model.refresh_from_db()
     assert model.calibration == bound
 
@@ -115,3 +128,87 @@ def test_a_reply_that_broke_off_teaches_nothing(model: ModelSpec, ask: Callable[
     assert turn.status == Turn.Status.FAILED
     model.refresh_from_db()
     assert model.calibration_samples == 0
+
+
+# What the provider counts for a token of ours, by script: our estimate is far too high for Chinese.
+TRUTH = {"han": 0.6, "latin": 1.0}
+SMALL = {"strategy": "sliding_window", "token_budget": 2_000, "reserve_tokens": 400}
+CHINESE = "我们明天下午在奥斯陆开会，请把四十七号订单的文件带来，并告诉安娜价格。"
+ENGLISH = "Tomorrow in Oslo we go through order 47; bring the letters, and tell Anna the price. "
+
+
+class Counting(ScriptedProvider):
+    """Bills by script, with a limit of its own like a server."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.billed: list[int] = []
+
+    async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
+        text = "".join(message.content for message in request.messages)
+        found = scripts.shares([text])
+        ours = sum(wire_tokens(message, ApproximateCounter()) for message in request.messages)
+        ours += tools_tokens(request.tools, ApproximateCounter())
+        self.billed.append(int(ours * sum(TRUTH[name] * share for name, share in found.items())))
+        yield TextDelta("好的。" if "han" in found else "Yes. ")
+        yield UsageReport(self.billed[-1], 3, 0, 0)
+        yield Finished("stop")
+
+
+def test_after_a_chinese_chat_no_english_prompt_is_over_its_limit(
+    alice: User, model: ModelSpec, now: datetime
+) -> None:
+    policy = ContextPolicy.objects.create(slug="small", name="Small")
+    policy.current = PolicyVersion.objects.create(
+        policy=policy, number=1, values=SMALL, created_at=now
+    )
+    policy.save()
+    PolicyAssignment.objects.filter(level="instance").delete()
+    PolicyAssignment.objects.create(policy=policy, level="instance")
+    provider = Counting()
+
+    def talk(text: str, times: int) -> None:
+        chat = library.create_chat(owner=alice, now=now)
+        for number in range(times):
+            turn = start(user=alice, chat=chat, text=f"{number}: {text}", now=now).turn
+            async_to_sync(InlineWorker(provider).turn)(turn.pk)
+            turn.refresh_from_db()
+            assert turn.status == Turn.Status.COMPLETED, turn.error_code
+
+    talk(CHINESE * 6, 12)
+    model.refresh_from_db()
+    assert model.calibration < 0.8
+    assert model.calibration_by_script["han"] < 0.8
+    chinese = len(provider.billed)
+    talk(ENGLISH * 12, 12)
+    english = provider.billed[chinese:]
+    assert len(english) == 12
+    assert max(english) <= 1_600
+    # They are full all the same: the window moved.
+    assert max(english) > 1_300
+    model.refresh_from_db()
+    assert model.calibration_by_script["latin"] == pytest.approx(1.0, abs=0.02)
+
+
+def test_what_was_learned_by_script_is_forgotten_with_the_rest(model: ModelSpec) -> None:
+    learn(model)
+    model.refresh_from_db()
+    assert model.calibration_by_script == {"latin": pytest.approx(1.1)}
+    providers_setup.save_model(
+        model=model, actor="system", now=timezone.now(), forget_calibration=True
+    )
+    model.refresh_from_db()
+    assert model.factors == Factors()
+
+
+def test_the_newest_messages_tell_the_factor_where_no_prompt_is_composed(
+    model: ModelSpec, ask: Callable[..., Turn], chat: Chat
+) -> None:
+    ask(TextDelta("Yes."), Finished("stop"))
+    branch = Branch.objects.get(chat=chat)
+    model.calibration = 0.7
+    assert context.calibration_of(branch, model=model) == 0.7
+    model.calibration_by_script = {"han": 0.6}
+    assert context.calibration_of(branch, model=model) == 1.0
+    model.calibration_by_script = {"han": 0.6, "latin": 0.9}
+    assert context.calibration_of(branch, model=model) == 0.9

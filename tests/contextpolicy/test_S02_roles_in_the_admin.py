@@ -40,6 +40,7 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
 }
 OTHER = {
     "admin:contextpolicy_ledger_verify": {A, S},
+    "admin:contextpolicy_policy_import": {P, S},
     "admin:auth_user_password_change": {W, S},
 }
 
@@ -159,9 +160,8 @@ def test_S02_the_pages_beside_the_models_follow_the_table(
     client = browser(role)
     key = getattr(rows["auth_user"], "pk")  # noqa: B009 - the same
 
-    assert opens(client, "admin:contextpolicy_ledger_verify") == (
-        role in OTHER["admin:contextpolicy_ledger_verify"]
-    )
+    for page in ("admin:contextpolicy_ledger_verify", "admin:contextpolicy_policy_import"):
+        assert opens(client, page) == (role in OTHER[page])
     assert opens(client, "admin:auth_user_password_change", key) == (
         role in OTHER["admin:auth_user_password_change"]
     )

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
+from contextpolicy.engine import scripts
 from contextpolicy.engine.calibration import (
     HIGHEST,
     LARGEST_STEP,
     LOWEST,
+    Factors,
     Usage,
     calibrate,
     why_not_counted,
@@ -64,3 +66,47 @@ def test_the_factor_arrives_where_the_bills_are() -> None:
     for _ in range(40):
         factor = calibrate(factor, estimate=1_000, actual=1_360)
     assert factor == pytest.approx(1.36, abs=0.01)
+
+
+ENGLISH, CHINESE, MIXED = {"latin": 1.0}, {"han": 0.97, "latin": 0.03}, {"han": 0.6, "latin": 0.4}
+
+
+def test_each_script_has_its_own_factor() -> None:
+    known = Factors().taught(CHINESE, estimate=1_000, actual=600)
+    assert known.by_script == {"han": pytest.approx(0.92)}
+    assert known.overall == pytest.approx(0.92)
+    assert known.of(CHINESE) == pytest.approx(0.92)
+    # Nothing is known of English, and a limit must hold.
+    assert known.of(ENGLISH) == known.of(MIXED) == known.of({}) == 1.0
+    assert known.lowest == pytest.approx(0.92)
+
+
+def test_a_mixture_takes_the_largest_factor_and_teaches_no_script() -> None:
+    known = Factors(0.9, {"han": 0.7, "latin": 1.1})
+    assert (known.of(MIXED), known.lowest) == (1.1, 0.7)
+    assert (Factors(1.2).lowest, Factors(1.2, {"han": 1.5}).lowest) == (1.2, 1.2)
+    taught = known.taught(MIXED, estimate=1_000, actual=500)
+    assert taught.by_script == known.by_script
+    assert taught.overall == pytest.approx(0.82)
+
+
+def test_a_script_begins_where_it_was_taken_to_be() -> None:
+    known = Factors(1.5, {"han": 1.5})
+    assert known.of(ENGLISH) == 1.5
+    assert known.taught(ENGLISH, estimate=1_000, actual=1_500).by_script["latin"] == 1.5
+
+
+def test_without_scripts_the_one_factor_holds() -> None:
+    assert Factors(0.8).of(ENGLISH) == Factors(0.8).of({}) == 0.8
+
+
+def test_scripts_share_a_text_by_tokens() -> None:
+    assert scripts.shares([]) == scripts.shares([""]) == {}
+    assert scripts.shares(["Tomorrow in Oslo", "Übung"]) == {"latin": 1.0}
+    found = scripts.shares(["会议在三月", "abcdefghijklmnopqrst"])
+    assert found == {"han": 0.5, "latin": 0.5}
+    assert scripts.sole(found) == ""
+    assert scripts.sole(scripts.shares(["Привет"])) == "cyrillic"
+    assert scripts.present(scripts.shares(["Привет ありがとう 안녕"])) == [
+        "cyrillic", "hangul", "kana", "latin",
+    ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.utils import timezone
 
-from chats import context, history
+from chats import context, history, witness
 from chats.compaction import undo
 from chats.compaction.force import summary_of
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
@@ -96,6 +96,13 @@ def assert_laws(chat: Chat, *, known: set[Any]) -> None:
     assert_complete(chat)
     assert_answered_once(chat)
     assert_summaries_whole(chat)
+    assert_committed(chat)
+
+
+def assert_committed(chat: Chat) -> None:
+    """Each finished call and summary is committed to, and is what the ledger commits to."""
+    for found in witness.verify(scope=f"chat:{chat.pk}", told=Counter()):
+        raise Violation(f"the ledger and its rows differ: row {found.seq}: {found.reason}")
 
 
 def assert_complete(chat: Chat) -> None:

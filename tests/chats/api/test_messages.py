@@ -5,15 +5,19 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIRequest
 from django.db.models import F
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats import messages as store
 from chats.api import messages as api_messages
 from chats.api.messages import Messages
+from chats.erasure import erase_message
 from chats.idempotency import KEY_LIFETIME
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
+from chats.turns.stop import stop
 from tests.chats.api.programs import Program
 
 TEXTS = [
@@ -115,6 +119,30 @@ def test_same_key_sends_once(of_alice: Program, chat: Chat) -> None:
     assert (reused.status_code, reused.json()["error"]["code"]) == (422, "idempotency_key_reused")
     bad = of_alice.post(path, {"text": "x"}, HTTP_IDEMPOTENCY_KEY="k" * 256)
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_idempotency_key")
+
+
+def test_S27_a_key_whose_words_were_erased_is_refused_whatever_comes_with_it(
+    of_alice: Program, alice: User, chat: Chat
+) -> None:
+    path, key = f"chats/{chat.pk}/messages", {"HTTP_IDEMPOTENCY_KEY": "k"}
+    sent = of_alice.post(path, {"text": "yes"}, **key).json()
+    other = {"HTTP_IDEMPOTENCY_KEY": "k2"}
+    kept = of_alice.post(path, {"text": "Something else"}, **other).json()
+    record = IdempotencyRecord.objects.get(key="k")
+    assert len(record.salt) == len(record.body_commitment) == 64
+    for turn in Turn.objects.all():
+        stop(user=alice, turn=turn, now=timezone.now())
+    message = Message.objects.select_related("branch").get(pk=sent["message"]["id"])
+    erase_message(user=alice, message=message, now=timezone.now())
+    record.refresh_from_db()
+    assert (record.salt, record.body_commitment) == ("", "")
+    for text in ("yes", "no"):
+        again = of_alice.post(path, {"text": text}, **key)
+        assert (again.status_code, again.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    # Those of other messages go on.
+    same = of_alice.post(path, {"text": "Something else"}, **other).json()
+    assert same["message"]["id"] == kept["message"]["id"]
+    assert Message.objects.count() == 2
 
 
 def test_f08_key_is_free_again_after_a_day(of_alice: Program, chat: Chat) -> None:

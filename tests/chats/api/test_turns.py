@@ -1,5 +1,6 @@
 """Turns over the API: seen, stopped, tried again, continued."""
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from chats.models import Message, Receipt, Turn
+from chats.providers.base import ProviderError, TextDelta
 from contextpolicy.models import EffectivePolicy
 from tests.chats.api.programs import Program
 
@@ -133,3 +135,17 @@ def test_retries_count_as_messages(of_alice: Program, turn: Turn, settings: Sett
     settings.MESSAGES_PER_MINUTE = 1
     of_alice.post(path(turn, "retry"))
     assert code(of_alice.post(path(turn, "retry"))) == (429, "rate_limit_exceeded")
+
+
+def test_a_reply_cut_by_a_content_filter_says_so_everywhere(
+    of_alice: Program, turn: Turn, work: Callable[..., Any]
+) -> None:
+    work(turn, [TextDelta("Half of"), ProviderError("content_filtered")])
+    seen = of_alice.get(path(turn)).json()
+    assert (seen["status"], seen["error"]["code"]) == ("failed", "content_filtered")
+    assert "content filter" in seen["error"]["message"]
+    assert (seen["reply"]["text"], seen["reply"]["finish"]) == ("Half of", "incomplete")
+    (receipt,) = seen["receipts"]
+    assert (receipt["outcome"], receipt["error_code"]) == ("failed", "content_filtered")
+    listed = of_alice.get(f"chats/{turn.branch.chat_id}/messages").json()["data"]
+    assert [message["finish"] for message in listed] == ["", "incomplete"]

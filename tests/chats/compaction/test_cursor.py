@@ -110,7 +110,7 @@ def test_it_is_read_on_the_page(
     address = f"/chats/{long_chat.pk}/compactions/"
     html = client.get(address).content.decode()
     told = html.split('id="cursor"')[1].split("</dl>")[0]
-    assert f"message {row.to_seq}; the next summary folds only later ones" in told
+    assert f"message {row.to_seq}; the next summary begins after it" in told
     assert 'datetime="2026-11-20T12:00:00+00:00"' in told
     assert "<dd>1: grows" in told
     client.force_login(charlie)

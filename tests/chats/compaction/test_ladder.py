@@ -44,8 +44,13 @@ from tests.chats.conftest import ScriptedProvider
 COUNTER = ApproximateCounter()
 
 
-# So little is folded that a summariser under the policy's limit reads it at once.
-ONE_REQUEST = {"keep_last_messages": 6}
+# The marks of the small policy, under a limit at which a summariser reads all of it at once.
+ONE_REQUEST = {
+    "token_budget": 4_000,
+    "prepare_at_tokens": 1_400,
+    "compact_at_tokens": 1_800,
+    "compact_to_tokens": 900,
+}
 
 
 @pytest.fixture
@@ -363,7 +368,6 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
         branch,
         choice=answering.choose(chat=branch.chat),
         attempt=plan.Try(asked=plan.Asked(by="user:1")),
-        readable=None,
         counter=COUNTER,
     )
     assert not isinstance(found, NotNeeded)
@@ -540,7 +544,7 @@ def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
     taken = [request_tokens(request.messages, counter=COUNTER) for request in provider.requests]
     assert len(taken) > 1
-    assert max(taken) <= min(window or 2_400, 2_400) - 400
+    assert max(taken) <= min(window or 4_000, 4_000) - 400
     assert attempts()[-1][1] in {"prepared", "published"}
 
 
@@ -577,7 +581,7 @@ def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
     publish.publish_prepared(branch_id=branch_of(by_model).pk, now=now)
     asked = len(provider.requests)
     for number in range(8):
-        say(by_model, f"And {number}?", f"The crate {number} weighs {number}00 kilograms. " * 12)
+        say(by_model, f"And {number}?", f"The crate {number} weighs {number}00 kilograms. " * 25)
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 5))
     assert attempts()[-1][0] == "extractive"
     assert len(attempts()) == 4

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats import history, states
+from chats.erasure import erase_message
 from chats.models import (
     Branch,
     Chat,
@@ -32,6 +33,7 @@ from chats.providers.base import (
 from chats.providers.demo import DemoProvider
 from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry, start
+from contextpolicy import ledger
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.segments import prompt_json, text_ref
 from contextpolicy.engine.strategies.entity_state import state_request
@@ -297,6 +299,28 @@ def test_a_lost_lease_during_the_extraction_writes_nothing(
     assert turn.tail is None
     assert Receipt.objects.get(turn=turn).outcome == "open"
     assert events(chat) == []
+
+
+def test_erasing_a_message_leaves_the_state_that_was_sent_before_it(
+    alice: User, chat: Chat, now: datetime, work: Work, policy: Callable[..., None]
+) -> None:
+    policy()
+    first = ask(alice, chat, now)
+    work(first, found(destination="Oslo"), REPLY)
+    second = ask(alice, chat, now, "To Rome, and then nothing more")
+    work(second, found(destination="Oslo"), REPLY)
+    third = ask(alice, chat, now, "No, to Rome after all")
+    work(third, found(destination="Rome"), REPLY)
+    before, same, new = (Receipt.objects.get(turn=turn, call=1) for turn in (first, second, third))
+    digests = [next(s[5] for s in r.segments if s[1] == "state") for r in (before, same, new)]
+    assert digests[0] == digests[1] != digests[2]
+    message = Message.objects.select_related("branch").get(pk=str(second.trigger_id))
+    erase_message(user=alice, message=message, now=now)
+    kept = set(PromptText.objects.filter(digest__in=digests).values_list("digest", flat=True))
+    assert kept == {digests[0]}
+    erased_at = [Receipt.objects.get(pk=row.pk).erased_at for row in (before, same, new)]
+    assert erased_at == [None, now, now]
+    assert list(ledger.verify()) == []
 
 
 def test_a_worker_that_ends_hands_the_turn_back_and_the_next_one_asks_again(

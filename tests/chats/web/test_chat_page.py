@@ -13,9 +13,12 @@ from django.utils.html import escape
 from chats import library
 from chats.history import on_path
 from chats.models import Branch, Chat, Compaction, Message, Turn
-from chats.providers.base import Finished, TextDelta, UsageReport
+from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns.start import start
+from chats.web import rows
 from chats.web.rows import PAGE
+from contextpolicy.engine.budget import PolicyImpossible
+from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign, create_policy
 from tests.chats.web.conftest import HTMX
@@ -356,9 +359,50 @@ def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
     assert html.count('data-sent="none"') == 1
 
 
+@pytest.mark.parametrize("error", [PolicyImpossible("It does not fit."), PartitionError("Twice.")])
+def test_where_nobody_can_tell_what_is_sent_the_page_is_readable(
+    page: Client,
+    chat: Chat,
+    talk: Callable[..., Turn],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    talk("hello")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(rows, "outlook_on", refuse)
+    html = page.get(url(chat)).content.decode()
+
+    assert html.count('data-sent="unknown"') == 2
+    assert "An answer." in html
+
+
 def test_a_reply_tells_what_the_provider_counted(
     page: Client, chat: Chat, say: Callable[[str], Turn], work: Callable[..., Any]
 ) -> None:
     work(say("hello"), [TextDelta("Hi."), UsageReport(1_234, 56, 0, 0), Finished("stop")])
 
     assert "1,234 in · 56 out" in page.get(url(chat)).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("code", "label"),
+    [("content_filtered", "cut by a content filter"), ("provider_timeout", "incomplete")],
+)
+def test_a_reply_cut_by_a_filter_is_labelled_as_that(
+    page: Client,
+    chat: Chat,
+    say: Callable[[str], Turn],
+    work: Callable[..., Any],
+    code: Any,
+    label: str,
+) -> None:
+    work(say("hello"), [TextDelta("Half of"), ProviderError(code)])
+    html = page.get(url(chat)).content.decode()
+    assert f'<span class="chip chip--warn">{label}</span>' in html
+    assert f"<code>{code}</code>" in html
+    assert "Half of" in html
+    page.post(url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep"))
+    assert f"{label}, kept</span>" in page.get(url(chat)).content.decode()

@@ -1,0 +1,52 @@
+"""In which scripts a text is written: tokenizers of models differ by script more than by anything.
+
+A character count per script, weighed by what a character usually takes of a token.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+# From so much of a text on a script counts; from so much on the text is all but only in it.
+PRESENT = 0.05
+SOLE = 0.8
+LATIN = "latin"
+_RANGES: Mapping[str, str] = {
+    "greek": "\u0370-\u03ff",
+    "cyrillic": "\u0400-\u052f",
+    "hebrew": "\u0590-\u05ff",
+    "arabic": "\u0600-\u06ff\u0750-\u077f",
+    "indic": "\u0900-\u0dff",
+    "thai": "\u0e00-\u0e7f",
+    "kana": "\u3040-\u30ff",
+    "hangul": "\u1100-\u11ff\uac00-\ud7af",
+    "han": "\u2e80-\u2fdf\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff",
+}
+_RUN = re.compile("|".join(f"(?P<{name}>[{letters}]+)" for name, letters in _RANGES.items()))
+# A character of these is about a token; of all others it takes three or four for one.
+_WHOLE = frozenset({"kana", "hangul", "han"})
+_PER_TOKEN = 4
+
+
+def shares(texts: Iterable[str]) -> dict[str, float]:
+    """The share of each script in the texts, as tokens; empty without any text."""
+    weights: dict[str, float] = {}
+    for text in texts:
+        letters = len(text)
+        for run in () if text.isascii() else _RUN.finditer(text):
+            name, length = run.lastgroup or LATIN, run.end() - run.start()
+            letters -= length
+            weight = length if name in _WHOLE else length / _PER_TOKEN
+            weights[name] = weights.get(name, 0.0) + weight
+        weights[LATIN] = weights.get(LATIN, 0.0) + letters / _PER_TOKEN
+    total = sum(weights.values())
+    return {name: weight / total for name, weight in weights.items()} if total else {}
+
+
+def present(found: Mapping[str, float]) -> list[str]:
+    """The scripts that count in a text of these shares."""
+    return sorted(name for name, share in found.items() if share >= PRESENT)
+
+
+def sole(found: Mapping[str, float]) -> str:
+    """The script in which all but everything is written; "" for a mixture."""
+    return next((name for name, share in found.items() if share >= SOLE), "")

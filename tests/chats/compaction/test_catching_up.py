@@ -1,0 +1,165 @@
+"""A chat that came with ten thousand messages is caught up in one step."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+
+from chats.compaction import maintain, plan
+from chats.models import Branch, Chat, Compaction, Message
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.chats.compaction.conftest import (
+    GOOD,
+    Say,
+    SetPolicy,
+    Writes,
+    asked_for,
+    branch_of,
+    in_force,
+    later,
+    wrote,
+)
+
+COUNTER = ApproximateCounter()
+MANY = 10_000
+SAID = "The crate {n} of 3 May 2026 goes to Anna Berg in Oslo, who pays {n} kroner at the door. "
+BUDGET = {
+    "token_budget": 16_000,
+    "reserve_tokens": 4_000,
+    "summary_max_tokens": 1_000,
+    "turn_threshold": None,
+}
+Fill = Callable[[int], None]
+
+
+@pytest.fixture
+def fill(chat: Chat, now: datetime, set_policy: SetPolicy) -> Fill:
+    """Put so many old messages into the chat."""
+    set_policy(**BUDGET)
+
+    def filling(count: int) -> None:
+        branch = branch_of(chat)
+        texts = ((seq, SAID.format(n=seq)) for seq in range(1, count + 1))
+        rows = (
+            Message(
+                branch=branch,
+                seq=seq,
+                accepted=seq,
+                role="user" if seq % 2 else "assistant",
+                parts=[{"type": "text", "text": text}],
+                token_count=COUNTER.count(text) + 4,
+                counter_version=COUNTER.version,
+                finish="" if seq % 2 else "stop",
+                created_at=now,
+            )
+            for seq, text in texts
+        )
+        Message.objects.bulk_create(rows, batch_size=5_000)
+        Chat.objects.filter(pk=chat.pk).update(accepted_count=count)
+        Branch.objects.filter(pk=branch.pk).update(last_seq=count)
+        chat.refresh_from_db()
+
+    return filling
+
+
+def tend(chat: Chat, at: datetime) -> None:
+    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=at)
+
+
+def rows_of(kind: str) -> list[Compaction]:
+    return list(Compaction.objects.filter(kind=kind).order_by("created_at"))
+
+
+def caught_up(chat: Chat, *, say: Say, now: datetime) -> None:
+    """Some turns, each with the look for something to fold behind it."""
+    for minute in range(4):
+        say(chat, f"And now, for the {minute + 1}. time?", "Like this.")
+        tend(chat, later(now, minute))
+
+
+def test_one_window_and_one_summary_without_a_model_catch_up(
+    chat: Chat, fill: Fill, say: Say, now: datetime
+) -> None:
+    fill(MANY)
+    caught_up(chat, say=say, now=now)
+    (window,), (summary,) = rows_of("window"), rows_of("summary")
+    assert (summary.status, summary.reason) == ("published", "")
+    assert summary.to_seq >= window.to_seq
+    assert 0.2 < summary.tokens_after / 12_000 <= 0.45
+    assert branch_of(chat).active_compaction == summary
+    assert AuditEvent.objects.filter(type="window.moved").count() == 1
+
+
+def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
+    chat: Chat, fill: Fill, say: Say, set_policy: SetPolicy, writer: ModelSpec, writes: Writes,
+    now: datetime,
+) -> None:  # fmt: skip
+    fill(MANY)
+    set_policy(summarization_model=writer.slug, **BUDGET)
+    wanted = wrote(GOOD)
+    say(chat, "And now?", "Like this.")
+    provider = writes(*[wanted] * 40)
+    tend(chat, now)
+    (window,), (summary,) = rows_of("window"), rows_of("summary")
+    assert (summary.status, summary.rung, summary.from_seq) == ("published", "model", 1)
+    assert summary.to_seq >= window.to_seq
+    requests = [asked_for(request) for request in provider.requests]
+    chunks = [text for text in requests if "<transcript>" in text]
+    assert len(chunks) == 8
+    assert len(requests) <= 12
+    # What no call read is extracted, and merged like a part of its own.
+    merges = "\n".join(text for text in requests if text not in chunks)
+    assert "kroner at the door. [#" in merges
+    assert 'number="1"' not in "\n".join(chunks)
+    asked = len(provider.requests)
+    for minute in (1, 2, 3):
+        say(chat, "And now?", "Like this.")
+        tend(chat, later(now, minute))
+    assert (len(rows_of("window")), len(rows_of("summary"))) == (1, 1)
+    assert len(provider.requests) == asked
+
+
+def test_a_chat_that_nobody_opens_keeps_its_window_where_it_is(
+    chat: Chat, fill: Fill, now: datetime
+) -> None:
+    fill(MANY)
+    tend(chat, now)
+    tend(chat, later(now))
+    assert rows_of("window") == []
+    (summary,) = rows_of("summary")
+    assert (summary.status, summary.reason) == ("published", "")
+
+
+def test_a_thousand_turns_are_not_folded_five_at_a_time(
+    chat: Chat, fill: Fill, say: Say, set_policy: SetPolicy, now: datetime
+) -> None:
+    fill(2_000)
+    set_policy(**{**BUDGET, "turn_threshold": 10, "fold_turns": 5})
+    say(chat, "And now?", "Like this.")
+    tend(chat, now)
+    (summary,) = rows_of("summary")
+    assert (summary.trigger, summary.to_seq) == ("turns", 2_002 - 2 * 6)
+    assert branch_of(chat).active_compaction == summary
+
+
+def test_a_chat_of_more_than_one_plan_looks_at_keeps_its_window_meanwhile(
+    chat: Chat, fill: Fill, say: Say, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(3_000)
+    monkeypatch.setattr(plan, "MOST_MESSAGES", 1_200)
+    say(chat, "And now?", "Like this.")
+    (window,) = rows_of("window")
+    tend(chat, now)
+    kept = branch_of(chat).active_compaction
+    assert kept is not None
+    first = in_force(chat)
+    assert (kept.kind, kept.to_seq, kept.base) == ("window", window.to_seq, first)
+    assert kept.from_seq == (first.to_seq if first else 0) + 1
+    caught_up(chat, say=say, now=later(now))
+    assert {row.to_seq for row in rows_of("window")} == {window.to_seq}
+    last = in_force(chat)
+    assert last is not None
+    assert last.to_seq >= window.to_seq
+    assert branch_of(chat).active_compaction == last
+    assert len(rows_of("summary")) == 3
