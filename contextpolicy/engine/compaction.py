@@ -306,9 +306,7 @@ class _Sums:
 
         A chat that came with a thousand turns is not folded five at a time.
         """
-        fold, threshold = self.values.fold_turns, self.values.turn_threshold
-        if threshold is None:
-            return fold
+        fold, threshold = self.values.fold_turns, self.values.turn_threshold or 0
         return max(fold, len(self.cuts) - max(1, threshold + 1 - fold))
 
     def _place(self, turns: int) -> int:

@@ -1,13 +1,21 @@
 """Folding more than one call can read: every source in exactly one chunk, and merges to one."""
 
+from functools import partial
+
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
+from contextpolicy.engine.budget import request_limit
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.groups import legal_cuts
 from contextpolicy.engine.messages import Message, Summary
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import merge_request, summary_request
+from contextpolicy.engine.prompts import (
+    merge_request,
+    request_tokens,
+    summary_request,
+    transcript_tokens,
+)
 from tests.engine.engine_builders import COUNTER, chat, chats, message
 
 
@@ -73,3 +81,35 @@ def test_a_second_attempt_is_told_what_the_first_one_lost() -> None:
     )
     assert "lost these facts. Keep them this time:\n- 4711\n- a &lt;" in request[1].content
     assert request[1].content.endswith("Write the new summary now.")
+
+
+def test_of_too_many_chunks_the_newest_are_read_and_merged_with_what_stands_for_the_rest() -> None:
+    sources = chat(40)
+    whole = map_reduce(sources, source_limit=60, summary_max_tokens=30)
+    few = map_reduce(sources, source_limit=60, summary_max_tokens=30, most_chunks=3)
+    assert few.chunks == whole.chunks[-3:]
+    read = [m for chunk in few.chunks for m in chunk.messages]
+    assert [m.seq for m in (*few.before, *read)] == list(range(1, 41))
+    # Two by two: what stands for the rest is the first of four.
+    assert few.rounds == (((0, 2), (2, 4)), ((0, 2),))
+    assert map_reduce(sources, source_limit=60, summary_max_tokens=30, most_chunks=99) == whole
+
+
+def test_a_message_costs_what_its_place_in_a_transcript_takes() -> None:
+    values, sources = PolicyValues(), chat(12)
+    cost = partial(transcript_tokens, values=values, counter=COUNTER)
+    assert all(cost(message) > message.tokens for message in sources)
+    made = map_reduce(sources, source_limit=200, summary_max_tokens=30, cost=cost)
+    frame = summary_request(messages=(), previous=None, values=values)
+    for chunk in made.chunks:
+        request = summary_request(messages=chunk.messages, previous=None, values=values)
+        over = request_tokens(request, counter=COUNTER) - request_tokens(frame, counter=COUNTER)
+        assert over <= 200
+
+
+def test_a_request_leaves_room_for_its_summary() -> None:
+    values = PolicyValues(token_budget=10_000, reserve_tokens=2_000, summary_max_tokens=1_000)
+    assert request_limit(values, model_window=None) == 8_000
+    assert request_limit(values, model_window=6_000) == 4_000
+    longer = PolicyValues(token_budget=10_000, reserve_tokens=500, summary_max_tokens=1_000)
+    assert request_limit(longer, model_window=None) == 9_000

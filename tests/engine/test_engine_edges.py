@@ -228,6 +228,12 @@ def test_turns_are_folded_only_if_one_stays() -> None:
     assert made(talk(8), values=values).to_seq == 6
 
 
+def test_many_turns_are_folded_down_to_what_any_fold_leaves() -> None:
+    values = replace(VALUES, turn_threshold=10, fold_turns=4)
+    assert made(talk(22), values=values).to_seq == 8
+    assert made(talk(400), values=values).to_seq == 400 - 2 * 7
+
+
 def test_with_a_number_of_turns_the_low_mark_follows_what_stands_beside_history() -> None:
     every = replace(VALUES, compact_every_turns=5, keep_last_messages=0, summary_max_tokens=10)
     for fixed in (0, 100, 300):
