@@ -34,7 +34,7 @@ def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
         model_name="qwen3",
         duration_ms=9400,
         cost="0.0012",
-        text_sha256="ab" * 32,
+        text_commitment="ab" * 32,
     )
 
 
