@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-ROUNDS = 25
+ROUNDS = 40
 # The places of the words that are asked, in a vocabulary whose most common ones come first.
 RANKS = {"common": range(5, 60), "middling": range(300, 3_000), "rare": range(8_000, 40_000)}
 
