@@ -152,13 +152,14 @@ def test_S25_a_summary_commits_to_its_text_and_to_each_of_its_calls(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: Work, now: datetime
 ) -> None:
     set_policy(summarization_model="writer")
-    provider = writes(wrote("Too short"), wrote())
+    provider = writes(*[wrote("Too short")] * 9)
     maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
     rows = list(Compaction.objects.filter(kind="summary").order_by("attempt"))
     # The rung after it asks no model.
-    assert [(row.status, len(row.calls)) for row in rows] == [("rejected", 1), ("prepared", 0)]
-    sent = prompt_json(provider.requests[0].messages, ())
-    assert rows[0].calls == [commitment(sent, salt=rows[0].salt)]
+    asked = len(provider.requests)
+    assert [(row.status, len(row.calls)) for row in rows] == [("rejected", asked), ("prepared", 0)]
+    sent = [prompt_json(request.messages, ()) for request in provider.requests]
+    assert rows[0].calls == [commitment(prompt, salt=rows[0].salt) for prompt in sent]
     for row in rows:
         event = AuditEvent.objects.filter(
             type__in=["compaction.rejected", "compaction.prepared"], data__compaction=str(row.pk)

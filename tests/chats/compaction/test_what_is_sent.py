@@ -133,6 +133,7 @@ def prepared(case: Case) -> Compaction:
         summary_max_tokens=400,
         approval="owner",
         prepare_at=0.2,
+        compact_at=0.25,
         compact_to=0.15,
     )
     maintain.maintain(chat_id=case.chat.pk, counter=COUNTER, now=case.later())

@@ -18,6 +18,16 @@ def stands_in_the_index() -> bool:
         return any(WORD.encode() in bytes(block) for (block,) in cursor.fetchall())
 
 
+def found_by(word: str) -> int:
+    """How many rows SQLite's full-text table finds by a word."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM chats_searchtext_words WHERE chats_searchtext_words MATCH %s",
+            [word],
+        )
+        return int(cursor.fetchone()[0])
+
+
 @pytest.mark.skipif("connection.vendor != 'sqlite'", reason="PostgreSQL clears its index by VACUUM")
 def test_S27_a_word_that_was_erased_leaves_the_full_text_table(chat: Chat, now: datetime) -> None:
     branch = Branch.objects.get(chat=chat)
@@ -31,7 +41,7 @@ def test_S27_a_word_that_was_erased_leaves_the_full_text_table(chat: Chat, now: 
     assert stands_in_the_index(), "taking the row out is not enough"
     clear_index()
     assert not stands_in_the_index()
-    assert SearchText.objects.filter(words__has=("chat", ["heron59"])).count() == 1
+    assert found_by("heron59") == 1
     clear_index()
 
 
