@@ -204,7 +204,7 @@ def test_inv_47_nested_branches_share_summaries_of_their_common_path_only(
 ) -> None:
     root_summary = fold(long_chat)
     child = branch_from(user=alice, message=message(long_chat, 14), now=now)
-    for _ in range(7):
+    for _ in range(8):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
     child_summary = fold(long_chat, at=later(now))
     assert child_summary.branch == child

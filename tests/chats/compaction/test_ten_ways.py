@@ -205,6 +205,7 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
     set_policy(summarization_model=writer.slug)
     for _ in range(14):
         say(chat, chinese, chinese * 2)
+    # Each of its requests, of chunks and merges, twice over.
     writes(*[wrote(english)] * 20)
     maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
     model_rows = Compaction.objects.filter(kind="summary").exclude(rung="extractive")
