@@ -6,6 +6,7 @@ their stored counts, what was sent once brings the count that its receipt or its
 only what was never sent is estimated.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from chats import answering, context, states
+from chats import answering, context, receipts, states
 from chats.models import Branch, Compaction, PromptText, Receipt, Turn
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
@@ -138,6 +139,7 @@ def outlook_on(
         # What the worker does too: it moves the window, then reads and composes again.
         branch = moved(branch, to_seq=made.to_seq)
         given = facts_on(branch, choice=choice, asked=answered)
+    made = as_kept(made, chat_id=branch.chat_id)
     sent = counted(made, known=known_counts(branch, made=made, given=given))
     return Outlook(
         choice=choice,
@@ -216,7 +218,9 @@ def known_counts(
     for origin, label, _, tokens, cut_to, digest, *results_to in newest_segments(branch):
         key = (origin, label, cut_to, digest, results_to[0] if results_to else None)
         found[key] = int(str(tokens))
-    missing = {s.text_ref: key_of(s) for s in made.segments if s.text_ref}
+    # A summary brings a count of its own.
+    texts = (s for s in made.segments if s.text_ref and s.origin != "summary")
+    missing = {s.text_ref: key_of(s) for s in texts}
     missing = {digest: key for digest, key in missing.items() if key not in found}
     if missing:
         rows = PromptText.objects.filter(digest__in=missing, tokens__isnull=False)
@@ -228,6 +232,19 @@ def known_counts(
     if stands_alone(given):
         return found
     return {key: tokens for key, tokens in found.items() if key[0] in OF_THEIR_OWN}
+
+
+def as_kept(made: AssembledContext, *, chat_id: uuid.UUID) -> AssembledContext:
+    """The same prompt, its texts named as the chat's receipts name them."""
+    segments = tuple(
+        s._replace(
+            text_ref=receipts.own_ref(
+                s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id
+            )
+        )
+        for s in made.segments
+    )
+    return replace(made, segments=segments)
 
 
 def unestimated(branch: Branch, summary: engine.Summary) -> int:

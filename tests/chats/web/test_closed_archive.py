@@ -5,6 +5,8 @@ from django.test import Client
 
 from chats.memory import archive
 from chats.models import Chat, Compaction
+from chats.web import find
+from tests.chats.compaction.conftest import branch_of
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_compaction_actions import Policy, folded, policy
@@ -31,11 +33,12 @@ def html(page: Client, chat: Chat, rest: str = "", **options: object) -> str:
 def test_find_searches_nothing_where_the_archive_is_closed(
     page: Client, chat: Chat, row: Compaction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    archive.index(branch_of(chat))
     question = {"q": "first question"}
     assert "<mark>" in html(page, chat, "find", data=question)
 
     policy_values(archive=False)
-    monkeypatch.setattr(archive, "search", lambda *a, **k: pytest.fail("it was searched"))
+    monkeypatch.setattr(find, "search", lambda *a, **k: pytest.fail("it was searched"))
 
     answer = page.get(url(chat, "find"), question)
     told = answer.content.decode()
