@@ -58,6 +58,9 @@ def test_a_chat_opens_with_few_statements(
     talk("hello")
     talk("hello again")
     state(chat, summary, now)
+    # A text that no prompt of the chat had yet is looked up once more.
+    chat.refresh_from_db()
+    talk("and again")
     assert page.get(url(chat)).status_code == 200
     with CaptureQueriesContext(connection) as heard:
         page.get(url(chat))
