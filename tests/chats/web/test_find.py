@@ -47,6 +47,19 @@ def test_it_finds_originals_alone_and_leads_to_each(
     assert f'id="original-{covered.pk}-1"' in page.get(f"{address}?page=1").content.decode()
 
 
+def test_what_is_not_indexed_yet_is_said_and_nothing_is_indexed_by_looking(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    def look() -> str:
+        return page.get(url(chat, "find"), {"q": "compressor"}, headers=HTMX).content.decode()
+
+    html = look()
+    assert "4 of these messages cannot be searched yet" in html
+    assert "<mark>" not in html
+    assert look() == html
+    assert "cannot be searched yet" not in found(page, chat, "compressor")
+
+
 def test_the_order_is_that_of_the_tool(page: Client, chat: Chat, covered: Compaction) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=chat)
     html = found(page, chat, "compressor fan")
