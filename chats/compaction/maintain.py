@@ -10,7 +10,6 @@ import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from django.conf import settings
 from django.db.models import DateTimeField, ExpressionWrapper, F
@@ -19,7 +18,7 @@ from django.db.models.functions import Now
 from chats import queue
 from chats.compaction import places, plan, publish, running
 from chats.compaction.perform import Performed, perform
-from chats.compaction.plan import Claimed, Try
+from chats.compaction.plan import Claimed, Clock, Try
 from chats.failpoints import hit
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction
@@ -32,12 +31,6 @@ from contextpolicy.engine.tokens import TokenCounter
 logger = logging.getLogger(__name__)
 # What one task does at most: what was due, and what a person asked for meanwhile.
 ROUNDS = 2
-
-
-class Clock(Protocol):
-    """Says what time it is."""
-
-    def __call__(self) -> datetime: ...
 
 
 def maintain(
@@ -63,13 +56,15 @@ def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
     """One compaction: down the ladder until a summary is kept, or nothing is left to try."""
     if is_met(chat_id=chat_id, now=clock()):
         return
-    claimed = plan.claim(chat_id=chat_id, counter=counter, now=clock())
-    if claimed is None:
-        return
-    try:
+    with running.here.place() as is_free:
+        if not is_free:
+            places.put_off_chat(chat_id, now=clock())
+            return
+        claimed = plan.claim(chat_id=chat_id, counter=counter, now=clock(), clock=clock)
+        if claimed is None:
+            return
         climb_down(claimed, counter=counter, clock=clock)
-    finally:
-        places.call_next(now=clock())
+    places.call_next(now=clock())
 
 
 def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
@@ -90,7 +85,9 @@ def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
         if following is None:
             return
         chat_id = claimed.row.branch.chat_id
-        claimed = plan.claim(chat_id=chat_id, counter=counter, now=clock(), attempt=following)
+        claimed = plan.claim(
+            chat_id=chat_id, counter=counter, now=clock(), clock=clock, attempt=following
+        )
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:

@@ -6,6 +6,7 @@ is put off in the database, and who ends a summary calls the next one: of the pe
 who has the fewest summaries in the making.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -13,11 +14,10 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import DateTimeField, ExpressionWrapper
+from django.db.models import DateTimeField, ExpressionWrapper, F
 from django.db.models.functions import Now
 
 from chats import queue
-from chats.compaction import running
 from chats.models import Branch, Compaction
 
 # What is written at the turn after which a summary was put off.
@@ -32,12 +32,10 @@ def living() -> Any:
 
 
 def has_place(branch: Branch) -> bool:
-    """Whether one more summary of this branch's owner may be written here and now.
+    """Whether one more summary of this branch's owner may be written now.
 
     The branch is locked by the caller; then its owner is, so that two claims see each other.
     """
-    if not running.here.has_place():
-        return False
     owner = branch.chat.owner_id
     list(User.objects.select_for_update(no_key=True).filter(pk=owner).values_list("pk"))
     written = living().filter(branch__chat__owner=owner).count()
@@ -47,6 +45,14 @@ def has_place(branch: Branch) -> bool:
 def put_off(branch: Branch, *, now: datetime) -> None:
     """Remember that a summary of this branch waits for a place, or for a worker."""
     Branch.objects.filter(pk=branch.pk).update(summary_due_at=now)
+
+
+def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
+    """The same of a chat's active branch, where nobody has looked yet whether one is due."""
+    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
+    Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
+        summary_due_at=now
+    )
 
 
 def settle(branch: Branch) -> None:

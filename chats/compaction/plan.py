@@ -7,7 +7,7 @@ worker finds the place taken.
 import logging
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -34,6 +34,8 @@ from contextpolicy.models import ModelSpec
 logger = logging.getLogger(__name__)
 
 EXTRACTIVE = "extractive"
+# Says what time it is.
+Clock = Callable[[], datetime]
 # How often a claim plans again because the branch changed meanwhile.
 LOOKS = 3
 # Messages that one plan looks at: a long chat is caught up in one step, and a worker's memory has a
@@ -87,7 +89,12 @@ class Claimed:
 
 
 def claim(
-    *, chat_id: uuid.UUID, counter: TokenCounter, now: datetime, attempt: Try | None = None
+    *,
+    chat_id: uuid.UUID,
+    counter: TokenCounter,
+    now: datetime,
+    clock: Clock | None = None,
+    attempt: Try | None = None,
 ) -> Claimed | None:
     """Plan the next compaction of the chat's active branch and take it, or None: nothing is due.
 
@@ -95,7 +102,8 @@ def claim(
     first one, which also takes up what a person asked for.
 
     Planning reads thousands of messages, so it holds no lock; the claim holds one for a moment, and
-    plans again where the branch is no longer as it was read.
+    plans again where the branch is no longer as it was read. It bears the time at which it was
+    made: `clock` is read once more under the lock.
     """
     for _ in range(LOOKS):
         draft = draft_for(chat_id, attempt=attempt, counter=counter, now=now)
@@ -105,6 +113,7 @@ def claim(
             branch = locked_branch(chat_id)
             if branch is None:
                 return None
+            now = clock() if clock else now
             release_dead(branch=branch, now=now)
             if draft.seen != seen_of(branch):
                 continue

@@ -42,12 +42,21 @@ class Summaries:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.writing: dict[str, Writing] = {}
+        self.taken = 0
         self.most: int | None = None
         self.closing = False
 
-    def has_place(self) -> bool:
-        """Whether this process may write one more."""
-        return not self.closing and (self.most is None or len(self.writing) < self.most)
+    @contextmanager
+    def place(self) -> Iterator[bool]:
+        """Take a place for one more summary until the block ends; False where none is free."""
+        with self.lock:
+            is_free = not self.closing and (self.most is None or self.taken < self.most)
+            self.taken += is_free
+        try:
+            yield is_free
+        finally:
+            with self.lock:
+                self.taken -= is_free
 
     @contextmanager
     def held(self, *, row_id: uuid.UUID, token: str) -> Iterator[None]:

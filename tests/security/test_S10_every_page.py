@@ -104,6 +104,7 @@ def test_S10_errors_carry_them_too(
         (422, page.post(f"{own}messages", {"text": ""})),
     ]
     monkeypatch.setattr(access, "chat_for", broken)
+    monkeypatch.setattr(access, "branch_for", broken)
     answers += [(500, page.get(own)), (500, page.get(f"/api/v1{own}".rstrip("/")))]
     for status, answer in answers:
         if status != 413:

@@ -154,12 +154,17 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
     monkeypatch.setattr(running, "here", here)
     first = claim(chats[0], now)
     assert first is not None
-    with here.held(row_id=first.row.pk, token=first.token):
-        assert claim(chats[1], now) is None
-        # The next rung of the same ladder: its row is closed, and others may take no place before.
-        attempt = plan.Try(number=2, rung="extractive")
-        maintain.failed(first, reason="provider_timeout", now=now)
-        assert plan.claim(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
+    with here.place() as is_free:
+        assert is_free
+        maintain.maintain(chat_id=chats[1].pk, counter=COUNTER, now=now)
+        assert due_since(chats[1]) == now
+        assert not branch_of(chats[1]).compactions.filter(kind="summary").exists()
+    # The next rung of a ladder asks for no place: its first row is closed, another chat's is not.
+    assert claim(chats[2], now) is None
+    maintain.failed(first, reason="provider_timeout", now=now)
+    assert claim(chats[2], now)
+    attempt = plan.Try(number=2, rung="extractive")
+    assert plan.claim(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
 
 
 def test_claims_of_one_person_at_the_same_moment_see_each_other(

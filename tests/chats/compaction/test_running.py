@@ -50,7 +50,8 @@ def test_a_call_that_waits_is_cancelled_when_the_process_ends(here: running.Summ
     thread.join(10)
     assert len(found) == 1
     assert not here.writing
-    assert not here.has_place()
+    with here.place() as is_free:
+        assert not is_free
 
 
 def test_a_process_that_ends_begins_no_call(here: running.Summaries) -> None:
