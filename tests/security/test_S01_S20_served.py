@@ -299,6 +299,8 @@ def test_S18_as_served_a_stream_ends_with_the_right_to_it(
         with follower.stream("GET", events, headers=headers) as stream:
             told = parsed(stream.iter_lines())
             assert next(told).name in {"snapshot", "delta"}
+            # The first turn of a worker waits until it has loaded its tokenizer.
+            until(lambda: instance.turn(turn)["status"] == "running")
             left = time.monotonic()
             threading.Thread(target=leave).start()
             assert "done" not in [event.name for event in told]
