@@ -235,7 +235,8 @@ def measure(tree: Instance, work: str, layout: str, *, blocks: int, messages: in
     """Blocks without the work and beside it, one after the other."""
     times = Times()
     with Client(tree) as client:
-        chats = [client.new_chat() for _ in range(4)]
+        # Another account than the one that writes summaries.
+        chats = [tree.new_chat(model="locked") for _ in range(4)]
         for _ in range(5):
             first_words(client, chats[0])
         for _ in range(blocks):
