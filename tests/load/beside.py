@@ -248,6 +248,8 @@ def measure(tree: Instance, work: str, layout: str, *, blocks: int, messages: in
                 times.beside += [
                     first_words(client, there[n % len(there)]) for n in range(messages)
                 ]
+                # The work may go on for minutes; what was measured is known now.
+                sys.stderr.write(f"{times.told(work)}\n")
     return times
 
 
