@@ -14,7 +14,7 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +24,8 @@ import tests.environment  # noqa: F401  # the data's place, before the settings 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 
 import django  # needs the environment
+import psycopg
+from psycopg.rows import dict_row
 
 django.setup()
 
@@ -37,7 +39,7 @@ from tests.fakes.fake_server import FakeServer  # noqa: E402  # needs the settin
 from tests.faults.client import Client  # noqa: E402  # needs the settings
 from tests.faults.harness import Tree, new_folder  # noqa: E402  # needs the settings
 from tests.faults.programs import MANAGE, python, run, until  # noqa: E402  # needs the settings
-from tests.faults.stores import Database, Postgres, SQLite, count  # noqa: E402  # needs the settings
+from tests.faults.stores import Database, Row, SQLite, count  # noqa: E402  # needs the settings
 
 # The workers of an instance: for one laptop, one for each queue, and two of each kind.
 LAYOUTS: dict[str, list[tuple[str, ...]]] = {
@@ -57,7 +59,11 @@ class Given:
     def __init__(self, url: str) -> None:
         self.url = self.owner_url = url
 
-    rows = Postgres.rows
+    def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        """What a query answers."""
+        with psycopg.connect(self.url, row_factory=dict_row, autocommit=True) as connection:
+            return connection.execute(query.encode(), values).fetchall()
+
     close = SQLite.close
 
 
@@ -148,7 +154,7 @@ def first_words(client: Client, chat: str) -> float:
 
 
 @contextmanager
-def slow_summaries(tree: Instance, layout: str, number: int) -> Iterator[list[str]]:
+def slow_summaries(tree: Instance, layout: str, number: int) -> Iterator[None]:
     """So many summaries wait for a model that takes a minute."""
     tree.fake.configure(faults=[{"ttft": 60_000, "model": "fake", "times": 10_000}])
     chats = [tree.new_chat(model="locked") for _ in range(number)]
@@ -158,7 +164,7 @@ def slow_summaries(tree: Instance, layout: str, number: int) -> Iterator[list[st
         for turn in [tree.post(f"{WORDS * 8} [[fake tokens=30]]", chat=chat) for chat in chats]:
             tree.wait_until_over(turn, seconds=60)
     until(lambda: being_written(tree) == number, seconds=60, what="all summaries")
-    yield []
+    yield
     if being_written(tree) != number:
         raise RuntimeError("the summaries ended before the messages did")
     tree.fake.configure(faults=[])
@@ -185,31 +191,35 @@ def waiting(tree: Instance) -> int:
 
 
 @contextmanager
-def catching_up(tree: Instance, _layout: str, number: int) -> Iterator[list[str]]:
+def catching_up(tree: Instance, _layout: str, number: int) -> Iterator[None]:
     """So many long chats were brought in, and their summaries catch up with them."""
     chats = [str(tree.desk.ask("import_chat", messages=LONG)) for _ in range(number)]
-    yield chats
+    with Client(tree) as client:
+        own = [first_words(client, chat) for chat in chats for _ in range(2)]
+    sys.stderr.write(f"in them: p50 {1000 * p50(own):.0f} ms, most {1000 * max(own):.0f} ms\n")
+    until(lambda: being_written(tree), seconds=60, what="the first summary")
+    yield
     until(lambda: not busy(tree), seconds=600, what="quiet")
 
 
 @contextmanager
-def verification(tree: Instance, _layout: str, _number: int) -> Iterator[list[str]]:
+def verification(tree: Instance, _layout: str, _number: int) -> Iterator[None]:
     """The ledger is verified again and again."""
     again = f"while true; do nice -n 10 {sys.executable} {MANAGE} ledger_verify; done"
     program = tree.start("verify", ["sh", "-c", again])
-    yield []
+    yield
     os.killpg(program.pid, signal.SIGKILL)
     program.process.wait(10)
 
 
 @contextmanager
-def indexing(tree: Instance, _layout: str, _number: int) -> Iterator[list[str]]:
+def indexing(tree: Instance, _layout: str, _number: int) -> Iterator[None]:
     """A long chat becomes searchable."""
     chat = tree.desk.ask("import_chat", messages=5 * LONG, strategy="sliding_window")
     # Its window moves with the first reply, and what it leaves out is indexed.
     tree.wait_until_over(tree.post("And now?", chat=chat, model="locked"), seconds=60)
     until(lambda: due(tree), what="the index")
-    yield []
+    yield
     until(lambda: not due(tree), seconds=600, what="quiet")
 
 
@@ -241,13 +251,8 @@ def measure(tree: Instance, work: str, layout: str, *, blocks: int, messages: in
             first_words(client, chats[0])
         for _ in range(blocks):
             times.before += [first_words(client, chats[n % 4]) for n in range(messages)]
-            with WORK[work](
-                tree, layout, 20 if layout == "two" or work == "catch-up" else 10
-            ) as own:
-                there = own or chats
-                times.beside += [
-                    first_words(client, there[n % len(there)]) for n in range(messages)
-                ]
+            with WORK[work](tree, layout, 20 if layout == "two" or work == "catch-up" else 10):
+                times.beside += [first_words(client, chats[n % 4]) for n in range(messages)]
                 # The work may go on for minutes; what was measured is known now.
                 sys.stderr.write(f"{times.told(work)}\n")
     return times
