@@ -3,6 +3,7 @@
 import logging
 import math
 import os
+import sys
 import threading
 import time
 import uuid
@@ -90,6 +91,10 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
     """Summaries wait for their models in this worker's threads: a quarter stays for other work."""
     threads = sender.concurrency or 1
     running.here.most = max(threads - math.ceil(threads / 4), 1)
+    if sender.app.amqp.queues.consume_from.keys() <= set(queue.BACKGROUND):
+        # A thread that holds SQLite's lock gets the interpreter from one that computes this soon,
+        # in seconds, after each of its statements.
+        sys.setswitchinterval(0.001)
 
 
 @worker_ready.connect

@@ -90,17 +90,29 @@ def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Perform
     """Summarise and judge. Raises `ProviderError`, and what `renew` raises."""
     begun = time.monotonic()
     if claimed.summariser is None:
-        written = Written(
-            text=extractive_summary(
-                claimed.plan.sources,
-                claimed.plan.previous,
-                max_tokens=claimed.values.summary_max_tokens,
-                counter=counter,
-            )
-        )
+        with running.here.computing:
+            written = extracted(claimed, counter=counter)
     else:
         calls = Calls(claimed, spec=claimed.summariser, renew=renew, counter=counter)
         written = calls.summarise()
+    with running.here.computing:
+        return judge(claimed, written, begun=begun, counter=counter)
+
+
+def extracted(claimed: Claimed, *, counter: TokenCounter) -> Written:
+    """The summary that needs no model."""
+    return Written(
+        text=extractive_summary(
+            claimed.plan.sources,
+            claimed.plan.previous,
+            max_tokens=claimed.values.summary_max_tokens,
+            counter=counter,
+        )
+    )
+
+
+def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter) -> Performed:
+    """The verdict on a summary that was begun at `begun` (monotonic), with its numbers."""
     judged = verdict(
         written.text,
         sources=claimed.plan.sources,

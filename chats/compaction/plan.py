@@ -18,7 +18,7 @@ from django.db.models import DateTimeField, ExpressionWrapper, F, Min, Sum
 from django.db.models.functions import Now
 
 from chats import answering, context, history, queue
-from chats.compaction import pauses, places
+from chats.compaction import pauses, places, running
 from chats.compaction.force import IN_THE_MAKING, close, overtake_making, summary_of
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from contextpolicy import ledger
@@ -106,7 +106,8 @@ def claim(
     made: `clock` is read once more under the lock.
     """
     for _ in range(LOOKS):
-        draft = draft_for(chat_id, attempt=attempt, counter=counter, now=now)
+        with running.here.computing:
+            draft = draft_for(chat_id, attempt=attempt, counter=counter, now=now)
         if draft is None:
             return None
         with transaction.atomic():

@@ -45,6 +45,9 @@ class Summaries:
         self.taken = 0
         self.most: int | None = None
         self.closing = False
+        # Held while a summary is planned, extracted or judged: of two threads that compute, the one
+        # that holds SQLite's lock would wait for the interpreter with everybody behind it.
+        self.computing = threading.Lock()
 
     @contextmanager
     def place(self) -> Iterator[bool]:
