@@ -6,6 +6,7 @@ is put into it hold the same row, the branch's place, so that neither misses the
 """
 
 import logging
+import threading
 import time
 import uuid
 from collections import Counter
@@ -24,12 +25,13 @@ from chats.models import Branch, Message, SearchCount, SearchPlace, SearchText
 from contextpolicy.durability import unflushed
 
 logger = logging.getLogger(__name__)
-# Messages of one transaction. It holds the one writer that SQLite has, or keys of PostgreSQL's
-# index: some 5 and 20 ms on a machine that has nothing else to do.
-BATCH = 50
+# Messages of one transaction, which holds the one writer that SQLite has: some 10 ms.
+BATCH = 10
 # What others get between two batches, and how long one task works, in seconds.
-PAUSE = 0.005
+PAUSE = 0.02
 TASK_SECONDS = 5.0
+# Held for a batch and its pause: one task's batches in another's pauses would leave no pause.
+ONE_AT_A_TIME = threading.Lock()
 # What one message adds at most: a tool's output of megabytes is no text anybody searches for.
 MOST_CHARACTERS = 20_000
 
@@ -66,14 +68,22 @@ def index_chat(*, chat_id: uuid.UUID) -> None:
     give_up = time.monotonic() + TASK_SECONDS
     due = SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False)
     for place in due.select_related("branch__active_compaction", "branch__parent"):
-        for _ in batches(place.branch):
-            # Whoever looks for lost tasks sees that this one is not.
-            SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
+        work = batches(place.branch)
+        while is_more(work):
             if time.monotonic() > give_up:
+                # Whoever looks for lost tasks sees that this one is not.
+                SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
                 queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id)
                 return
-            time.sleep(PAUSE)
         close(place)
+
+
+def is_more(work: Iterator[int]) -> bool:
+    """Do the next batch, then let others write; False when there was none."""
+    with ONE_AT_A_TIME:
+        is_there = next(work, None) is not None
+        time.sleep(PAUSE)
+    return is_there
 
 
 def close(place: SearchPlace) -> None:
