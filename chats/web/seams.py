@@ -44,7 +44,7 @@ REASONS = {
     "cancelled": "somebody stopped it",
     "rejected_by_person": "somebody read it and did not want it",
     "context_changed": "the chat had changed before the summary was used",
-    "insufficient": "even with the summary the prompt is too large",
+    "insufficient": "even with the summary the prompt is larger than its policy aims at",
     "lost_facts": "the summary lost facts that it has to keep",
     "undone": "somebody undid the summary under it",
     "redone": "somebody put another summary back",
