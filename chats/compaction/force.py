@@ -25,6 +25,8 @@ USABLE = [Compaction.Status.PUBLISHED, Compaction.Status.REPLACED]
 # States of a row that may still come in force, or come back.
 ALIVE = [*USABLE, *IN_THE_MAKING, Compaction.Status.UNDONE]
 WORKER = "worker"
+# Why an attempt ended with its process; it says nothing about who would have written the summary.
+HANDED_BACK = "handed_back"
 
 
 def locked_chat(chat_id: uuid.UUID) -> Chat:

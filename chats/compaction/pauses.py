@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from chats import answering, context, queue
-from chats.compaction.force import IN_THE_MAKING, active_branch, locked_chat
+from chats.compaction.force import HANDED_BACK, IN_THE_MAKING, active_branch, locked_chat
 from chats.models import Branch, Chat, Compaction
 from contextpolicy import ledger
 from contextpolicy.engine.budget import in_our_count, prompt_limit
@@ -26,7 +26,7 @@ def attempts_on(branch: Branch) -> QuerySet[Compaction]:
     if branch.breaker_reset_at:
         rows = rows.filter(created_at__gt=branch.breaker_reset_at)
     # What a worker gave back because it ended says nothing about who writes the summaries.
-    rows = rows.exclude(status=Compaction.Status.FAILED, reason="handed_back")
+    rows = rows.exclude(status=Compaction.Status.FAILED, reason=HANDED_BACK)
     return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 
 from chats import context, queue
 from chats.compaction import force, places, window
-from chats.compaction.force import close, record, summary_of
+from chats.compaction.force import HANDED_BACK, close, record, summary_of
 from chats.compaction.perform import Performed
 from chats.compaction.plan import Claimed, lease
 from chats.compaction.provenance import proven
@@ -18,9 +18,6 @@ from chats.models import Branch, Compaction
 from chats.seals import commitment
 from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
 from contextpolicy.engine.ladder import judged
-
-# Why an attempt ended with its process; it says nothing about who would have written the summary.
-HANDED_BACK = "handed_back"
 
 
 class ClaimLost(Exception):

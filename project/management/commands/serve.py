@@ -159,7 +159,7 @@ def start(supervisor: Supervisor, *, web: Child) -> None:
         )
     )
     supervisor.take(
-        # Most of an hour nothing is summarised: a process that is not there takes no memory.
+        # Started with its first task: an idle instance needs no memory for it.
         Child(
             name="background",
             command=worker_command(*queue.BACKGROUND, threads=BACKGROUND_THREADS),
