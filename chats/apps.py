@@ -12,5 +12,6 @@ class ChatsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Let the ledger's verification see what it commits to here; models are loaded by now."""
-        import_module("chats.witness")
+        """Connect what hears of the ledger and what verifies it; models are loaded by now."""
+        import_module("chats.record.notices")
+        import_module("chats.record.witness")

@@ -1,40 +1,38 @@
-"""What Celery calls. A task never decides anything: it calls one function of the domain."""
+"""The tasks and signals of Celery. A task never decides anything: it calls one domain function."""
 
 import logging
 import math
 import os
 import sys
 import threading
-import time
 import uuid
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from celery import shared_task
+from celery.beat import EmbeddedService
 from celery.signals import worker_init, worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from chats import queue
+from chats.actions import erasure
 from chats.compaction import maintain, publish, running
-from chats.counting import O200kCounter
+from chats.ground import queue, queues
 from chats.memory import archive
-from chats.turns import completed, recover
-from chats.turns.runtime import Runtime
+from chats.prompt.tokenizer import O200kCounter
+from chats.turns import completed, recover, warm_ups
+from chats.turns.worker.runtime import Runtime
 from contextpolicy import verification
 
 logger = logging.getLogger(__name__)
-# How long the rest of a handed over task rests, in seconds: what Celery does behind it would share
-# the interpreter with the turn's opening, for whose end somebody waits.
-GIVE_WAY = 0.01
-# How long a worker may take beyond the time that its replies have, in seconds.
+# The seconds that a worker may take beyond the time that its replies have.
 LAST_SECONDS = 4.0
 _making = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """This process's loop; made when the worker is ready, once, whichever thread asks first."""
+    """Return this process's loop; it is made once, whichever thread asks first."""
     with _making:
         return _runtime()
 
@@ -46,9 +44,8 @@ def _runtime() -> Runtime:
 
 @shared_task(name=queue.RUN_TURN)
 def run_turn(*, turn_id: str, **_later: Any) -> None:
-    """Hand a turn to this process's loop. Delivered twice, it is claimed once."""
-    runtime().submit(uuid.UUID(turn_id))
-    time.sleep(GIVE_WAY)
+    """Work on a turn until it is over. Delivered twice, it is claimed once."""
+    runtime().run(uuid.UUID(turn_id))
 
 
 @shared_task(name=queue.MAINTAIN_CHAT)
@@ -76,8 +73,27 @@ def verify_ledger(*, verification_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.INDEX_CHAT)
 def index_chat(*, chat_id: str, **_later: Any) -> None:
-    """Make searchable what was archived."""
+    """Make newly archived messages searchable."""
     archive.index_chat(chat_id=uuid.UUID(chat_id))
+
+
+@shared_task(name=queue.WARM_UP)
+def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later: Any) -> None:
+    """Have a model server read what a branch's next prompt begins with."""
+    warm_ups.warm_up(
+        branch_id=uuid.UUID(branch_id),
+        cause=cause,
+        tries=int(tries),
+        counter=O200kCounter(),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
+
+
+@shared_task(name=queue.ERASE_CHAT)
+def erase_chat(*, chat_id: str, **_later: Any) -> None:
+    """Erase a chat whose time is over, if it is still there and no reply is written in it."""
+    erasure.erase_expired(chat_id=uuid.UUID(chat_id), now=timezone.now())
 
 
 @shared_task(name=queue.SWEEP)
@@ -88,32 +104,49 @@ def sweep(**_later: Any) -> None:
 
 @worker_init.connect
 def share_threads(sender: Any = None, **_signal: Any) -> None:
-    """Summaries wait for their models in this worker's threads: a quarter stays for other work."""
+    """Let summaries use at most three quarters of this worker's threads.
+
+    They wait for their models there; the rest stays for other work.
+    """
     threads = sender.concurrency or 1
     running.here.most = max(threads - math.ceil(threads / 4), 1)
-    if sender.app.amqp.queues.consume_from.keys() <= set(queue.BACKGROUND):
-        # A thread that holds SQLite's lock gets the interpreter from one that computes this soon,
-        # in seconds, after each of its statements.
+    if sender.app.amqp.queues.consume_from.keys() <= set(queues.BACKGROUND):
+        # In seconds: so soon after each of its statements a thread that holds SQLite's lock gets
+        # the interpreter back from a thread that computes.
         sys.setswitchinterval(0.001)
 
 
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
-    """A new worker looks first for what its predecessor left.
+    """Recover first what this worker's predecessor left behind.
 
     The loop and the tokenizer's vocabulary (90 MB) come with the first turn, before it is claimed.
     """
     running.here.keep_leases(publish.renew_all)
+    if settings.TAKES_OVER:
+        recover.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
     recover.sweep(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
 
 
+@worker_ready.connect
+def keep_schedule(sender: Any = None, **_signal: Any) -> None:
+    """Send what is due from a thread of this worker, where the launcher asked for it.
+
+    Celery's own option makes a process, which takes 60 MB and outlives a worker that is killed.
+    """
+    if settings.KEEPS_SCHEDULE:
+        scheduler = "celery.beat:Scheduler"
+        thread = EmbeddedService(sender.app, thread=True, scheduler_cls=scheduler)
+        cast(threading.Thread, thread).start()
+
+
 @worker_shutting_down.connect
 def begin_to_drain(**_signal: Any) -> None:
-    """The order to end came: let running turns end or hand them back, and summaries at once.
+    """Let running turns end or hand them back, and hand summaries back at once.
 
-    Whatever this does not end is ended with the process: the database knows what was running.
+    Work that this does not end is ended with the process: the database knows what was running.
     """
     latest = threading.Timer(settings.WORKER_DRAIN_SECONDS + LAST_SECONDS, end_now)
     latest.daemon = True
@@ -132,6 +165,6 @@ def end_now() -> None:
 
 @worker_shutdown.connect
 def end_drained(**_signal: Any) -> None:
-    """This process may end once its turns are over or handed back."""
+    """Wait until this process's turns are over or handed back; then it may end."""
     if _runtime.cache_info().currsize:
         _runtime().start_draining(settings.WORKER_DRAIN_SECONDS).join()

@@ -4,7 +4,7 @@ from django.apps import AppConfig
 
 
 class ContextPolicyConfig(AppConfig):
-    """What administrators decide, the engine that obeys, and the ledger of it."""
+    """The policies that administrators write, the engine that obeys them, and the audit ledger."""
 
     name = "contextpolicy"
     verbose_name = "Context policy"

@@ -1,4 +1,4 @@
-"""What an administrator should know of a policy that works: each a stable code and a sentence."""
+"""Tells an administrator what to know of a policy that works: each a stable code and a sentence."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,9 +11,9 @@ from contextpolicy.engine.policy_checks import estimated_tokens
 # A compaction that frees less than this share of the prompt limit comes back within a few turns.
 SMALL_GAP = 0.15
 SMALL_RESERVE = 500
-# What a turn of a human chat usually takes: a question of 80 tokens and a reply of 400.
+# The usual turn of a human chat: a question of 80 tokens and a reply of 400.
 USUAL_TURN = 480
-# Bytes of a token: three in scripts like Chinese, and no more than this in any.
+# The bytes of a token: three in scripts like Chinese, and at most so many in any.
 FEWEST_BYTES, MOST_BYTES = 3, 8
 
 # Shapes of keys that services hand out; a policy's text is readable by everyone who chats.
@@ -39,7 +39,7 @@ _OF_SUMMARIES = (
     "summary_max_tokens",
     "pinned_kinds",
 )
-# What a strategy that ships never looks at.
+# The fields that a strategy that ships never reads.
 _UNUSED: Mapping[str, tuple[str, ...]] = {
     "simple": (*_OF_MARKS, *_OF_SUMMARIES, "state_schema", "keep_last_messages"),
     "sliding_window": (*_OF_SUMMARIES, "state_schema", "keep_last_messages"),
@@ -58,7 +58,7 @@ class Finding:
 
 
 def findings(values: PolicyValues) -> list[Finding]:
-    """What an administrator should know before these values apply; nothing here prevents saving."""
+    """List what to know before these values apply; nothing here prevents saving."""
     limit = prompt_limit(values, model_window=None)
     return [finding for judge in _JUDGES for finding in judge(values, limit)]
 
@@ -130,7 +130,7 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 
 def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Ceilings of history that the prompt limit reaches first."""
+    """Find ceilings of history that the prompt limit reaches first."""
     if values.strategy == "entity_state":
         return
     usual = {
@@ -212,7 +212,7 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
-    """What is set and never looked at."""
+    """Find fields that are set and never read."""
     defaults = defaults_for(values.strategy)
 
     def is_set(name: str) -> bool:

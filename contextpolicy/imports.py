@@ -1,4 +1,4 @@
-"""Strategies in the form that other systems write: the one way by which they become a policy.
+"""Imports strategies in the form that other systems write: the one way they become a policy.
 
 A form is `{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its inner object
 alone, as JSON. It becomes a new policy, which applies nowhere yet, or the next version of one that
@@ -16,10 +16,10 @@ from contextpolicy import publish
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, imported_strategy
 
-# Of the JSON, in characters: a strategy with its config is a page or two.
+# The characters of the JSON: a strategy with its config is a page or two.
 LONGEST_IMPORT = 100_000
 CANNOT_BE_STORED = "The JSON holds something that cannot be stored. Write plain text and numbers."
-# What a strategy and its config say together: an import replaces all of it.
+# The fields of a strategy and its config: an import replaces all of them.
 OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()})
 
 
@@ -37,11 +37,11 @@ class PolicyExists(Exception):
 def import_strategy(
     *, text: str, actor: str, now: datetime, into: ContextPolicy | None = None, name: str = ""
 ) -> ContextPolicy:
-    """The policy that a strategy in import form became: a new one, or the next version of `into`.
+    """Make a policy of a strategy in import form: a new one, or the next version of `into`.
 
     A new one is called by its `name`, else by the form's `id`. Of an existing one the values that
     are no part of a strategy stay as they are, and so do its locks. Raises `MalformedImport`,
-    `PolicyExists`, `publish.PolicyRefused` and `publish.PolicyChangedMeanwhile`.
+    `PolicyExists`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
     """
     form = read(text)
     said = imported_strategy(form)
@@ -68,7 +68,7 @@ def import_strategy(
 def new_policy(
     name: str, *, values: Mapping[str, Any], note: str, actor: str, now: datetime
 ) -> ContextPolicy:
-    """A policy of that name. Raises `MalformedImport` and `PolicyExists`."""
+    """Create a policy of that name. Raises `MalformedImport` and `PolicyExists`."""
     slug = slugify(name)[:60]
     if not slug:
         raise MalformedImport("The new policy needs a name: give one, or an id with letters in it.")
@@ -80,14 +80,14 @@ def new_policy(
 
 
 def read(text: str) -> object:
-    """The form behind its JSON. Raises `MalformedImport`."""
+    """Read the form from its JSON. Raises `MalformedImport`."""
     if len(text) > LONGEST_IMPORT:
         raise MalformedImport(
             f"The text has {len(text):,} characters; {LONGEST_IMPORT:,} are allowed."
         )
     try:
         form = json.loads(text)
-        # What no database would take: half of a surrogate pair, a number without end.
+        # No database would take half of a surrogate pair, or an infinite number.
         json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
         sentence = f"This is no JSON: {error.msg} in line {error.lineno}, column {error.colno}."
@@ -100,7 +100,7 @@ def read(text: str) -> object:
 
 
 def texts_in(value: object) -> Iterator[str]:
-    """Every text in a JSON value, keys included."""
+    """Yield every text in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -113,6 +113,6 @@ def texts_in(value: object) -> Iterator[str]:
 
 
 def identity(form: object) -> str:
-    """What the form calls itself; empty where it does not."""
+    """Return the form's own id; empty where it has none."""
     given = form.get("id") if isinstance(form, Mapping) else None
     return given.strip() if isinstance(given, str) else ""

@@ -16,13 +16,15 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from django.db import transaction
+from django.dispatch import Signal
 
-from contextpolicy import prepared
+from contextpolicy import statements
 from contextpolicy.models import AuditEvent, LedgerHead
+from speed import prepared
 
 INSTANCE = "instance"
 GENESIS = "0" * 64
-# How often a chain that grows under its verification is looked at again.
+# The end of a chain that grows while it is verified is read again at most so often.
 LOOKS = 5
 
 # The closed vocabulary: dotted, past tense. A new kind of event begins here.
@@ -36,6 +38,7 @@ EVENT_TYPES = frozenset(
         "chat.deleted",
         "chat.erased",
         "chat.model_changed",
+        "chat.restored",
         "chat.system_text_changed",
         "compaction.approved",
         "compaction.asked",
@@ -52,6 +55,7 @@ EVENT_TYPES = frozenset(
         "compaction.started",
         "compaction.undone",
         "context.compressed",
+        "context.warmed",
         "ledger.form_changed",
         "login.failed",
         "login.link_created",
@@ -96,6 +100,10 @@ EVENT_TYPES = frozenset(
         "window.moved",
     }
 )
+
+
+# Sent with each `event` that was appended, in its transaction, which may still be rolled back.
+recorded = Signal()
 
 
 class UnknownEventType(Exception):
@@ -143,7 +151,10 @@ def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUI
 
 
 def append(event: AuditEvent, *, head: LedgerHead) -> None:
-    """Write the event as the next one behind `head`, and move the head."""
+    """Write the event as the next one behind `head`, and move the head.
+
+    Raises `UnknownEventType`.
+    """
     if event.type not in EVENT_TYPES:
         raise UnknownEventType(event.type)
     event.scope, event.seq, event.previous_hash = head.scope, head.count + 1, head.last_hash
@@ -151,20 +162,18 @@ def append(event: AuditEvent, *, head: LedgerHead) -> None:
     prepared.insert(event)
     head.count, head.last_hash = event.seq, event.hash
     prepared.save(head, "count", "last_hash")
-
-
-_HEAD = prepared.Select(lambda at: LedgerHead.objects.select_for_update().filter(pk=at("scope")))
+    recorded.send(sender=AuditEvent, event=event)
 
 
 def locked_head(scope: str) -> LedgerHead:
-    """The head of a chain, locked until the transaction ends; made at the first event.
+    """Return the head of a chain, locked until the transaction ends; made at the first event.
 
     Where the database has no row locks (SQLite), its IMMEDIATE transaction is the lock.
     """
     check_open()
-    head = _HEAD.first(scope=scope)
+    head = statements.LEDGER_HEAD.first(scope=scope)
     if head is None:
-        # Of two transactions that start a chain at once, the second waits here for the first.
+        # When two transactions start a chain at once, the second waits here for the first.
         new = LedgerHead(scope=scope, count=0, last_hash=GENESIS)
         LedgerHead.objects.bulk_create([new], ignore_conflicts=True)
         head = LedgerHead.objects.select_for_update().get(pk=scope)
@@ -178,7 +187,7 @@ def check_open() -> None:
 
 
 def as_stored(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The data as every database gives it back, so that the hash can be computed again.
+    """Return the data as every database gives it back, so that the hash can be computed again.
 
     PostgreSQL keeps JSON numbers by value: 1e+22 returns as a whole number. Whole floats are
     therefore stored as integers. Raises ValueError for NaN and infinity, which are no JSON.
@@ -194,7 +203,7 @@ def _whole_if_it_is(text: str) -> float | int:
 
 
 def event_hash(event: AuditEvent) -> str:
-    """SHA-256 over the previous hash and the row's canonical JSON (sorted keys, no spaces)."""
+    """Hash the previous hash and the row's canonical JSON (sorted keys, no spaces) with SHA-256."""
     content = {
         "scope": event.scope,
         "seq": event.seq,
@@ -211,7 +220,7 @@ def event_hash(event: AuditEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first place where a chain does not hold; seq 0: what is wrong stands in no row."""
+    """The first place where a chain does not hold; seq 0: no single row is at fault."""
 
     scope: str
     seq: int
@@ -222,17 +231,18 @@ class Check(Protocol):
     """A verification of rows that the ledger commits to."""
 
     def __call__(self, *, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-        """Where they do not fit; `told` counts, by a sentence, what was found."""
+        """Yield where the rows do not fit; `told` counts, by a sentence, what was found."""
 
 
-# Apps above add theirs when they are loaded.
+# The apps above add their checks when they are loaded.
 CHECKS: list[Check] = []
 
 
 def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Iterator[Break]:
-    """Every chain's first break, and what does not fit the rows it commits to.
+    """Yield the first break of every chain, and rows that do not fit what the ledger commits to.
 
-    Nothing when all holds. `told` gets what was found, counted by sentences. Reads, never writes.
+    Yields nothing when all holds. `told` gets what was found, counted by sentences. Reads, never
+    writes.
     """
     yield from chains(scope=scope)
     for check in CHECKS:
@@ -240,7 +250,7 @@ def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Ite
 
 
 def chains(*, scope: str | None = None) -> Iterator[Break]:
-    """Every chain's first break; nothing when all chains hold.
+    """Yield every chain's first break; nothing when all chains hold.
 
     Chains grow meanwhile: where a head row and the rows do not fit, both are read again.
     """
@@ -279,7 +289,7 @@ class Chain:
         self.last_hash = event.hash
 
     def fault(self, event: AuditEvent) -> str:
-        """Why the row does not continue the chain; empty when it does."""
+        """Say why the row does not continue the chain; empty when it does."""
         if event.seq != self.seq:
             return f"row {self.seq} is missing"
         if event.previous_hash != self.last_hash:
@@ -289,7 +299,7 @@ class Chain:
         return ""
 
     def end(self, head: LedgerHead | None) -> Iterator[Break]:
-        """The chain's first break, or what its head row says about a cut tail."""
+        """Yield the chain's first break, or what its head row says about a cut tail."""
         if not self.scope:
             return
         for _ in range(LOOKS):
@@ -300,7 +310,7 @@ class Chain:
             yield found
 
     def misfit(self, head: LedgerHead | None) -> Break | None:
-        """How the head row contradicts the end of the chain."""
+        """Say how the head row contradicts the end of the chain; None when it does not."""
         if head is None:
             return Break(self.scope, self.seq, "its head row is missing")
         if head.count > self.seq:
@@ -312,7 +322,7 @@ class Chain:
         return None
 
     def look_again(self) -> LedgerHead | None:
-        """The head row as it is now, and the rows that were written since the last look."""
+        """Return the head row as it is now, and follow the rows written since the last look."""
         head = LedgerHead.objects.filter(scope=self.scope).first()
         for event in AuditEvent.objects.filter(scope=self.scope, seq__gt=self.seq).order_by("seq"):
             self.follow(event)

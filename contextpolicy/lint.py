@@ -1,4 +1,4 @@
-"""What cannot be saved in a policy; what can but will surprise stands in `findings`."""
+"""Finds what cannot be saved in a policy; what works but may surprise stands in `findings`."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ LONGEST_TEXT = 20_000
 
 
 def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
-    """What makes these values and locks impossible; an empty list when they can be saved.
+    """List what makes these values and locks impossible; empty when they can be saved.
 
     `values` holds only the fields a policy sets. A field it leaves out counts with the default of
     its strategy, so that every policy works on its own.
@@ -65,7 +65,7 @@ def _strategy_problems(values: Mapping[str, Any]) -> list[Problem]:
 
 
 def offered_strategies() -> tuple[str, ...]:
-    """The strategies that a policy may name."""
+    """Return the strategies that a policy may name."""
     return plugins.strategy_names()
 
 
@@ -86,7 +86,7 @@ def _text_problems(values: PolicyValues) -> list[Problem]:
 
 
 def _schema_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """A state's schema has to be one that can be held, whether or not it is used yet."""
+    """Check that a state's schema can be held, whether or not it is used yet."""
     schema = values.get("state_schema")
     if not schema:
         return []

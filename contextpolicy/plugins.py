@@ -1,9 +1,9 @@
-"""Strategies of other packages: found by entry point, their config checked by their own schema.
+"""Finds strategies of other packages by entry point, and checks their configs by their own schemas.
 
 A package offers a strategy under the entry point group `palimpsest.strategies`: a class without
 arguments, or an object, with a `name`, optionally a `config_schema` (a JSON Schema of an object),
-and either `choose` or `compose` (see `engine.strategies.contract`). One that cannot be loaded is
-a clear error when a policy is saved; at run time the engine falls back to `sliding_window`.
+and either `choose` or `compose` (see `engine.strategies.contract`). One that cannot be loaded is a
+clear error when a policy is saved; at run time the engine falls back to `sliding_window`.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Plugin:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LoadedPlugins:
     """The plugins by name, and for those that could not be loaded a sentence that says why."""
 
     plugins: Mapping[str, Plugin]
@@ -71,8 +71,8 @@ class MalformedImport(ValueError):
 
 
 @cache
-def installed() -> Found:
-    """What the installed packages offer; read once per process (`installed.cache_clear()`)."""
+def installed() -> LoadedPlugins:
+    """Load what the installed packages offer, once per process (`installed.cache_clear()`)."""
     plugins: dict[str, Plugin] = {}
     faults: dict[str, str] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
@@ -86,34 +86,34 @@ def installed() -> Found:
             logger.warning("%s (%s)", faults[point.name], point.value)
         else:
             plugins[point.name] = plugin
-    return Found(plugins, faults)
+    return LoadedPlugins(plugins, faults)
 
 
 def strategy_names() -> tuple[str, ...]:
-    """The strategies a policy can name: those that ship, then those of packages."""
+    """Return the strategies a policy can name: those that ship, then those of packages."""
     return (*STRATEGIES, *installed().plugins)
 
 
 def find_strategy(name: str) -> Strategy | None:
-    """The strategy of that name, None if there is none: then the engine falls back."""
+    """Return the strategy of that name, None if there is none: then the engine falls back."""
     plugin = installed().plugins.get(name)
     return STRATEGIES.get(name) or (plugin.strategy if plugin else None)
 
 
 def hears_turns(name: str) -> bool:
-    """Whether that strategy wants to be told of complete turns; none that ships does."""
+    """Tell whether that strategy wants to be told of complete turns; none that ships does."""
     plugin = installed().plugins.get(name)
     return plugin is not None and contract.hears_turns(plugin.strategy)
 
 
 def config_schema(name: str) -> Mapping[str, object]:
-    """The JSON Schema of a strategy's config, for its form; strategies that ship take none."""
+    """Return the JSON Schema of a strategy's config, for its form; those that ship take none."""
     plugin = installed().plugins.get(name)
     return plugin.config_schema if plugin else NO_CONFIG
 
 
 def strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
-    """Why a policy cannot be saved with this strategy and config; empty if it can."""
+    """List why a policy cannot be saved with this strategy and config; empty if it can."""
     if find_strategy(name) is None:
         reason = installed().faults.get(name, f"There is no strategy {name!r}.")
         sentence = f"{reason} Choose one of {', '.join(strategy_names())}."
@@ -129,9 +129,9 @@ def strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
 
 
 def imported_strategy(data: object) -> dict[str, object]:
-    """The policy fields that a strategy in import form stands for.
+    """Return the policy fields that a strategy in import form stands for.
 
-    Read are {"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}} and the inner
+    It reads {"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}} and the inner
     object alone. Raises MalformedImport for another form, an unknown strategy, or a key of a config
     that no field stands for.
     """

@@ -1,7 +1,7 @@
 """The policies every new instance has, and the one that applies to everyone at first.
 
 They are starting points: an administrator may change, retire or ignore them, and no later start
-undoes that. What a preset leaves out keeps the default of its strategy.
+undoes that. A field that a preset leaves out keeps the default of its strategy.
 """
 
 from collections.abc import Mapping
@@ -159,10 +159,10 @@ PRESETS = (
 
 
 def seed_policies(*, now: datetime) -> None:
-    """Create the shipped policies that are missing; what exists is left as it is.
+    """Create the shipped policies that are missing; existing ones stay as they are.
 
-    A new instance begins with *Demo* for everyone, so that a person who tries the demo model sees
-    a compaction after a few messages; `leave_demo` ends that.
+    A new instance begins with *Demo* for everyone, so that a person who tries the demo model sees a
+    compaction after a few messages; `leave_demo` ends that.
     """
     with transaction.atomic():
         existing = set(ContextPolicy.objects.values_list("slug", flat=True))
@@ -184,7 +184,10 @@ def seed_policies(*, now: datetime) -> None:
 
 
 def leave_demo(*, actor: str, now: datetime) -> bool:
-    """A real model was connected: from *Demo* to *Long chats*, unless somebody chose otherwise."""
+    """Move everyone from *Demo* to *Long chats*, unless somebody chose otherwise.
+
+    Called when a real model was connected. Returns whether the policy changed.
+    """
     is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()
     if not is_demo or normal is None:

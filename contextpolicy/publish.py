@@ -1,7 +1,7 @@
-"""The one way to change a policy: a new immutable version, or where it applies.
+"""Changes policies, the one way there is: a new immutable version, or where it applies.
 
-Each change and its ledger event share a transaction. What cannot work is refused before anything
-is written.
+Each change and its ledger event share a transaction. Values that cannot work are refused before
+anything is written.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from contextpolicy.lint import check
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
 
 
-class PolicyRefused(Exception):
+class PolicyProblems(Exception):
     """Values or locks that cannot work; `problems` says which fields and why."""
 
     code = "policy_impossible"
@@ -70,7 +70,7 @@ def create_policy(
     description: str = "",
     note: str = "",
 ) -> ContextPolicy:
-    """A policy with its version 1. Raises PolicyRefused."""
+    """Create a policy with its version 1. Raises `PolicyProblems`."""
     with transaction.atomic():
         policy = ContextPolicy.objects.create(slug=slug, name=name, description=description)
         record("policy.created", actor=actor, now=now, data={"policy": slug, "name": name})
@@ -91,12 +91,12 @@ def new_version(
     """Make the next version of a policy and put it in force wherever the policy applies.
 
     `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
-    that no nearer level may override; `based_on` the version that was edited. Raises PolicyRefused
-    and PolicyChangedMeanwhile.
+    that no nearer level may override; `based_on` the version that was edited. Raises
+    `PolicyProblems` and `PolicyChangedMeanwhile`.
     """
     found = check(values, locks=locks)
     if found:
-        raise PolicyRefused(found)
+        raise PolicyProblems(found)
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
         before = locked.current
@@ -181,7 +181,7 @@ def assign(
 
 
 def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Let a policy no longer apply there."""
+    """Stop applying a policy there."""
     with transaction.atomic():
         data = {**_target(assignment), "policy": assignment.policy.slug}
         chat_id = assignment.chat_id
@@ -190,7 +190,10 @@ def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What differs, as {field: {from, to}}; a side without the field is left out. Texts by hash."""
+    """List what differs, as {field: {from, to}}; texts by hash.
+
+    A side without the field is left out.
+    """
     differing = [
         name
         for name in sorted({*before, *after})
@@ -207,7 +210,7 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, di
 
 
 def person_of(actor: str) -> int | None:
-    """The id behind the actor `user:<id>`; None for `system` and `worker`."""
+    """Return the id behind the actor `user:<id>`; None for `system` and `worker`."""
     kind, _, identity = actor.partition(":")
     return int(identity) if kind == "user" else None
 

@@ -1,4 +1,4 @@
-"""Effective policies: what several policies come out to for one chat, and the source of each value.
+"""Resolves effective policies: the values of several policies for one chat, and their sources.
 
 Far to near: instance, group, user, chat. Limits take the strictest value of all levels that set
 them, choices the nearest; the strategy and its config are one choice; a lock ends the search.
@@ -13,11 +13,7 @@ from functools import lru_cache
 from typing import Any, cast
 from uuid import UUID
 
-from django.contrib.auth.models import User
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast
-
-from contextpolicy import prepared
+from contextpolicy import statements
 from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.policy import (
     LIMIT_FIELDS,
@@ -26,12 +22,12 @@ from contextpolicy.engine.policy import (
     from_json,
     problems,
 )
-from contextpolicy.models import EffectivePolicy, PolicyAssignment
+from contextpolicy.models import EffectivePolicy
 
 FAR_TO_NEAR = ("instance", "group", "user", "chat")
 BUILT_IN = "Built-in defaults"
-# Of an assignment, what a `Layer` is made of: level, slug, name, version, and its values and locks
-# as the database's text, which is read once for all who are given the same.
+# The columns of an assignment that make a `Layer`: level, slug, name, version, and its values and
+# locks as the database's text, which is parsed once for all who are given the same.
 Assigned = tuple[str, str, str, int, str, str]
 
 # [level, policy slug, version, locked]; level is also `setting` (of the server) or `default`.
@@ -42,7 +38,7 @@ Adjustment = tuple[str, object, object]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one assigned policy says."""
+    """One assigned policy with its values and locks."""
 
     level: str
     slug: str
@@ -60,26 +56,19 @@ def resolve(
     model_window: int | None,
     defaults: Mapping[str, object],
 ) -> EffectivePolicy:
-    """The stored effective policy of a person's chat with a model of `model_window` tokens.
+    """Return the stored effective policy of a person's chat with a model of `model_window` tokens.
 
-    Without `group_ids` the person's groups count.
-    `defaults` are the server's settings `window_size` and `max_chars_per_message`: they hold under
-    strategy `simple` alone, where no level sets the field. Reads the assignments in one query.
-    Raises PolicyImpossible when the merged values cannot work, even with a smaller keep-last and
-    low mark.
+    Without `group_ids` the person's groups count. `defaults` are the server's settings
+    `window_size` and `max_chars_per_message`: they hold under strategy `simple` alone, where no
+    level sets the field. Reads the assignments in one query. Raises PolicyImpossible when the
+    merged values cannot work, even with a smaller keep-last and low mark.
     """
     assigned = assigned_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
     digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
-    row = _BY_DIGEST.first(digest=digest)
+    row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
         row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
     return row
-
-
-# What it says follows from the digest: see `values_of`.
-_BY_DIGEST = prepared.Select(
-    lambda at: EffectivePolicy.objects.only("label").filter(pk=at("digest"))
-)
 
 
 @lru_cache(maxsize=256)
@@ -88,9 +77,9 @@ def _outcome(
     model_window: int | None,
     defaults: tuple[tuple[str, object], ...],
 ) -> tuple[str, dict[str, Any]]:
-    """The digest and the columns of the effective policy: every reply asks, and few differ.
+    """Return the digest and the columns of the effective policy.
 
-    Raises PolicyImpossible.
+    Cached, because every reply asks and few differ. Raises PolicyImpossible.
     """
     layers = [
         Layer(level, slug, name, version, json.loads(values), frozenset(json.loads(locks)))
@@ -110,14 +99,14 @@ def _outcome(
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A row as its digest: two that have the same say the same."""
+    """A row that is compared by its digest: rows with the same digest have the same values."""
 
     digest: str
     row: EffectivePolicy = field(compare=False)
 
 
 def values_of(row: EffectivePolicy) -> PolicyValues:
-    """The values of an effective policy as the engine takes them."""
+    """Return the values of an effective policy as the engine takes them."""
     return _values(_Said(row.digest, row))
 
 
@@ -129,46 +118,20 @@ def _values(said: _Said) -> PolicyValues:
 def assigned_for(
     *, user_id: int, group_ids: Collection[int] | None, chat_id: UUID | None
 ) -> tuple[Assigned, ...]:
-    """The policies that apply, far to near.
+    """Return the policies that apply, far to near.
 
     Of several groups the one whose policy comes first by slug counts as the nearest.
     """
     if group_ids is None:
-        found = cast(list[Assigned], _ASSIGNED.tuples(user=user_id, chat=chat_id))
+        found = cast(list[Assigned], statements.ASSIGNMENTS.tuples(user=user_id, chat=chat_id))
     else:
-        found = list(assigned_to(user=user_id, groups=group_ids, chat=chat_id))
+        found = list(statements.assigned_to(user=user_id, groups=group_ids, chat=chat_id))
     found.sort(key=lambda assigned: assigned[1], reverse=True)
     return tuple(sorted(found, key=lambda assigned: FAR_TO_NEAR.index(assigned[0])))
 
 
-def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
-    """What a `Layer` is made of, for each assignment that applies; a chat None has none."""
-    applies = Q(level="instance") | Q(level="user", user_id=user)
-    applies |= Q(level="group", group_id__in=groups)
-    if chat is not None:
-        applies |= Q(level="chat", chat_id=chat)
-    assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
-    return assigned.order_by().values_list(
-        "level",
-        "policy__slug",
-        "policy__name",
-        "policy__current__number",
-        Cast("policy__current__values", TextField()),
-        Cast("policy__current__locks", TextField()),
-    )
-
-
-_ASSIGNED = prepared.Select(
-    lambda at: assigned_to(
-        user=at("user"),
-        groups=User.groups.through.objects.filter(user=at("user")).values("group"),
-        chat=at("chat"),
-    )
-)
-
-
 def label_of(layers: Collection[Layer]) -> str:
-    """The nearest policy and its version, as people see it: "Support v7"."""
+    """Name the nearest policy and its version, as people see it: "Support v7"."""
     if not layers:
         return BUILT_IN
     nearest = tuple(layers)[-1]
@@ -178,7 +141,7 @@ def label_of(layers: Collection[Layer]) -> str:
 def merge(
     layers: Collection[Layer], *, defaults: Mapping[str, object]
 ) -> tuple[PolicyValues, dict[str, Source]]:
-    """The values the layers (far to near) come out to, and the source of each field."""
+    """Merge the layers (far to near) into values, with the source of each field."""
     chosen: dict[str, object] = {}
     sources: dict[str, Source] = {}
     for name in (item.name for item in fields(PolicyValues)):
@@ -201,7 +164,7 @@ def merge(
 def made_to_work(
     values: PolicyValues, *, model_window: int | None
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
-    """The values as they are, or scaled to a small model, with a lower keep-last or low mark.
+    """Return the values as they are, scaled to a small model, or with a lower keep-last or mark.
 
     A model may be far smaller than the budget that a policy was written for, so its reserve and
     its summary shrink with the window first. Raises PolicyImpossible with the sentences of what
@@ -242,7 +205,7 @@ def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool]
 
 
 def _until_lock(field: str, layers: Collection[Layer]) -> tuple[list[Layer], bool]:
-    """The layers up to and including the first level that locks the field."""
+    """Return the layers up to and including the first level that locks the field."""
     heard: list[Layer] = []
     for level in FAR_TO_NEAR:
         here = [layer for layer in layers if layer.level == level]
@@ -253,7 +216,7 @@ def _until_lock(field: str, layers: Collection[Layer]) -> tuple[list[Layer], boo
 
 
 def _scaled_to(values: PolicyValues, model_window: int | None) -> PolicyValues:
-    """The reserve and the summary in proportion to a window that is smaller than the budget."""
+    """Scale reserve and summary in proportion to a window that is smaller than the budget."""
     if model_window is None or model_window >= values.token_budget:
         return values
     if not problems(values, model_window=model_window):
@@ -277,7 +240,7 @@ def _with_lower_keep_last(values: PolicyValues, model_window: int | None) -> Pol
     keep = values.keep_last_messages
     if not is_too_many(keep):
         return values
-    # What is too many stays too many when more are kept, so the border can be searched by halves.
+    # A number that is too many stays so when more are kept, so the border is found by bisection.
     most = bisect_left(range(keep), x=True, key=is_too_many) - 1
     return replace(values, keep_last_messages=max(0, most))
 

@@ -21,7 +21,7 @@ OPERATOR = "Operator"
 AUDITOR = "Auditor"
 OWNER = "Owner"
 
-# What each role may do, as Django writes permissions.
+# The permissions of each role, as Django writes them.
 ROLES: Mapping[str, frozenset[str]] = {
     USER: frozenset(),
     POLICY_ADMIN: frozenset(
@@ -112,7 +112,7 @@ def seed_roles() -> None:
 
 
 def permissions_of(rights: Collection[str]) -> list[Permission]:
-    """The rows behind permission names. Raises UnknownPermission."""
+    """Return the rows behind permission names. Raises UnknownPermission."""
     wanted = Q(pk__in=[])
     for right in rights:
         app, codename = right.split(".")
@@ -125,7 +125,7 @@ def permissions_of(rights: Collection[str]) -> list[Permission]:
 
 
 def change_roles(*, person: User, groups: Collection[Group], actor: str, now: datetime) -> None:
-    """Give a person exactly these groups; who holds a role other than User may enter the admin.
+    """Give a person exactly these groups; a role other than User lets them enter the admin.
 
     Raises LastOwner. Writes `role.changed` when something changed.
     """

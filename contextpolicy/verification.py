@@ -1,4 +1,4 @@
-"""Verifying a large ledger takes minutes, so it is asked for, done in the background, and kept.
+"""Verifies a ledger in the background and keeps the result: a large one takes minutes.
 
 A small one is verified where it is asked for.
 """
@@ -12,16 +12,16 @@ from django.db.models import Sum
 from contextpolicy.ledger import verify
 from contextpolicy.models import AuditEvent, LedgerHead, LedgerVerification
 
-# In rows; a page that waits for so many takes about a tenth of a second.
+# In rows: a page that verifies so many waits about a tenth of a second.
 SMALL = 2_000
-# Of the breaks that were found, so many are kept by name.
+# So many of the breaks that were found are kept by name.
 KEPT_BREAKS = 200
-# A verification that takes longer than this ended with its worker.
+# A verification that takes longer than this is dead: its worker ended.
 LONGEST = timedelta(hours=2)
 
 
 def rows_of(scope: str) -> int:
-    """How many rows a chain has, or all chains together where the scope is empty."""
+    """Count the rows of a chain, or of all chains together where the scope is empty."""
     heads = LedgerHead.objects.filter(scope=scope) if scope else LedgerHead.objects.all()
     return int(heads.aggregate(rows=Sum("count"))["rows"] or 0)
 
@@ -34,7 +34,10 @@ def ask(*, scope: str, actor: str, now: datetime) -> LedgerVerification:
 
 
 def run(*, pk: int, clock: Callable[[], datetime]) -> None:
-    """Verify what was asked for and keep what was found; a second delivery finds it begun."""
+    """Verify what was asked for and keep what was found.
+
+    A second delivery of the task finds the request begun and does nothing.
+    """
     rows = LedgerVerification.objects.filter(pk=pk, started_at=None)
     if not rows.update(started_at=clock()):
         return
@@ -54,7 +57,7 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
 
 
 def overdue(*, now: datetime, age: timedelta) -> list[int]:
-    """Requests that nobody began for so long; those whose worker ended are closed."""
+    """Return requests that nobody began for so long; close those whose worker ended."""
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")
     waiting = LedgerVerification.objects.filter(started_at=None, asked_at__lt=now - age)

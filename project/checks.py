@@ -1,4 +1,4 @@
-"""What `manage.py check --deploy` says about an instance before people rely on it."""
+"""Checks of an instance before people rely on it, for `manage.py check --deploy`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,14 +24,14 @@ TRIGGERS = {
 LEDGER_TABLES = ("contextpolicy_auditevent", "contextpolicy_ledgerhead")
 SHORTEST_KEY = 50
 ON_THIS_HOST = {"127.0.0.1", "::1", "localhost", None}
-# What people type first. Each is tried on each active superuser; hashing one takes about 50 ms.
+# The first guesses. Each is tried on each active superuser; hashing one takes about 50 ms.
 WELL_KNOWN_PASSWORDS = ("admin", "administrator", "password", "palimpsest", "changeme", "123456")
 MOST_SUPERUSERS = 20
 
 
 @register(Tags.security, deploy=True)
 def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
-    """Debugging is off, keys are long and separate, hosts are named."""
+    """Check that debugging is off, keys are long and separate, and hosts are named."""
     del app_configs
     found: list[CheckMessage] = []
     if settings.DEBUG:
@@ -54,7 +54,10 @@ def secrets_are_sound(app_configs: Sequence[AppConfig] | None, **_: Any) -> list
 def one_host_keeps_to_sqlite(
     app_configs: Sequence[AppConfig] | None, **_: Any
 ) -> list[CheckMessage]:
-    """A broker on another host means several hosts, and these cannot share a SQLite file."""
+    """Check that SQLite is used on one host only.
+
+    A broker on another host means several hosts, and these cannot share a SQLite file.
+    """
     del app_configs
     engine = str(settings.DATABASES["default"]["ENGINE"])
     if not engine.endswith("sqlite3") or urlsplit(settings.REDIS_URL).hostname in ON_THIS_HOST:
@@ -68,7 +71,10 @@ def one_host_keeps_to_sqlite(
 def broker_keeps_every_task(
     app_configs: Sequence[AppConfig] | None, **_: Any
 ) -> list[CheckMessage]:
-    """A full broker refuses instead of forgetting. One that cannot be asked is `/readyz`'s case."""
+    """Check that a full broker refuses tasks instead of dropping them.
+
+    A broker that does not answer is reported by `/readyz`.
+    """
     del app_configs
     try:
         policy = eviction_policy()
@@ -84,7 +90,10 @@ def broker_keeps_every_task(
 def superusers_have_passwords_of_their_own(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """No active superuser has a password that everybody tries; asked for with `--database`."""
+    """Check that no active superuser has a password that everybody tries.
+
+    Runs with `--database` only.
+    """
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
@@ -104,7 +113,10 @@ def superusers_have_passwords_of_their_own(
 def keys_travel_encrypted(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """No enabled provider is called by plain http but those an operator listed as their own."""
+    """Check that providers are called by https, except those an operator listed as their own.
+
+    Only enabled providers count.
+    """
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
@@ -124,7 +136,7 @@ def keys_travel_encrypted(
 def ledger_has_its_triggers(
     app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
 ) -> list[CheckMessage]:
-    """The ledger's tables refuse changes; asked for with `check --database default`."""
+    """Check that the ledger's tables refuse changes; asked for with `check --database default`."""
     del app_configs
     found: list[CheckMessage] = []
     for alias in databases or ():
@@ -139,12 +151,12 @@ def ledger_has_its_triggers(
 
 
 def exists(alias: str, table: str) -> bool:
-    """Whether the table is there; before the first migration it is not."""
+    """Tell whether the table is there; before the first migration it is not."""
     return table in connections[alias].introspection.table_names()
 
 
 def triggers_of(alias: str, table: str) -> int:
-    """How many triggers guard a table."""
+    """Count the triggers that guard a table."""
     connection = connections[alias]
     with connection.cursor() as cursor:
         cursor.execute(TRIGGERS[connection.vendor], [table])

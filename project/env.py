@@ -1,36 +1,51 @@
-"""What the environment says: typed readers, the data folder, and the keys that live in it.
+"""Reads the environment: typed readers, the data folder, and the keys that live in it.
 
-Every reader names the variable in its refusal, because the person who reads the message is
-setting up a server and has twenty variables before them.
+Every reader names the variable in its refusal, because the person who reads the message is setting
+up a server and has twenty variables before them.
 """
 
+import base64
 import hashlib
 import os
 import secrets
 import tempfile
+import warnings
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from cryptography.fernet import Fernet
-from django.core.exceptions import ImproperlyConfigured
-
 # The longest path that a unix socket address holds on every platform we run on (macOS: 104).
 SOCKET_PATH_LIMIT = 100
+# Settings that have another name now, by the new one. The old one works for one release.
+RENAMED = {"TURNS_PER_USER": "RUNS_PER_USER", "TURNS_PER_KEY": "RUNS_PER_KEY"}
 # Seconds: to wait for a connection of the pool, and for the pool to try one.
 POOL_TIMEOUT = 5.0
 POOL_RECONNECT = 2.0
 
 
+class Misconfigured(Exception):
+    """A variable of the environment has a value that cannot be used."""
+
+
 def text(name: str, default: str = "") -> str:
-    """The variable's value; `NAME_FILE` may name a file that holds it (container secrets)."""
+    """Read the variable; `NAME_FILE` may name a file that holds its value (container secrets)."""
     path = os.environ.get(f"{name}_FILE")
     if path:
         return Path(path).read_text(encoding="utf-8").strip()
+    if name in RENAMED and name not in os.environ and RENAMED[name] in os.environ:
+        warnings.warn(
+            f"{RENAMED[name]} is called {name} now. The old name works until the next release.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return os.environ[RENAMED[name]]
     return os.environ.get(name, default)
 
 
 def flag(name: str, *, default: bool = False) -> bool:
-    """A yes/no variable: 1, true, yes, on or 0, false, no, off."""
+    """Read a yes/no variable: 1, true, yes, on or 0, false, no, off.
+
+    Raises Misconfigured for anything else.
+    """
     value = text(name).lower()
     if not value:
         return default
@@ -38,21 +53,21 @@ def flag(name: str, *, default: bool = False) -> bool:
         return True
     if value in {"0", "false", "no", "off"}:
         return False
-    raise ImproperlyConfigured(f"{name} must be 1 or 0, not {value!r}.")
+    raise Misconfigured(f"{name} must be 1 or 0, not {value!r}.")
 
 
 def positive_int(name: str, default: int) -> int:
-    """A whole number above zero; anything else refuses the start (requirement S0.4)."""
+    """Read a whole number above zero; raises Misconfigured for anything else."""
     value = text(name)
     if not value:
         return default
     if not value.isascii() or not value.isdigit() or int(value) == 0:
-        raise ImproperlyConfigured(f"{name} must be a positive whole number, not {value!r}.")
+        raise Misconfigured(f"{name} must be a positive whole number, not {value!r}.")
     return int(value)
 
 
 def seconds(name: str, default: float) -> float:
-    """A duration in seconds, above zero."""
+    """Read a duration in seconds above zero; raises Misconfigured for anything else."""
     value = text(name)
     if not value:
         return default
@@ -61,36 +76,51 @@ def seconds(name: str, default: float) -> float:
     except ValueError:
         duration = 0.0
     if not 0 < duration < float("inf"):
-        raise ImproperlyConfigured(f"{name} must be a number of seconds above 0, not {value!r}.")
+        raise Misconfigured(f"{name} must be a number of seconds above 0, not {value!r}.")
     return duration
 
 
 def host_and_port(url: str) -> str:
-    """`host:port` of an http(s) address, the port written out."""
+    """Return `host:port` of an http(s) address, the port written out.
+
+    Raises Misconfigured for any other address.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:
         port = 0
     if not port or parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ImproperlyConfigured(f"{url!r} is no http:// or https:// address.")
+        raise Misconfigured(f"{url!r} is no http:// or https:// address.")
     return f"{parts.hostname}:{port}"
 
 
+def https_address(name: str) -> str:
+    """Read an https:// address without its last slash; empty where none is set.
+
+    Raises Misconfigured for any other address.
+    """
+    value = text(name).rstrip("/")
+    parts = urlsplit(value)
+    if value and (parts.scheme != "https" or not parts.hostname):
+        raise Misconfigured(f"{name} must be an https:// address.")
+    return value
+
+
 def items(name: str, default: str = "") -> list[str]:
-    """A comma-separated list without empty items."""
+    """Read a comma-separated list without empty items."""
     return [item.strip() for item in text(name, default).split(",") if item.strip()]
 
 
 def history_window() -> int:
-    """HISTORY_WINDOW; the older name TG_HISTORY_WINDOW is read when the new one is absent."""
+    """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW where the new one is absent."""
     if text("HISTORY_WINDOW"):
         return positive_int("HISTORY_WINDOW", 12)
     return positive_int("TG_HISTORY_WINDOW", 12)
 
 
 def data_folder(default: Path) -> Path:
-    """The folder of everything that must be backed up, readable by its owner only."""
+    """Return the folder of everything that must be backed up, readable by its owner only."""
     folder = Path(text("PALIMPSEST_DATA") or default).expanduser().resolve()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -98,7 +128,7 @@ def data_folder(default: Path) -> Path:
 
 
 def kept_key(path: Path, *, make: str) -> str:
-    """The key in a file of the data folder; made on the first start, mode 0600.
+    """Return the key in a file of the data folder; made on the first start, mode 0600.
 
     Created with O_EXCL so that two processes that start at once agree on one key.
     """
@@ -106,19 +136,27 @@ def kept_key(path: Path, *, make: str) -> str:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return path.read_text(encoding="ascii").strip()
-    key = Fernet.generate_key().decode() if make == "fernet" else secrets.token_urlsafe(64)
+    key = fernet_key() if make == "fernet" else secrets.token_urlsafe(64)
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(key + "\n")
     return key
 
 
+def fernet_key() -> str:
+    """Make a key as `Fernet.generate_key` does, without its package: the launcher needs none."""
+    return base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+
+
 def redis_url(data: Path) -> str:
-    """`REDIS_URL`, else the socket of the server that `manage.py serve` supervises."""
+    """Return `REDIS_URL`, else the socket of the server that `manage.py serve` supervises."""
     return text("REDIS_URL") or f"unix://{embedded_socket(data)}"
 
 
 def embedded_socket(data: Path) -> Path:
-    """Where the embedded broker listens: in the data folder if the path fits a socket address."""
+    """Return the path on which the embedded broker listens.
+
+    It is in the data folder if the path fits a socket address.
+    """
     path = data / "run" / "broker.sock"
     if len(str(path)) <= SOCKET_PATH_LIMIT:
         return path
@@ -127,18 +165,19 @@ def embedded_socket(data: Path) -> Path:
 
 
 def broker_url(url: str) -> str:
-    """The same server in the words that kombu uses for a unix socket."""
+    """Write the address as kombu does for a unix socket."""
     if url.startswith("unix://"):
         return "redis+socket://" + url.removeprefix("unix://")
     return url
 
 
 def database(data: Path) -> dict[str, object]:
-    """The database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
+    """Return the database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
 
-    Without it: SQLite in the data folder. IMMEDIATE because a deferred read that becomes a
-    write fails at once, whatever the timeout; FULL because a reply that was acknowledged must
-    survive a power cut; recursive_triggers so that REPLACE fires the ledger's delete trigger.
+    Without it: SQLite in the data folder. IMMEDIATE because a deferred read that becomes a write
+    fails at once, whatever the timeout; FULL because a reply that was acknowledged must survive a
+    power cut; recursive_triggers so that REPLACE fires the ledger's delete trigger. Raises
+    Misconfigured for another database.
     """
     url = text("DATABASE_URL")
     if not url:
@@ -147,7 +186,7 @@ def database(data: Path) -> dict[str, object]:
     if parts.scheme == "sqlite":
         return sqlite_database(Path(unquote(parts.path)))
     if parts.scheme not in {"postgres", "postgresql"}:
-        raise ImproperlyConfigured(
+        raise Misconfigured(
             "DATABASE_URL must begin with postgres:// or sqlite://; leave it out for SQLite."
         )
     return {
@@ -175,11 +214,11 @@ def database(data: Path) -> dict[str, object]:
 
 
 def sqlite_database(path: Path) -> dict[str, object]:
-    """SQLite as the embedded default runs it."""
+    """Return the settings of SQLite as the embedded default runs it."""
     return {
         "ENGINE": "project.sqlite",
         "NAME": str(path),
-        # Said, because pytest-django knows only Django's own engine as one that tests in memory.
+        # Named, because pytest-django knows only Django's own engine as one that tests in memory.
         "TEST": {"NAME": ":memory:"},
         # A new connection reads the whole schema again: several milliseconds for each request.
         "CONN_MAX_AGE": None,

@@ -1,7 +1,7 @@
-"""What every answer carries: a request id, the security headers, and words for refusals.
+"""Adds to every response a request id and the security headers, and gives refusals their words.
 
-`Bounded` judges a request by its size before Django reads it. The other classes are synchronous,
-like every view: `project.asgi` runs them in the request's thread.
+`RequestSizeLimits` judges a request by its size before Django reads it. The other classes are
+called as synchronous ones, like every view: `speed.threads` runs them in the request's thread.
 """
 
 import logging
@@ -9,19 +9,21 @@ import re
 import secrets
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, InterfaceError, OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.views import defaults
 
 from chats.api.errors import RequestTooLarge
-from chats.refusals import Refusal
-from chats.web.errors import refusal_response
+from chats.ground.refusals import Refusal
+from chats.web.errors import is_of_programs, refusal_response
 from project.logs import REQUEST
 
 LOGGER = logging.getLogger(__name__)
@@ -30,10 +32,10 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-# Where a request's scope says why it was not read.
+# The key under which a request's scope says why it was not read.
 REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# Some are Django's own too; its middleware never sees what is refused further out.
+# Django sets some of these too, but its middleware never sees a request refused further out.
 HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -45,7 +47,7 @@ HEADERS = {
 
 
 class AddressTooLong(Refusal):
-    """Path and query together."""
+    """The path and the query together are too long."""
 
     code = "address_too_long"
     status = 414
@@ -53,7 +55,7 @@ class AddressTooLong(Refusal):
 
 
 class HeadersTooLarge(Refusal):
-    """One header, or all of them."""
+    """One header, or all of them together, are too large."""
 
     code = "headers_too_large"
     status = 431
@@ -61,18 +63,18 @@ class HeadersTooLarge(Refusal):
 
 
 class Malformed(Refusal):
-    """Django could make nothing of the request: of its host, its form or its encoding."""
+    """Django could not read the request: its host, its form or its encoding."""
 
     code = "bad_request"
     status = 400
     sentence = "The request could not be read. Check its host, its encoding and its fields."
 
 
-class Bounded:
-    """Judges a request by its size before Django reads it.
+class RequestSizeLimits:
+    """A check of each request's size before Django reads it.
 
     Django stores a body of any length before it looks at it, and limits neither addresses nor
-    headers. What is too large goes on without its body and with the reason in its scope;
+    headers. A request that is too large goes on without its body and with the reason in its scope;
     `ForeseenErrorsMiddleware` answers it in the form of its door.
     """
 
@@ -93,10 +95,10 @@ class Bounded:
                 message = {**message, "headers": headers}
             await send(message)
 
-        await self.application(scope, Body(scope, receive).read, answer)
+        await self.application(scope, RequestBody(scope, receive).read, answer)
 
 
-class Body:
+class RequestBody:
     """The body of one request, as far as it may be read."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -106,7 +108,7 @@ class Body:
         self.has_ended = False
 
     async def read(self) -> Mapping[str, Any]:
-        """The next piece; from the limit on an end, and what comes after it is thrown away."""
+        """Return the next piece; from the limit on an end, and throw away what comes after it."""
         while True:
             if self.scope[REFUSED] and not self.has_ended:
                 self.has_ended = True
@@ -122,7 +124,7 @@ class Body:
 
 
 def oversize(scope: Scope) -> Refusal | None:
-    """Why a request is refused by what can be known of it before its body is read."""
+    """Say why a request is refused by what is known of it before its body is read."""
     address = len(scope["raw_path"]) + len(scope["query_string"])
     if address > settings.ADDRESS_BYTES:
         return AddressTooLong(limit=settings.ADDRESS_BYTES)
@@ -146,10 +148,10 @@ class Around:
         return self.after(request, self.before(request) or self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Prepare the request; an answer that is given here goes no further in."""
+        """Prepare the request; a response that is returned here ends it."""
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        """Complete the answer."""
+        """Complete the response."""
         return response
 
 
@@ -169,7 +171,7 @@ class RequestIdMiddleware(Around):
 
 
 class SecurityHeadersMiddleware(Around):
-    """The content security policy with a fresh nonce, and the headers Django does not set."""
+    """Sets the content security policy with a fresh nonce, and the headers Django does not set."""
 
     def before(self, request: HttpRequest) -> None:
         cast(Any, request).csp_nonce = secrets.token_urlsafe(16)
@@ -183,7 +185,7 @@ class SecurityHeadersMiddleware(Around):
         return response
 
     def policy(self, request: HttpRequest) -> str:
-        """The policy text; nothing in it allows inline code or another origin."""
+        """Return the policy text; nothing in it allows inline code or another origin."""
         nonce = cast(Any, request).csp_nonce
         rules = [
             "default-src 'none'",
@@ -201,24 +203,55 @@ class SecurityHeadersMiddleware(Around):
         return "; ".join(rules)
 
 
+class CompressionMiddleware(GZipMiddleware):
+    """Compresses pages and files, never an event stream: its words must not wait for a block.
+
+    What a page repeats of a request could be guessed from its length. The secrets in a page are the
+    tokens of its forms, which Django masks anew for each answer, and the length varies besides.
+    """
+
+    def process_response(self, request: HttpRequest, response: Any) -> Any:
+        is_stream = response.get("Content-Type", "").startswith("text/event-stream")
+        # A part of a file is counted in the bytes of the file itself.
+        is_part = response.status_code == HTTPStatus.PARTIAL_CONTENT
+        return response if is_stream or is_part else super().process_response(request, response)
+
+
+class WholeFilesMiddleware(Around):
+    """Reads what WhiteNoise hands out as an open file; the files are small.
+
+    Django, too, reads such a file whole before it sends it asynchronously, and warns of it.
+    """
+
+    def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        if not isinstance(response, FileResponse):
+            return response
+        whole = HttpResponse(response.getvalue(), status=response.status_code)
+        response.close()
+        del whole["Content-Type"]
+        for name, value in response.items():
+            whole[name] = value
+        return whole
+
+
 class ForeseenErrorsMiddleware(Around):
     """Turns a refusal or an absent database into its sentence instead of a stack trace."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """The answer to a request that `Bounded` refused, or that nothing here could read."""
+        """Answer a request that `RequestSizeLimits` refused, or that nothing here could read."""
         refused = getattr(request, "scope", {}).get(REFUSED)
         if refused is None and is_malformed(request):
             refused = Malformed()
         return refusal_response(request, refused) if refused else None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """The answer for a foreseen error; anything else stays an error of ours."""
+        """Return the response to an expected error; anything else stays a server error."""
         if isinstance(error, Refusal):
             return refusal_response(request, error)
         if isinstance(error, OperationalError | InterfaceError):
             return refusal_response(request, DatabaseBusy())
         if isinstance(error, DataError | OverflowError):
-            # Mostly a search for a number or a character that no column holds.
+            # Mostly somebody searched for a number or a character that no column can hold.
             LOGGER.warning("A value was refused by the database.", exc_info=error)
             return refusal_response(request, Malformed())
         return None
@@ -234,7 +267,7 @@ class DatabaseBusy(Refusal):
 
 
 def is_malformed(request: HttpRequest) -> bool:
-    """Whether a part of the request would break what reads it later.
+    """Tell whether a part of the request would break code that reads it later.
 
     A form in another encoding than UTF-8 could bring half surrogate pairs, a cookie can spell a
     NUL, which no PostgreSQL text takes, and htmx's own address is parsed without a look.
@@ -249,15 +282,15 @@ def is_malformed(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """The answer to what Django refused before a view saw it, in the form of the door."""
+    """Answer a request that Django refused before a view saw it, in the form of the door."""
     if isinstance(exception, RequestDataTooBig):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         return refusal_response(request, RequestTooLarge(limit=limit))
-    if request.path.startswith("/api/"):
+    if is_of_programs(request):
         return refusal_response(request, Malformed())
     return defaults.bad_request(request, exception)
 
 
 def csp_nonce(request: HttpRequest) -> dict[str, str]:
-    """Template context: the nonce for the few inline elements a page needs."""
+    """Give templates the nonce for the few inline elements a page needs."""
     return {"csp_nonce": getattr(request, "csp_nonce", "")}

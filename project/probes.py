@@ -1,4 +1,4 @@
-"""`/healthz`: this process answers. `/readyz`: everything a message needs is there."""
+"""`/healthz`: this process is alive. `/readyz`: everything a message needs is there."""
 
 from django.conf import settings
 from django.db import connection
@@ -14,19 +14,19 @@ KEEPS_ALL = "noeviction"
 
 
 def healthz(_request: HttpRequest) -> JsonResponse:
-    """Alive."""
+    """Answer that the process is alive."""
     return JsonResponse({"status": "ok"})
 
 
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """200 when the database is migrated and the broker answers, else 503 and what is missing."""
+    """Answer 200 when the database is migrated and the broker there, else 503 with the faults."""
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
     status = {"status": "unavailable" if faults else "ok", "faults": faults}
     return JsonResponse(status, status=503 if faults else 200)
 
 
 def database_fault() -> str:
-    """Why the database cannot be used; empty when it can."""
+    """Say why the database cannot be used; empty when it can."""
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -36,7 +36,7 @@ def database_fault() -> str:
 
 
 def broker_fault() -> str:
-    """Why the broker cannot be used. Messages are accepted all the same, replies wait."""
+    """Say why the broker cannot be used. Messages are accepted all the same, replies wait."""
     try:
         policy = eviction_policy()
     except (RedisError, OSError):
@@ -45,14 +45,14 @@ def broker_fault() -> str:
 
 
 def eviction_policy() -> str:
-    """What the broker does when its memory is full. Raises RedisError or OSError."""
+    """Ask what the broker does when its memory is full. Raises RedisError or OSError."""
     with Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2) as client:
         client.ping()
         return str(client.config_get("maxmemory-policy").get("maxmemory-policy"))
 
 
 def shutdown_fault() -> str:
-    """This process is ending."""
+    """Say that this process is ending; empty while it is not."""
     return "shutting down" if STREAMS.closing.is_set() else ""
 
 

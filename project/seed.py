@@ -1,4 +1,4 @@
-"""What a new instance begins with: roles, policies, the demo model, an administrator.
+"""Makes what a new instance begins with: roles, policies, the demo model, an administrator.
 
 Idempotent: a second start adds nothing and changes nothing that a person changed.
 """
@@ -8,29 +8,38 @@ from datetime import datetime
 from django.conf import settings
 from django.db import transaction
 
-from chats import providers_setup
+from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
-from chats.refusals import Refusal
-from chats.signin import create_link, ensure_admin
+from chats.people.signin import create_link, ensure_admin
+from chats.providers import accounts
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import seed_policies
 from contextpolicy.roles import seed_roles
 from project import env
 
 ADMIN = "admin"
+SMALL_MODEL_MISSED = (
+    "The small model is connected but not running: make run MODEL=small starts it too.\n"
+)
 
 
 def seed(*, now: datetime, base_url: str) -> str:
-    """Make what is missing; the text that the launcher prints, with a one-time login link."""
+    """Make what is missing.
+
+    Returns the text that the launcher prints, with a one-time login link.
+    """
     with transaction.atomic():
         seed_roles()
         seed_policies(now=now)
         seed_demo_model()
         admin, _ = ensure_admin(username=ADMIN, now=now)
         token = create_link(user=admin, now=now)
+    notice = connect_from_environment(now=now)
+    if accounts.follow_small_model(now=now):
+        notice += SMALL_MODEL_MISSED
     address = settings.PUBLIC_URL or base_url
     return (
-        f"\n{connect_from_environment(now=now)}Palimpsest runs at {address}\n"
+        f"\n{notice}Palimpsest runs at {address}\n"
         f"Sign in as {ADMIN} (valid 1 hour, once): {address}/login/link/{token}/\n"
         "Another link: python manage.py login_link\n"
         "Stop with Ctrl-C.\n"
@@ -48,7 +57,7 @@ def connect_from_environment(*, now: datetime) -> str:
     if not asked or known.exists():
         return ""
     try:
-        providers_setup.connect(
+        accounts.connect(
             name="",
             base_url=settings.OPENAI_BASE_URL,
             api_key=settings.OPENAI_API_KEY,
@@ -61,7 +70,10 @@ def connect_from_environment(*, now: datetime) -> str:
 
 
 def seed_demo_model() -> None:
-    """The model that needs nothing and says what context it was given."""
+    """Create the demo model.
+
+    It needs no provider and says what context it was given.
+    """
     ProviderAccount.objects.get_or_create(
         slug="demo", defaults={"name": "Demo", "kind": ProviderAccount.Kind.DEMO}
     )

@@ -7,26 +7,23 @@ below `project/` asks which of the two ways the product runs in.
 import os
 import secrets
 import socket
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import django_stubs_ext
-from django.core.exceptions import ImproperlyConfigured
 from kombu import Exchange, Queue
 
-from project import env
+from chats.ground import queues
+from project import env, instance, logs
 
 django_stubs_ext.monkeypatch()
 
-BASE_DIR = Path(__file__).resolve().parent.parent
-DATA_DIR = env.data_folder(BASE_DIR / "data")
+BASE_DIR = instance.BASE_DIR
+DATA_DIR = instance.DATA_DIR
 
 # --- Who may connect -------------------------------------------------------------------------
-PUBLIC_URL = env.text("PALIMPSEST_PUBLIC_URL").rstrip("/")
-_public = urlsplit(PUBLIC_URL)
-if PUBLIC_URL and (_public.scheme != "https" or not _public.hostname):
-    raise ImproperlyConfigured("PALIMPSEST_PUBLIC_URL must be an https:// address.")
-BEHIND_TLS = bool(PUBLIC_URL)
+PUBLIC_URL = instance.PUBLIC_URL
+BEHIND_TLS = instance.BEHIND_TLS
+TRUSTED_PROXY = instance.TRUSTED_PROXY
 
 DEBUG = False
 SECRET_KEY = env.text("SECRET_KEY") or env.kept_key(DATA_DIR / "secret_key", make="token")
@@ -34,21 +31,23 @@ SECRET_KEY = env.text("SECRET_KEY") or env.kept_key(DATA_DIR / "secret_key", mak
 ENCRYPTION_KEYS = env.items("ENCRYPTION_KEYS") or [
     env.kept_key(DATA_DIR / "encryption_key", make="fernet")
 ]
+_public_host = urlsplit(PUBLIC_URL).hostname
 ALLOWED_HOSTS = env.items("ALLOWED_HOSTS") or (
     # The local names stay: probes inside a container use them.
-    [*([_public.hostname] if _public.hostname else []), "localhost", "127.0.0.1", "[::1]"]
+    [*([_public_host] if _public_host else []), "localhost", "127.0.0.1", "[::1]"]
 )
 CSRF_TRUSTED_ORIGINS = [PUBLIC_URL] if BEHIND_TLS else []
 
-# Tests may name a place where a process kills itself (`chats.failpoints`).
+# Tests may name a place where a process kills itself (`chats.ground.failpoints`).
 TESTING = env.flag("PALIMPSEST_TESTING")
 FAILPOINT = env.text("PALIMPSEST_FAILPOINT")
 if FAILPOINT and not TESTING:
-    raise ImproperlyConfigured("PALIMPSEST_FAILPOINT is for tests: it kills processes.")
+    raise env.Misconfigured("PALIMPSEST_FAILPOINT is for tests: it kills processes.")
 
 # --- Parts -----------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "project",
+    "replay",
     "contextpolicy",
     "chats",
     # Without autodiscovery: only the web process needs the admin, and `project.urls` imports it.
@@ -66,14 +65,16 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "project.middleware.RequestIdMiddleware",
     "project.middleware.SecurityHeadersMiddleware",
+    "project.middleware.CompressionMiddleware",
     "project.middleware.ForeseenErrorsMiddleware",
     "django.middleware.security.SecurityMiddleware",
+    "project.middleware.WholeFilesMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "chats.web.signin_views.SessionLimitsMiddleware",
+    "chats.web.account.signin.SessionLimitsMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -84,8 +85,13 @@ TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
-        "APP_DIRS": True,
         "OPTIONS": {
+            "loaders": [
+                (
+                    "django.template.loaders.cached.Loader",
+                    ["project.templates.Loader", "django.template.loaders.app_directories.Loader"],
+                )
+            ],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
@@ -99,29 +105,28 @@ TEMPLATES = [
 # --- Stores ----------------------------------------------------------------------------------
 DATABASES = {"default": env.database(DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-REDIS_URL = env.redis_url(DATA_DIR)
+REDIS_URL = instance.REDIS_URL
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # --- Celery ----------------------------------------------------------------------------------
 SWEEP_EVERY = env.seconds("SWEEP_EVERY", 10.0)
 CELERY_BROKER_URL = env.broker_url(REDIS_URL)
-# Three queues, so that no background work stands before a reply. The sweep is quick, and lost
-# replies wait for it, so it goes with them.
-CELERY_TASK_DEFAULT_QUEUE = "replies"
-CELERY_TASK_QUEUES = [
-    Queue(name, Exchange(name), routing_key=name) for name in ("replies", "summaries", "upkeep")
-]
+# Three queues, so that no background work delays a reply. The sweep is quick, and lost replies wait
+# for it, so it shares their queue.
+CELERY_TASK_DEFAULT_QUEUE = queues.REPLIES
+CELERY_TASK_QUEUES = [Queue(name, Exchange(name), routing_key=name) for name in queues.EVERY]
 CELERY_TASK_ROUTES = {
-    "chats.run_turn": {"queue": "replies"},
-    "chats.sweep": {"queue": "replies"},
-    "chats.maintain_chat": {"queue": "summaries"},
-    "chats.*": {"queue": "upkeep"},
+    "chats.run_turn": {"queue": queues.REPLIES},
+    "chats.sweep": {"queue": queues.REPLIES},
+    "chats.maintain_chat": {"queue": queues.SUMMARIES},
+    "chats.*": {"queue": queues.UPKEEP},
 }
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TIMEZONE = "UTC"
-CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# What a worker has no thread for stays in the broker, where another may fetch it.
+CELERY_WORKER_DISABLE_PREFETCH = True
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
@@ -129,8 +134,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # The sweep repairs what a lost publish leaves, so a request waits for the broker only once.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = {
-    # No copy of what was delivered stays in the broker: what dies with a worker is in the rows, and
-    # the sweep finds it there within seconds, not after the hour in which a copy would be tried.
+    # The broker keeps no copy of a delivered task: work that dies with a worker is in the rows, and
+    # the sweep finds it within seconds; a copy would be tried after an hour.
     "ack_emulation": False,
     "priority_steps": [0],
     "socket_connect_timeout": 2,
@@ -141,7 +146,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep": {
         "task": "chats.sweep",
         "schedule": SWEEP_EVERY,
-        # A sweep that nobody fetched in time is replaced by the next one.
+        # A sweep that no worker fetched in time is replaced by the next one.
         "options": {"expires": SWEEP_EVERY},
     },
 }
@@ -153,12 +158,15 @@ REQUEUE_AFTER = env.seconds("REQUEUE_AFTER", 10.0)
 MAX_ATTEMPTS = env.positive_int("MAX_ATTEMPTS", 3)
 CHECKPOINT_EVERY = env.seconds("CHECKPOINT_EVERY", 1.0)
 COALESCE_SECONDS = env.seconds("COALESCE_SECONDS", 0.05)
-WORKER_DRAIN_SECONDS = env.seconds("WORKER_DRAIN_SECONDS", 8.0)
-REPLIES_PER_WORKER = env.positive_int("REPLIES_PER_WORKER", 200)
+WORKER_DRAIN_SECONDS = instance.WORKER_DRAIN_SECONDS
 # Leases name the worker that holds them.
 WORKER_NAME = env.text("PALIMPSEST_WORKER") or (
     f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 )
+# What workers held whose names begin so is free when this one starts: they have ended.
+TAKES_OVER = env.text("PALIMPSEST_TAKES_OVER")
+# This process also keeps the schedule; in a team `celery beat` does.
+KEEPS_SCHEDULE = env.flag("PALIMPSEST_KEEPS_SCHEDULE")
 PROVIDER_TIMEOUTS = {
     "connect": env.seconds("PROVIDER_CONNECT_TIMEOUT", 5.0),
     "first_token": env.seconds("PROVIDER_FIRST_TOKEN_TIMEOUT", 60.0),
@@ -167,14 +175,18 @@ PROVIDER_TIMEOUTS = {
 }
 PROVIDER_CALLS = env.positive_int("PROVIDER_CALLS", 3)
 PROVIDER_BACKOFF_MAX = env.seconds("PROVIDER_BACKOFF_MAX", 30.0)
-# How long a provider that refused its key is left alone, unless an operator acts.
+# A provider that refused its key is left alone for so long, unless an operator acts.
 BREAKER_SECONDS = env.seconds("BREAKER_SECONDS", 900.0)
 # A summariser gets this long in all; nobody waits for it.
 SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
-# Of one person at once, over all workers: a hundred chats of one delay no summary of another.
+# For one person at once, over all workers: a hundred chats of one delay no summary of another.
 SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
 # The state of a chat has to be there before its reply, which waits this long at most.
 STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
+# A model server gets this long to read a prompt ahead.
+WARM_UP_SECONDS = env.seconds("WARM_UP_SECONDS", 60.0)
+# A chat that rested so long is read ahead once more when somebody begins to write in it.
+WARM_UP_REST_SECONDS = env.seconds("WARM_UP_REST_SECONDS", 60.0)
 MAX_STEPS = env.positive_int("MAX_STEPS", 25)
 DEMO_TOKEN_DELAY = env.seconds("DEMO_TOKEN_DELAY", 0.015)
 ALLOWED_PRIVATE_PROVIDERS = env.items(
@@ -189,16 +201,30 @@ ALLOWED_PRIVATE_PROVIDERS = env.items(
 OPENAI_API_KEY = env.text("OPENAI_API_KEY")
 OPENAI_BASE_URL = env.text("OPENAI_BASE_URL") or "https://api.openai.com/v1"
 if env.text("OPENAI_BASE_URL"):
-    # Whoever sets the environment of the server may also name a server in its own network.
+    # A person who sets the server's environment may also name a server in its own network.
     ALLOWED_PRIVATE_PROVIDERS.append(env.host_and_port(OPENAI_BASE_URL))
+
+# The small model that the launcher runs beside the rest (`project.small_model`): this one address.
+SMALL_MODEL_PORT = env.positive_int("SMALL_MODEL_PORT", 0)
+SMALL_MODEL_URL = f"http://127.0.0.1:{SMALL_MODEL_PORT}/v1" if SMALL_MODEL_PORT else ""
+if SMALL_MODEL_PORT:
+    ALLOWED_PRIVATE_PROVIDERS.append(f"127.0.0.1:{SMALL_MODEL_PORT}")
 
 # --- Limits ------------------------------------------------------------------------------------
 HISTORY_WINDOW = env.history_window()
 MAX_CHARS_PER_MESSAGE = env.positive_int("MAX_CHARS_PER_MESSAGE", 4000)
 MESSAGES_PER_CHAT = env.positive_int("MESSAGES_PER_CHAT", 200_000)
 CHATS_PER_USER = env.positive_int("CHATS_PER_USER", 20_000)
-RUNS_PER_USER = env.positive_int("RUNS_PER_USER", 4)
-RUNS_PER_KEY = env.positive_int("RUNS_PER_KEY", 8)
+FOLDERS_PER_USER = env.positive_int("FOLDERS_PER_USER", 200)
+# So long a deleted chat can be brought back; then the sweep erases it.
+DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
+# So long after its last message a temporary chat is erased, if nobody signed out before.
+TEMPORARY_CHAT_HOURS = env.positive_int("TEMPORARY_CHAT_HOURS", 24)
+# Off, everything in the package `speed` gives way to plain Django. For comparing, and to find out
+# whether it is to blame.
+SPEED = env.flag("SPEED", default=True)
+TURNS_PER_USER = env.positive_int("TURNS_PER_USER", 4)
+TURNS_PER_KEY = env.positive_int("TURNS_PER_KEY", 8)
 WAITING_PER_CHAT = env.positive_int("WAITING_PER_CHAT", 20)
 REPLY_CHARS = env.positive_int("REPLY_CHARS", 400_000)
 TOOL_CALLS_PER_STEP = env.positive_int("TOOL_CALLS_PER_STEP", 64)
@@ -207,6 +233,7 @@ STREAMS_PER_INSTANCE = env.positive_int("STREAMS_PER_INSTANCE", 2000)
 STREAM_SECONDS = env.seconds("STREAM_SECONDS", 900.0)
 STREAM_RECHECK_SECONDS = env.seconds("STREAM_RECHECK_SECONDS", 60.0)
 MESSAGES_PER_MINUTE = env.positive_int("MESSAGES_PER_MINUTE", 30)
+WARM_UPS_PER_MINUTE = env.positive_int("WARM_UPS_PER_MINUTE", 30)
 API_REQUESTS_PER_MINUTE = env.positive_int("API_REQUESTS_PER_MINUTE", 300)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
@@ -256,9 +283,8 @@ if BEHIND_TLS:
     SECURE_HSTS_INCLUDE_SUBDOMAINS = True
     SECURE_HSTS_PRELOAD = True
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
-if env.flag("TRUSTED_PROXY"):
+if TRUSTED_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-TRUSTED_PROXY = env.flag("TRUSTED_PROXY")
 
 # --- Files and words ----------------------------------------------------------------------------
 STATIC_URL = "/static/"
@@ -293,28 +319,4 @@ SPECTACULAR_SETTINGS = {
 }
 
 # --- Logs: never content ------------------------------------------------------------------------
-LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {
-        "line": {
-            "()": "project.logs.OneLineFormatter",
-            "format": "{asctime} {levelname} {name} {request_id} {message}",
-            "style": "{",
-        },
-    },
-    "filters": {"without_stack": {"()": "project.logs.WithoutStack"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {
-        "project": {"level": LOG_LEVEL},
-        "chats": {"level": LOG_LEVEL},
-        "contextpolicy": {"level": LOG_LEVEL},
-        "celery": {"level": "WARNING"},
-        "django.request": {"level": "ERROR"},
-        # What a stranger sends is no fault of ours: a line, no stack.
-        "django.security.DisallowedHost": {"filters": ["without_stack"]},
-        "uvicorn.error": {"level": "WARNING"},
-    },
-}
+LOGGING = logs.configuration(instance.LOG_LEVEL)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,10 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def bind_to_parent(niceness: int = 0) -> None:
-    """In the child: a session of its own, and death with the parent where the kernel offers it."""
+    """Give the child a session of its own, and let it die with the parent where the kernel can.
+
+    Called in the child.
+    """
     os.setsid()
     os.nice(niceness)
     if _libc is not None:
@@ -41,16 +44,13 @@ class Child:
     name: str
     command: Sequence[str]
     env: Callable[[], Mapping[str, str]] = dict
-    # Called with the environment of the process that ended, before a new one starts.
-    after_death: Callable[[Mapping[str, str]], None] | None = None
     grace: float = 10.0
     ends_last: bool = False
-    # How far it stands back behind other processes of the system, 0 to 19.
+    # The niceness of the process, 0 to 19.
     niceness: int = 0
-    # One that is not needed yet is started when this says so for the first time; None: at once.
+    # The process is started when this is true for the first time; None: at once.
     is_needed: Callable[[], bool] | None = None
     process: subprocess.Popen[bytes] | None = None
-    last_env: dict[str, str] = field(default_factory=dict)
     started_at: float = 0.0
     pause: float = FIRST_PAUSE
     start_at: float = 0.0
@@ -58,11 +58,10 @@ class Child:
 
     def start(self) -> None:
         """Start a new process."""
-        self.last_env = dict(self.env())
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603  # our own commands, no shell
             self.command,
-            env={**os.environ, **self.last_env},
+            env={**os.environ, **self.env()},
             stdin=subprocess.DEVNULL,
             # Everything worth reading goes to stderr; stdout has banners.
             stdout=subprocess.DEVNULL,
@@ -84,8 +83,6 @@ class Child:
             self.pause = FIRST_PAUSE if now - self.started_at > STEADY else self.pause
             self.start_at = now + self.pause
             self.pause = min(self.pause * 2, LONGEST_PAUSE)
-            if self.after_death:
-                self.after_death(self.last_env)
         if now >= self.start_at:
             self.start()
 
@@ -101,7 +98,7 @@ class Child:
             self.process.terminate()
 
     def wait_for_end(self) -> None:
-        """Until the process has ended; end it when its grace is over."""
+        """Wait until the process has ended; end it when its grace is over."""
         if self.process is None:
             return
         try:
@@ -132,13 +129,13 @@ class Supervisor:
         self.stopping = True
 
     def watch(self) -> None:
-        """Restart what ends, until a stop is requested."""
+        """Restart children that end, until a stop is requested."""
         while not self.stopping:
             self.look()
             time.sleep(0.1)
 
     def look(self) -> None:
-        """Restart what ended since the last look."""
+        """Restart children that ended since the last look."""
         for child in self.children:
             child.tend()
 

@@ -1,8 +1,9 @@
 """All addresses: pages, admin, REST and the two probes."""
 
-from django.urls import include, path
+from django.urls import include, path, re_path
 
 from chats.admin import site
+from chats.api.endpoint import nothing_here
 from project.probes import healthz, readyz
 
 handler400 = "project.middleware.bad_request"
@@ -13,6 +14,9 @@ urlpatterns = [
     path("readyz", readyz),
     path("admin/", site.urls),
     path("api/v1/", include("chats.api.urls")),
-    path("", include("chats.web.signin_urls")),
+    # Programs get JSON from every address of theirs; pages have none of these.
+    *(path(door, nothing_here) for door in ("api", "v1")),
+    *(re_path(f"^{door}/", nothing_here) for door in ("api", "v1")),
+    path("", include("chats.web.account.urls")),
     path("", include("chats.web.urls")),
 ]

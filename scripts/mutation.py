@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def write_mutants() -> None:
-    """The first steps of `mutmut run`, without its last."""
+    """Take the first steps of `mutmut run`, without its last."""
     mutmut.set_mutant_under_test("mutant_generation")
     Path("mutants").mkdir(exist_ok=True)
     mutmut.copy_src_dir()

@@ -1,7 +1,6 @@
 """Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
 
 import importlib
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +10,8 @@ from django.contrib.auth.models import User
 from django.db import connection
 from hypothesis import HealthCheck, settings
 
-from chats import library, queue
+from chats.actions import lifecycle
+from chats.ground import queue, rates
 from chats.models import Chat, ProviderAccount
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -19,18 +19,25 @@ from contextpolicy.models import ModelSpec
 # So that its assertions say what they found, as those of a test do.
 pytest.register_assert_rewrite("tests.faults.promises")
 
-# Of each property; a developer's run is shorter.
-EXAMPLES = 300 if "CI" in os.environ else 60
-settings.register_profile(
-    "suite",
-    parent=settings(),
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("suite")
+# How many examples of each property; `make test-all` asks for the second.
+for name, examples in (("short", 40), ("whole", 300)):
+    settings.register_profile(
+        name,
+        parent=settings(),
+        max_examples=examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+settings.load_profile("short")
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what starts processes; two tests do so in the short form all the same."""
+    for item in items:
+        if item.get_closest_marker("processes") and not item.get_closest_marker("short"):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture
@@ -43,8 +50,18 @@ def now() -> datetime:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
     """The tasks that would have gone to the broker; tests that want a real one start it."""
     tasks: list[tuple[str, dict[str, str]]] = []
-    monkeypatch.setattr(queue, "publish", lambda task, arguments: tasks.append((task, arguments)))
+    monkeypatch.setattr(
+        queue, "publish", lambda task, arguments, **_: tasks.append((task, arguments))
+    )
     return tasks
+
+
+@pytest.fixture(autouse=True)
+def full_buckets() -> None:
+    """Empty the counts of requests: the next test has people with the same ids."""
+    rates.REQUESTS.clear()
+    rates.MESSAGES.clear()
+    rates.WARM_UPS.clear()
 
 
 @pytest.fixture
@@ -90,7 +107,7 @@ def demo_model(db: None) -> ModelSpec:
 @pytest.fixture
 def chat(alice: User, demo_model: ModelSpec, now: datetime) -> Chat:
     """Alice's empty chat."""
-    return library.create_chat(owner=alice, now=now)
+    return lifecycle.create_chat(owner=alice, now=now)
 
 
 def on_ledger(statements: str) -> None:

@@ -1,18 +1,62 @@
-"""The table of requirements judges claims: an unknown id and a missing test both fail."""
+"""The table of requirements judges claims: an unknown id and a missing door both fail."""
 
-from tests.requirements_plugin import faults, known
+import pytest
+from django.test import Client
+
+from tests.requirements_plugin import Claim, behind, faults, known, people, through_doors
 
 
-def test_an_unknown_id_is_a_fault() -> None:
-    assert any("S9.9 is no requirement" in fault for fault in faults({"S9.9": ["a_test"]}))
-
-
-def test_a_landed_id_without_a_test_is_a_fault() -> None:
-    _, landed = known()
-    missing = [fault for fault in faults({}) if "no test holds it" in fault]
-    assert len(missing) == len(landed)
+def whole() -> dict[str, list[Claim]]:
+    """Return claims that leave nothing to say."""
+    return {
+        name: [Claim("tests/a.py", "" if person == "developer" else person) for person in asking]
+        for name, asking in people().items()
+    }
 
 
 def test_claims_of_known_ids_are_fine() -> None:
-    every, _ = known()
-    assert faults({name: ["a_test"] for name in every}) == []
+    assert faults(whole()) == []
+
+
+def test_an_unknown_id_is_a_fault() -> None:
+    found = faults({**whole(), "S9.9": [Claim("tests/a.py")]})
+    assert len(found) == 1
+    assert "S9.9 is no requirement" in found[0]
+
+
+def test_a_landed_id_needs_a_test_for_each_of_its_people() -> None:
+    expected = sum(len(asking) for name, asking in people().items() if name in known()[1])
+    assert len(faults({})) == expected
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        Claim("tests/chats/turns/test_state_in_turns.py::test_a"),
+        Claim("tests/engine/test_engine_state.py::test_b", by="admin"),
+        Claim("tests/browser/test_state.py::test_c", by="user"),
+    ],
+)
+def test_another_way_in_does_not_count_for_an_administrator(claim: Claim) -> None:
+    found = faults({**whole(), "S2.5": [claim, Claim("tests/browser/test_state.py", by="user")]})
+    assert found == ["S2.5 is called landed and no test holds it for the admin"]
+
+
+def test_a_door_of_somebody_who_did_not_ask_is_a_fault() -> None:
+    found = faults({**whole(), "S4.6": [*whole()["S4.6"], Claim("tests/a.py", by="admin")]})
+    assert found == ["S4.6 was not asked for by admin: tests/a.py"]
+
+
+def test_each_person_has_a_door() -> None:
+    address = {"user": "/chats/1/", "admin": "/admin/", "integrator": "/api/v1/chats"}
+    for person in address:
+        assert {other for other in address if behind(address[other], person)} == {person}
+    assert behind("/admin/contextpolicy/auditevent/", "auditor")
+
+
+@pytest.mark.django_db
+def test_a_test_that_stays_outside_its_door_fails(client: Client) -> None:
+    with through_doors({"user"}):
+        client.get("/login/")
+    with pytest.raises(AssertionError, match="the user's door"), through_doors({"user"}):
+        client.get("/admin/")

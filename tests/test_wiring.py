@@ -1,9 +1,9 @@
 """Names that two places must agree on."""
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 
-from chats import queue, tasks
+from chats import tasks
+from chats.ground import queue
 from project import env
 from project.celery import app
 
@@ -22,7 +22,7 @@ def test_a_limit_that_is_no_positive_number_names_its_variable(
 ) -> None:
     monkeypatch.setenv(name, value)
     window = name != "MAX_CHARS_PER_MESSAGE"
-    with pytest.raises(ImproperlyConfigured, match=name):
+    with pytest.raises(env.Misconfigured, match=name):
         _ = env.history_window() if window else env.positive_int(name, 4000)
 
 

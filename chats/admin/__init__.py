@@ -1,4 +1,4 @@
-"""What is administered of providers, models and people, and seen of the pipeline's records."""
+"""The administration's pages of providers, models, people and the pipeline's records."""
 
 from django.contrib.auth.models import Group, User
 
@@ -11,7 +11,7 @@ from chats.models import Compaction, ProviderAccount, Receipt, Turn
 from contextpolicy.admin import site
 from contextpolicy.models import AuditEvent, ModelSpec
 
-# The site with every page registered, for `project.urls`.
+# `project.urls` takes the site from here, where every page is registered.
 __all__ = ["site"]
 
 site.register(ProviderAccount, ProviderAccountAdmin)
@@ -21,6 +21,6 @@ site.register(Receipt, ReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
-# In place of the page that knows no background.
+# Replaces the page that cannot verify in the background.
 site.unregister(AuditEvent)
 site.register(AuditEvent, VerifiedLedgerAdmin)

@@ -1,7 +1,7 @@
-"""Compactions in the administration: what became of each, by numbers and hashes, and three actions.
+"""The administration's pages of compactions: numbers and hashes of each, and three actions.
 
-No page here prints a summary, a focus or a remark. Who approves here decides by the numbers; the
-words are for the chat's owner.
+No page here prints a summary, a focus or a remark. An administrator who approves here decides by
+the numbers; the words are for the chat's owner.
 """
 
 from collections.abc import Mapping
@@ -15,24 +15,18 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chats.admin.confirm import confirmation, each
-from chats.admin.words import as_table
-from chats.compaction import approve, pauses
+from chats.admin.words import RUNGS, as_table
+from chats.compaction import pauses
 from chats.compaction.cursor import cursor_of
-from chats.compaction.outcomes import TRIGGERS
-from chats.compaction.rights import EDITS_POLICIES
+from chats.compaction.people import approve
+from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.report.skip_reasons import TRIGGERS
 from chats.models import Chat, Compaction
 from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.engine.factscan import KINDS
 
 OPERATES = "chats.change_provideraccount"
-RUNGS = {
-    "": "",
-    "model": "By the model",
-    "model_again": "By the model, told what was wrong",
-    "smaller_source": "By the model, of fewer messages",
-    "extractive": "Sentences picked, without a model",
-}
 
 
 class CompactionAdmin(ReadOnlyAdmin):
@@ -100,16 +94,22 @@ class CompactionAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
-        """Without the texts, so that no page can print them by mistake."""
+        """Leave the texts out, so that no page can print them by mistake."""
         rows: QuerySet[Compaction] = super().get_queryset(request)
         return rows.defer("text", "sections", "retention", "focus", "remark")
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Operators: whoever looks after the model servers looks after their failures."""
+        """Allow operators.
+
+        Whoever looks after the model servers looks after their failures.
+        """
         return person(request).has_perm(OPERATES)
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
-        """Policy administrators; the chat's policy says whether they may here."""
+        """Allow policy administrators.
+
+        The chat's policy says whether they may here.
+        """
         return person(request).has_perm(EDITS_POLICIES)
 
     @admin.action(
@@ -194,67 +194,67 @@ class CompactionAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Chat")
     def chat(self, compaction: Compaction) -> str:
-        """The chat's id; its title is content."""
+        """Return the chat's id; its title is content."""
         return str(compaction.branch.chat_id)
 
     @admin.display(description="Branch is summarised up to message")
     def summarised_to(self, compaction: Compaction) -> int:
-        """The cursor of its branch as it stands now; 0 when no summary is in force."""
+        """Return the cursor of its branch as it stands now; 0 when no summary is in force."""
         return cursor_of(compaction.branch).position
 
     @admin.display(description="Last summary took effect")
     def last_summary(self, compaction: Compaction) -> str:
-        """The newest time at which one did on its branch."""
+        """Return the newest time at which a summary took effect on its branch."""
         at = cursor_of(compaction.branch).compacted_at
         return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else "none has"
 
     @admin.display(description="Version of the branch's context")
     def version(self, compaction: Compaction) -> int:
-        """It grows with each change of what stands in place of messages."""
+        """Return the version, which grows with each change of what stands in place of messages."""
         return cursor_of(compaction.branch).version
 
     @admin.display(description="Began because", ordering="trigger")
     def began(self, compaction: Compaction) -> str:
-        """What began it."""
+        """Say what began it."""
         return TRIGGERS.get(compaction.trigger, compaction.trigger)
 
     @admin.display(description="Written")
     def way(self, compaction: Compaction) -> str:
-        """By whom or what."""
+        """Say by whom or what it was written."""
         return RUNGS.get(compaction.rung, compaction.rung)
 
     @admin.display(description="Duration")
     def took(self, compaction: Compaction) -> str:
-        """In seconds."""
+        """Return its duration in seconds."""
         if compaction.duration_ms is None:
             return ""
         return f"{compaction.duration_ms / 1000:,.1f} s"
 
     @admin.display(description="Facts of the originals")
     def facts(self, compaction: Compaction) -> SafeString:
-        """How many facts of each kind it kept and lost."""
+        """Count the facts of each kind that it kept and lost."""
         kept, lost = (counts(compaction.retention, side) for side in ("kept", "lost"))
         rows = [[kind, kept[kind], lost[kind]] for kind in KINDS if kept[kind] + lost[kind]]
         return as_table(["Kind", "Kept", "Lost"], rows)
 
     @admin.display(description="Commitments to its calls")
     def calls_made(self, compaction: Compaction) -> str:
-        """One for each call, in their order, as the ledger has them."""
+        """List one commitment for each call, in order, as the ledger has them."""
         return ", ".join(compaction.calls) or "none"
 
     @admin.display(description="Sources of its lines")
     def provenance(self, compaction: Compaction) -> str:
-        """How many lines name no message that it was made of."""
+        """Count the lines that name no message that it was made of."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
         return f"Lines: {len(bullets)}. Without a source: {unsupported}."
 
 
 def person(request: HttpRequest) -> User:
-    """Who asks; the site has made sure that somebody does."""
+    """Return the person who asks; the site has made sure that there is one."""
     return cast(User, request.user)
 
 
 def counts(retention: Mapping[str, Any], side: str) -> dict[str, int]:
-    """How many facts of each kind stand on one side."""
+    """Count the facts of each kind on one side."""
     return {kind: len(retention.get(side, {}).get(kind, ())) for kind in KINDS}

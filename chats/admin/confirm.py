@@ -1,4 +1,4 @@
-"""Actions that take effect only after a second page has said what they do."""
+"""Lets actions take effect only after a second page has said what they do."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from chats.refusals import Refusal
+from chats.ground.refusals import Refusal
 from contextpolicy.admin.bases import ModelAdmin
 
 Row = TypeVar("Row", bound=Model)
@@ -25,7 +25,7 @@ def confirmation(
     sentence: str,
     asks_reason: bool = False,
 ) -> HttpResponse | None:
-    """The page that asks, or None when the person has confirmed there."""
+    """Return the page that asks, or None when the person has confirmed there."""
     if request.POST.get("confirmed") == "yes":
         return None
     opts = page.opts

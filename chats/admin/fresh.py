@@ -1,13 +1,13 @@
-"""Keys and roles ask for a fresh sign-in: whoever finds an open browser gains neither."""
+"""Asks for a fresh sign-in before keys and roles change: an open browser is not enough."""
 
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 
-from chats.sessions import reauthenticated_recently
+from chats.people.sessions import reauthenticated_recently
 from contextpolicy.admin.bases import DomainAdmin
 
 
@@ -21,7 +21,7 @@ class FreshSignInAdmin(DomainAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form, or the way to sign in again."""
+        """Show the form, or send the person to sign in again."""
         if not is_fresh(request):
             return sign_in_again(request)
         return super().changeform_view(request, object_id, form_url, extra_context)
@@ -29,17 +29,17 @@ class FreshSignInAdmin(DomainAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The confirmation, or the way to sign in again."""
+        """Show the confirmation, or send the person to sign in again."""
         if not is_fresh(request):
             return sign_in_again(request)
         return super().delete_view(request, object_id, extra_context)
 
 
 def is_fresh(request: HttpRequest) -> bool:
-    """Whether the person proved who they are a short while ago."""
+    """Tell whether the person proved who they are a short while ago."""
     return reauthenticated_recently(session=request.session, now=timezone.now())
 
 
 def sign_in_again(request: HttpRequest) -> HttpResponse:
-    """To the sign-in page, and back here from there."""
-    return redirect_to_login(request.get_full_path(), settings.LOGIN_URL)
+    """Send the person to the page that asks who they are, and from there back here."""
+    return redirect_to_login(request.get_full_path(), reverse("confirm"))

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from chats import queue
+from chats.ground import queue
 from contextpolicy import verification
 from contextpolicy.admin.ledger import AuditEventAdmin
 from contextpolicy.admin.site import actor_of
@@ -21,7 +21,10 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     """The ledger, whose verification never takes time from the replies of its web process."""
 
     def verification(self, request: HttpRequest) -> HttpResponse:
-        """Verify a ledger of some thousand rows; ask for the verification of a larger one."""
+        """Verify a ledger of some thousand rows; ask for the verification of a larger one.
+
+        Raises PermissionDenied for who may not read the ledger.
+        """
         if not self.has_view_permission(request):
             raise PermissionDenied
         scope = request.GET.get("scope") or ""
@@ -35,7 +38,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return self.kept(request, scope=scope)
 
     def kept(self, request: HttpRequest, *, scope: str) -> HttpResponse:
-        """What the newest verification found, and whether one is under way."""
+        """Show what the newest verification found, and whether one is under way."""
         asked = LedgerVerification.objects.filter(scope=scope).order_by("-pk")
         newest = asked.first()
         found = asked.filter(finished_at__isnull=False, error="").first()

@@ -1,4 +1,4 @@
-"""People and groups: an Owner grants roles; what a role may do is defined by the product."""
+"""The administration's pages of people and groups: an Owner grants roles; rights are fixed."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,12 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     readonly_fields = ("last_login", "date_joined", "is_staff")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
-        """With the roles, in one more query."""
+        """Fetch the roles too, in one more query."""
         rows: QuerySet[User] = super().get_queryset(request)
         return rows.prefetch_related("groups")
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
-        """Single permissions are never given; a superuser is made by superusers only."""
+        """Offer no single permissions; only superusers can make a superuser."""
         if obj is None:
             return self.add_fieldsets
         rights = ["is_active", "groups", "is_staff"]
@@ -52,18 +52,18 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     def formfield_for_manytomany(
         self, db_field: Any, request: HttpRequest, **kwargs: Any
     ) -> forms.ModelMultipleChoiceField[Any] | None:
-        """Boxes to tick: there are few roles."""
+        """Show boxes to tick: there are few roles."""
         kwargs["widget"] = forms.CheckboxSelectMultiple
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Owners change people, but no superuser: that would be a way to become one."""
+        """Let Owners change people, but no superuser: that would be a way to become one."""
         if obj is not None and obj.is_superuser and not request.user.is_superuser:
             return False
         return super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never: an account is switched off. What a person wrote is erased elsewhere."""
+        """Refuse: an account is switched off. What a person wrote is erased elsewhere."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -92,7 +92,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         id: str,  # noqa: A002 - Django's name
         form_url: str = "",
     ) -> HttpResponse:
-        """Django's page; a password that was set is recorded with it."""
+        """Show Django's page; a password that was set is recorded."""
         if not is_fresh(request):
             return sign_in_again(request)
         with transaction.atomic():
@@ -104,7 +104,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
 
     @admin.display(description="Roles and groups")
     def held_roles(self, person: User) -> str:
-        """Their names."""
+        """Name the person's roles and groups."""
         names = [group.name for group in person.groups.all()]
         return ", ".join([*(["Superuser"] if person.is_superuser else []), *sorted(names)])
 
@@ -120,11 +120,11 @@ class PeopleGroupAdmin(FreshSignInAdmin):
     ordering = ("name",)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A role's name is its meaning."""
+        """Refuse for a role: its name is its meaning."""
         return not _is_role(obj) and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Roles stay."""
+        """Refuse for a role."""
         return not _is_role(obj) and super().has_delete_permission(request, obj)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -137,17 +137,17 @@ class PeopleGroupAdmin(FreshSignInAdmin):
 
     @admin.display(description="Role", boolean=True)
     def is_role(self, group: Group) -> bool:
-        """Whether the product defines it."""
+        """Tell whether the product defines it."""
         return _is_role(group)
 
     @admin.display(description="May")
     def rights(self, group: Group) -> str:
-        """What its members may do."""
+        """List what its members may do."""
         return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or "nothing of its own"
 
     @admin.display(description="Members")
     def members(self, group: Group) -> int:
-        """How many people are in it."""
+        """Count the people in it."""
         return group.user_set.count() if group.pk else 0
 
 

@@ -1,4 +1,4 @@
-"""Providers and models for operators. A key goes in and never comes out."""
+"""The administration's pages of providers and models. A stored key is never shown."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from chats import providers_setup
 from chats.admin.confirm import confirmation, each
 from chats.admin.fresh import FreshSignInAdmin
+from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
+from chats.providers import accounts
 from chats.providers.address import AddressRefused, check_base_url
-from chats.refusals import Refusal
-from chats.turns import limits
+from chats.turns import overflow_learning
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.models import ModelSpec
@@ -36,17 +36,17 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
 
     class Meta:
         model = ProviderAccount
-        fields = ("slug", "name", "kind", "base_url", "enabled")
+        fields = ("slug", "name", "kind", "base_url", "enabled", "warm_up")
 
     def clean_api_key(self) -> str:
-        """A key that can stand in a header."""
+        """Check that a key can stand in a header; raises ValidationError if it cannot."""
         try:
-            return providers_setup.plain_key(self.cleaned_data["api_key"])
-        except providers_setup.KeyNotPlain as refusal:
+            return accounts.plain_key(self.cleaned_data["api_key"])
+        except accounts.KeyNotPlain as refusal:
             raise forms.ValidationError(refusal.sentence) from None
 
     def clean(self) -> dict[str, Any]:
-        """An address that may be called; the demo model has none."""
+        """Check that the address may be called; the demo model has none."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         if cleaned.get("kind") == ProviderAccount.Kind.OPENAI:
             try:
@@ -75,6 +75,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
                 "scheme, host or port clears it, unless a new one is entered with it.",
             },
         ),
+        ("Background", {"fields": ("warm_up",)}),
         ("State", {"fields": ("paused_until", "paused_reason")}),
     )
     readonly_fields = ("stored_key", "paused_until", "paused_reason")
@@ -82,21 +83,21 @@ class ProviderAccountAdmin(FreshSignInAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
     ) -> tuple[str, ...]:
-        """Models name their provider by slug, so it stays."""
+        """Keep the slug of a stored account: models name their provider by it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def get_prepopulated_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
     ) -> dict[str, Sequence[str]]:
-        """The slug follows the name only while the account is new."""
+        """Let the slug follow the name only while the account is new."""
         return {"slug": ("name",)} if obj is None else {}
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Store the account through the one function that may."""
         had_key = bool(obj.encrypted_key)
-        providers_setup.save_account(
+        accounts.save_account(
             account=obj,
-            values={name: form.cleaned_data[name] for name in providers_setup.ACCOUNT_FIELDS},
+            values={name: form.cleaned_data[name] for name in accounts.ACCOUNT_FIELDS},
             api_key=form.cleaned_data["api_key"],
             forget_key=form.cleaned_data["forget_key"],
             actor=actor_of(request),
@@ -107,10 +108,10 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 
     def delete_model(self, request: HttpRequest, obj: ProviderAccount) -> None:
         """Remove it, its key, and switch its models off."""
-        providers_setup.delete_account(account=obj, actor=actor_of(request), now=timezone.now())
+        accounts.delete_account(account=obj, actor=actor_of(request), now=timezone.now())
 
     def has_fetch_permission(self, request: HttpRequest) -> bool:
-        """Who may change an account may ask its server."""
+        """Allow people who may change an account to ask its server."""
         return self.has_change_permission(request)
 
     @admin.action(description="Ask the server for its models", permissions=["fetch"])
@@ -118,7 +119,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
         """Add what each server offers; a server that fails is named."""
         for account in queryset.filter(kind=ProviderAccount.Kind.OPENAI):
             try:
-                added = providers_setup.refresh_models(
+                added = accounts.refresh_models(
                     account=account, actor=actor_of(request), now=timezone.now()
                 )
             except Refusal as refusal:
@@ -128,7 +129,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 
     @admin.display(description="Stored key")
     def stored_key(self, account: ProviderAccount) -> str:
-        """Its last four characters, if it is long enough to show them."""
+        """Return the key's last four characters, if it is long enough to show them."""
         if not account.encrypted_key:
             return "none"
         return f"…{account.key_last_four}" if account.key_last_four else "stored"
@@ -192,17 +193,17 @@ class ModelSpecAdmin(DomainAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: ModelSpec | None = None
     ) -> tuple[str, ...]:
-        """Policies name models by slug, so it stays."""
+        """Keep the slug of a stored model: policies name models by it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never: a model is switched off; turns and policies name it."""
+        """Refuse: a model is switched off; turns and policies name it."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Store the model through the one function that may."""
         obj.is_default = form.cleaned_data["answers_by_default"]
-        providers_setup.save_model(
+        accounts.save_model(
             model=obj,
             actor=actor_of(request),
             now=timezone.now(),
@@ -211,7 +212,7 @@ class ModelSpecAdmin(DomainAdmin):
 
     @admin.display(description="Calibration")
     def learned_calibration(self, model: ModelSpec) -> str:
-        """The provider's tokens for each token of ours, and how much stands behind it."""
+        """Say how many of the provider's tokens are one of ours, and how many replies taught it."""
         if not model.calibration_samples:
             return "Nothing learned yet: our count is taken as it is."
         replies = f"{model.calibration_samples:,} replies"
@@ -247,14 +248,14 @@ class ModelSpecAdmin(DomainAdmin):
             self,
             request,
             rows,
-            deed=lambda row: limits.forget(model=row, actor=actor, now=now),
+            deed=lambda row: overflow_learning.forget(model=row, actor=actor, now=now),
             done="its own window counts again.",
         )
         return None
 
     @admin.display(description="Model", ordering="name")
     def label_or_name(self, model: ModelSpec) -> str:
-        """As people see it."""
+        """Name the model as people see it."""
         return str(model)
 
 

@@ -1,6 +1,6 @@
-"""What was done, for auditors and operators: numbers, ranges and hashes, never what people wrote.
+"""The administration's pages of turns and receipts: numbers, ranges and hashes, never words.
 
-No page here prints a message, a summary, a partial reply or a chat's title, to nobody: reading
+No page here prints a message, a summary, a partial reply or a chat's title, to anybody: reading
 content needs a reason that is recorded, and these pages ask for none.
 """
 
@@ -10,13 +10,13 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from chats.admin.words import as_json, as_table
-from chats.compaction.outcomes import why_not
+from chats.compaction.report.skip_reasons import why_not
 from chats.models import Receipt, Turn
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
 
 class TurnAdmin(ReadOnlyAdmin):
-    """Turns: state, timing, usage, failure."""
+    """The pages of turns: state, timing, usage, failure."""
 
     list_display = ("id", "chat", "status", "model_name", "queued_at", "finished_at", "error_code")
     list_filter = ("status", "queued_at", "error_code")
@@ -46,31 +46,40 @@ class TurnAdmin(ReadOnlyAdmin):
     )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
-        """Without the texts, so that no page can print them by mistake."""
+        """Leave the texts out, so that no page can print them by mistake."""
         rows: QuerySet[Turn] = super().get_queryset(request)
         return rows.defer("partial_text", "partial_reasoning")
 
     @admin.display(description="Chat")
     def chat(self, turn: Turn) -> str:
-        """The chat's id; its title is content."""
+        """Return the chat's id; its title is content."""
         return str(turn.branch.chat_id)
 
     @admin.display(description="Compaction after it")
     def after_it(self, turn: Turn) -> str:
-        """Why the turn was followed by a summary, or by none."""
+        """Say why the turn was followed by a summary, or by none."""
         return why_not(turn).sentence
 
 
 class ReceiptAdmin(ReadOnlyAdmin):
-    """Receipts: what each model call was sent, by ids, tokens and hashes."""
+    """The pages of receipts: what each model call was sent, by ids, tokens and hashes."""
 
-    list_display = ("id", "turn_id", "created_at", "model_name", "prompt_tokens", "outcome")
+    list_display = (
+        "id",
+        "turn_id",
+        "purpose",
+        "created_at",
+        "model_name",
+        "prompt_tokens",
+        "outcome",
+    )
     list_filter = ("outcome", "created_at")
     search_fields = ("=id", "=turn__id", "=turn__branch__chat__id")
     ordering = ("-created_at",)
     fields = (
         "id",
         "turn_id",
+        "purpose",
         "attempt",
         "step",
         "call",
@@ -94,7 +103,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Sent")
     def sent(self, receipt: Receipt) -> SafeString:
-        """The segments, in the order of the prompt."""
+        """List the segments, in the order of the prompt."""
         return as_table(
             [
                 "Part",
@@ -110,27 +119,27 @@ class ReceiptAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Left out")
     def not_sent(self, receipt: Receipt) -> SafeString:
-        """The ranges that were left out, with reasons."""
+        """List the ranges that were left out, with reasons."""
         return as_table(["From", "To", "Why"], receipt.left_out)
 
     @admin.display(description="Rebuildable")
     def rebuildable(self, receipt: Receipt) -> str:
-        """Whether the prompt can be built again, from its parts."""
+        """Say whether the prompt can be built again from its parts."""
         if receipt.erased_at is None:
             return "Yes"
         return f"Not rebuildable since {receipt.erased_at:%d %b %Y %H:%M:%S} UTC: a part was erased"
 
     @admin.display(description="Budget")
     def arithmetic(self, receipt: Receipt) -> SafeString:
-        """The budget's numbers."""
+        """Show the budget's numbers."""
         return as_json(receipt.budget)
 
     @admin.display(description="Summary due")
     def due(self, receipt: Receipt) -> SafeString:
-        """Whether a summary was due when this was composed, with the numbers."""
+        """Say whether a summary was due when this was composed, with the numbers."""
         return as_json(receipt.compaction_need)
 
     @admin.display(description="Usage")
     def used(self, receipt: Receipt) -> SafeString:
-        """The provider's own numbers."""
+        """Show the provider's own numbers."""
         return as_json(receipt.usage)

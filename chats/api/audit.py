@@ -1,4 +1,4 @@
-"""The audit ledger, to read: all of it for auditors, one's own chats for everybody."""
+"""Reads the audit ledger: all of it for auditors, one's own chats for everybody."""
 
 from datetime import datetime
 from typing import Any, ClassVar
@@ -10,12 +10,12 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import EventsQuery
 from chats.api.outputs import EventOut, items, listed
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
+from chats.record import access
 from contextpolicy.models import AuditEvent
 
 
@@ -30,7 +30,7 @@ class Events(Endpoint):
         responses=answers({200: listed(EventOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """The events, newest first."""
+        """List the events, newest first."""
         query = EventsQuery.read(request.query_params.dict())
         filters: dict[str, Any] = {
             name: query.pop(name) for name in ("type", "chat", "since") if name in query
@@ -45,7 +45,7 @@ class Events(Endpoint):
 
 
 def visible_to(user: User) -> QuerySet[AuditEvent]:
-    """Every event for who may read the ledger, else those of the person's present chats."""
+    """Return every event to readers of the ledger, to others those of their present chats."""
     if user.has_perm("contextpolicy.view_auditevent"):
         return AuditEvent.objects.all()
     return AuditEvent.objects.filter(chat_id__in=access.chats_visible_to(user=user).values("pk"))
@@ -58,7 +58,7 @@ def chosen(
     chat: UUID | None = None,
     since: datetime | None = None,
 ) -> QuerySet[AuditEvent]:
-    """The rows that pass every given filter."""
+    """Keep the rows that pass every given filter."""
     if type is not None:
         rows = rows.filter(type=type)
     if chat is not None:

@@ -1,22 +1,22 @@
-"""Who is asking: the owner of an API key, or the person of a browser session."""
+"""Authenticates requests: the owner of an API key, or the person of a browser session."""
 
 from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from chats import keys, signin
 from chats.models import ApiKey
+from chats.people import keys, signin
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer plm_…`, and nothing else in that header.
+    """Reads `Authorization: Bearer plm_…`, and nothing else in that header.
 
     A request with the header is judged by it alone: a wrong key is refused even when a cookie
     would have opened the door, so a page cannot lend its session to a foreign request.
     """
 
     def authenticate(self, request: Request) -> tuple[object, ApiKey] | None:
-        """The key's owner and the key; None without the header.
+        """Return the key's owner and the key; None without the header.
 
         Raises `KeyInAddress`, `InvalidKey` and `LoginThrottled`.
         """
@@ -32,5 +32,5 @@ class KeyAuthentication(BaseAuthentication):
         return key.owner, key
 
     def authenticate_header(self, request: Request) -> str:
-        """What a 401 asks for."""
+        """Return what a 401 asks for."""
         return 'Bearer realm="Palimpsest"'

@@ -1,4 +1,4 @@
-"""The branches of a chat: look at them, go on in another one."""
+"""The branches of a chat: list them, continue in another one."""
 
 import uuid
 from typing import ClassVar
@@ -8,13 +8,14 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, branching
+from chats.actions import branching
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import Nothing, PageQuery
 from chats.api.outputs import BranchOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
 from chats.models import Branch
+from chats.record import access
 
 
 class Branches(Endpoint):
@@ -28,7 +29,7 @@ class Branches(Endpoint):
         responses=answers({200: listed(BranchOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The branches, oldest first."""
+        """List the branches, oldest first."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         page = page_of(
@@ -41,7 +42,7 @@ class Branches(Endpoint):
 
 
 class ChooseBranch(Endpoint):
-    """Where a chat goes on."""
+    """The choice of the branch in which a chat continues."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
@@ -49,7 +50,7 @@ class ChooseBranch(Endpoint):
         operation_id="chats_branches_choose", request=None, responses=answers({200: BranchOut})
     )
     def post(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
-        """Go on in this branch; repeating it changes nothing."""
+        """Continue in this branch; repeating it changes nothing."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         Nothing.read(request.data)
         branch = branching.choose_branch(

@@ -1,18 +1,19 @@
-"""Chats: list, make, read, change, delete."""
+"""Chats: list, make, read, change, delete, bring back."""
 
 import uuid
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, library, systemtext
+from chats.actions import deletion, lifecycle, organising, system_texts
 from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
-from chats.api.inputs import ChatChange, NewChat, Nothing, PageQuery
+from chats.api.inputs import ChatChange, ChatsQuery, NewChat, Nothing
 from chats.api.outputs import (
     ChatOut,
     MessageOut,
@@ -25,9 +26,13 @@ from chats.api.outputs import (
 )
 from chats.api.pages import page_of
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
-from chats.idempotency import Keyed
 from chats.models import ApiKey, Chat
+from chats.record import access
+from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import Accepted
+
+FILTERS = ("archived", "folder", "deleted")
+PLACES = ("pinned", "archived", "folder")
 
 
 class Chats(Endpoint):
@@ -37,17 +42,18 @@ class Chats(Endpoint):
 
     @extend_schema(
         operation_id="chats_list",
-        parameters=[PageQuery],
+        parameters=[ChatsQuery],
         responses=answers({200: listed(ChatOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
-        """The chats, last used first."""
-        query = PageQuery.read(request.query_params.dict())
-        rows = access.chats_visible_to(user=person(request))
+        """List the chats, last used first."""
+        query = ChatsQuery.read(request.query_params.dict())
+        wanted = {name: query.pop(name) for name in FILTERS if name in query}
+        rows = chosen(person(request), **wanted)
         page = page_of(
             rows.select_related("model", "active_branch"),
             order=("-updated_at", "-id"),
-            name="chats",
+            name=f"chats:{sorted(wanted.items(), key=str)}",
             **query,
         )
         return Response({"data": items(ChatOut, page.rows), "next_cursor": page.next_cursor})
@@ -81,66 +87,126 @@ class OneChat(Endpoint):
         operation_id="chats_get", responses=answers({200: OneChatOut}, errors=READ_ERRORS)
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The chat."""
+        """Read the chat."""
         return Response(one(OneChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
 
     @extend_schema(
         operation_id="chats_change", request=ChatChange, responses=answers({200: OneChatOut})
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Change the title, the model and the system text: all that are named, or none."""
+        """Change what is named, all of it or nothing.
+
+        Title, model, system text, and where the chat stands in the list.
+        """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         values = ChatChange.read(request.data)
         marks: dict[str, Any] = {"actor": f"user:{request.user.pk}", "now": timezone.now()}
         with transaction.atomic():
             if "title" in values:
-                chat = library.rename_chat(chat=chat, title=values["title"], **marks)
+                chat = lifecycle.rename_chat(chat=chat, title=values["title"], **marks)
             if "model" in values:
-                chat = library.choose_model(chat=chat, model_slug=values["model"], **marks)
+                chat = lifecycle.choose_model(chat=chat, model_slug=values["model"], **marks)
             if "system_text" in values:
-                chat = systemtext.write(chat=chat, text=values["system_text"], **marks)
+                chat = system_texts.write(chat=chat, text=values["system_text"], **marks)
+            places = {name: values[name] for name in PLACES if name in values}
+            chat = organising.organise(chat=chat, user=person(request), **places)
         return Response(one(OneChatOut, chat))
 
     @extend_schema(operation_id="chats_delete", request=None, responses=answers({204: None}))
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Delete the chat with everything said in it. Its audit events stay."""
+        """Hide the chat at once; it is erased some days later, and can be brought back until then.
+
+        A temporary chat is erased at once. Its audit events stay.
+        """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         Nothing.read(request.data)
-        library.delete_chat(chat=chat, actor=f"user:{request.user.pk}", now=timezone.now())
+        deletion.delete_chat(chat=chat, actor=f"user:{request.user.pk}", now=timezone.now())
         return Response(status=204)
 
 
+class RestoreChat(Endpoint):
+    """The return of a deleted chat."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(operation_id="chats_restore", request=None, responses=answers({200: OneChatOut}))
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Bring a deleted chat back, as it was. A chat that is not deleted stays as it is."""
+        kept = access.kept_chat_for(user=person(request), chat_id=chat_id)
+        Nothing.read(request.data)
+        deletion.restore_chat(chat=kept, actor=f"user:{request.user.pk}", now=timezone.now())
+        return Response(one(OneChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
+
+
+def chosen(
+    user: User,
+    *,
+    deleted: bool,
+    archived: bool | None = None,
+    folder: uuid.UUID | None = None,
+) -> QuerySet[Chat]:
+    """Return the person's chats that a list asks for."""
+    if deleted:
+        kept = access.chats_kept_for(user=user)
+        rows = kept.filter(deleted_at__isnull=False, temporary=False)
+    else:
+        rows = access.chats_visible_to(user=user)
+    if archived is not None:
+        rows = rows.filter(archived=archived)
+    return rows.filter(folder=folder) if folder else rows
+
+
 def lock(user: User) -> None:
-    """One after the other for this person: of two requests with one key, the second finds it."""
+    """Lock the person's row, so that their requests follow one another.
+
+    Of two requests with one key, the second then finds the first.
+    """
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
 
 
 @transaction.atomic
-def create(*, owner: User, key: str, title: str, model: str) -> Chat:
-    """An empty chat; the same key makes the same one. Raises what `library.create_chat` does."""
+def create(*, owner: User, key: str, title: str, model: str, temporary: bool) -> Chat:
+    """Create an empty chat; the same key returns the same one.
+
+    Raises what `lifecycle.create_chat` does.
+    """
     lock(owner)
     now = timezone.now()
-    keyed = Keyed(user=owner, route="chats:empty", key=key, body=f"{model}\n{title}")
+    body = f"{model}\n{title}" + "\ntemporary" * temporary
+    keyed = IdempotentRequest(user=owner, route="chats:empty", key=key, body=body)
     known = keyed.find(now=now)
     if known:
         return access.chat_for(user=owner, chat_id=uuid.UUID(known["chat"]))
-    spec = library.find_model(model) if model else None
-    chat = library.create_chat(owner=owner, now=now, title=title, model=spec)
+    spec = lifecycle.find_model(model) if model else None
+    chat = lifecycle.create_chat(owner=owner, now=now, title=title, model=spec, temporary=temporary)
     keyed.remember(result={"chat": str(chat.pk)}, now=now)
     return chat
 
 
 @transaction.atomic
 def start(
-    *, user: User, key: str, api_key: ApiKey | None, text: str, title: str, model: str
+    *,
+    user: User,
+    key: str,
+    api_key: ApiKey | None,
+    text: str,
+    title: str,
+    model: str,
+    temporary: bool,
 ) -> Accepted:
-    """A chat with its first message; without a title the message gives it one."""
+    """Start a chat with its first message; without a title the message gives it one."""
     lock(user)
     now = timezone.now()
-    accepted = library.start_in_new_chat(
-        user=user, text=text, now=now, model_slug=model, idempotency_key=key, api_key=api_key
+    accepted = lifecycle.start_in_new_chat(
+        user=user,
+        text=text,
+        now=now,
+        model_slug=model,
+        temporary=temporary,
+        idempotency_key=key,
+        api_key=api_key,
     )
     if title and not accepted.repeated:
         chat = accepted.turn.branch.chat
-        library.rename_chat(chat=chat, title=title, actor=f"user:{user.pk}", now=now)
+        lifecycle.rename_chat(chat=chat, title=title, actor=f"user:{user.pk}", now=now)
     return accepted

@@ -1,4 +1,4 @@
-"""What is answered of compactions, field by field."""
+"""The outputs about compactions, field by field."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,12 +7,12 @@ from rest_framework import serializers
 
 from chats.api.outputs import listed
 from chats.compaction.cursor import Cursor
-from chats.compaction.revise import Comparison
+from chats.compaction.people.revise import Comparison
 from chats.models import Compaction
 
 
 class OriginalsOut(serializers.Serializer[Compaction]):
-    """Which messages a compaction stands for; list them with `from_seq` and `to_seq`."""
+    """The messages a compaction stands for; list them with `from_seq` and `to_seq`."""
 
     from_seq = serializers.IntegerField()
     to_seq = serializers.IntegerField()
@@ -24,7 +24,7 @@ class OriginalsOut(serializers.Serializer[Compaction]):
 
 
 class BulletOut(serializers.Serializer[Mapping[str, Any]]):
-    """A line of a summary with where it comes from."""
+    """A line of a summary with its sources."""
 
     text = serializers.CharField()
     sources = serializers.ListField(child=serializers.IntegerField(), help_text="Seqs.")
@@ -106,12 +106,12 @@ class CompactionOut(serializers.Serializer[Compaction]):
     published_at = serializers.DateTimeField(allow_null=True)
 
     def get_erased(self, compaction: Compaction) -> bool:
-        """A message that it was made of was erased."""
+        """Tell whether a message that it was made of was erased."""
         return compaction.erased_at is not None
 
 
 class CursorOut(serializers.Serializer[Cursor]):
-    """How far the history of the chat's active branch is summarised."""
+    """The point up to which the history of the chat's active branch is summarised."""
 
     cursor = serializers.IntegerField(
         source="position",
@@ -127,7 +127,7 @@ class CursorOut(serializers.Serializer[Cursor]):
 
 
 class CompactionsOut(listed(CompactionOut)):  # type: ignore[misc]  # made when the module is read
-    """A page of compactions, and how far the summaries reach."""
+    """A page of compactions, and the point up to which the summaries reach."""
 
     summarised = CursorOut()
 

@@ -1,4 +1,4 @@
-"""Compactions of a chat: what was folded or left out, and what a person does about it."""
+"""The compactions of a chat: list, start, undo, redo, correct, approve."""
 
 import uuid
 from typing import ClassVar
@@ -8,7 +8,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access
 from chats.api import examples
 from chats.api.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
 from chats.api.endpoint import Endpoint, person
@@ -16,10 +15,12 @@ from chats.api.inputs import CompareQuery, NewCompaction, Nothing, PageQuery, Re
 from chats.api.outputs import BranchOut, one
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
-from chats.compaction import approve, controls, pauses, revise, undo
+from chats.compaction import pauses
+from chats.compaction.coverage import active_branch
 from chats.compaction.cursor import cursor_of
-from chats.compaction.force import active_branch
+from chats.compaction.people import approve, controls, revise, undo
 from chats.models import Compaction
+from chats.record import access
 
 
 class Compactions(Endpoint):
@@ -33,7 +34,7 @@ class Compactions(Endpoint):
         responses=answers({200: CompactionsOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The compactions, newest first, with those that failed or were undone.
+        """List the compactions, newest first, with those that failed or were undone.
 
         `summarised` says how far the summaries of the active branch reach.
         """
@@ -77,7 +78,7 @@ class Resume(Endpoint):
         operation_id="chats_compactions_resume", request=None, responses=answers({200: BranchOut})
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Let automatic compaction go on; asking twice is asking once."""
+        """Let automatic compaction go on; repeating it changes nothing."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         Nothing.read(request.data)
         actor = f"user:{request.user.pk}"
@@ -96,7 +97,7 @@ class Compare(Endpoint):
         responses=answers({200: ComparisonOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Any two compactions of the chat, line by line."""
+        """Compare any two compactions of the chat, line by line."""
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         query = CompareQuery.read(request.query_params.dict())
         found = revise.compare(
@@ -115,7 +116,7 @@ class OneCompaction(Endpoint):
         responses=answers({200: CompactionOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """The compaction. Its originals: the chat's messages, `from_seq` to `to_seq`."""
+        """Read the compaction. Its originals are the chat's messages `from_seq` to `to_seq`."""
         found = access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
@@ -123,21 +124,21 @@ class OneCompaction(Endpoint):
 
 
 class CompactionAction(Endpoint):
-    """Something done to a compaction."""
+    """The base of actions on a compaction."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     def compaction(
         self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID
     ) -> Compaction:
-        """The compaction of the address. Raises `NotFound`."""
+        """Return the compaction of the address. Raises `NotFound`."""
         return access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
 
 
 class Cancel(CompactionAction):
-    """The end of an attempt."""
+    """The end of a running summary."""
 
     @extend_schema(
         operation_id="chats_compactions_cancel",
@@ -153,7 +154,7 @@ class Cancel(CompactionAction):
 
 
 class Undo(CompactionAction):
-    """The way back."""
+    """The undo of a summary in force."""
 
     @extend_schema(
         operation_id="chats_compactions_undo", request=None, responses=answers({200: CompactionOut})
@@ -170,7 +171,7 @@ class Undo(CompactionAction):
 
 
 class Redo(CompactionAction):
-    """The way back from the way back."""
+    """The redo of an undone summary."""
 
     @extend_schema(
         operation_id="chats_compactions_redo", request=None, responses=answers({200: CompactionOut})
@@ -184,7 +185,7 @@ class Redo(CompactionAction):
 
 
 class Rerun(CompactionAction):
-    """The same messages, summarised anew."""
+    """Another summary of the same messages."""
 
     @extend_schema(
         operation_id="chats_compactions_rerun",
@@ -204,7 +205,7 @@ class Rerun(CompactionAction):
 
 
 class Revise(CompactionAction):
-    """A person's own words."""
+    """A correction of a summary by a person."""
 
     @extend_schema(
         operation_id="chats_compactions_revise",
@@ -224,7 +225,7 @@ class Revise(CompactionAction):
 
 
 class Approve(CompactionAction):
-    """A person's yes."""
+    """The approval of a waiting summary."""
 
     @extend_schema(
         operation_id="chats_compactions_approve",
@@ -240,7 +241,7 @@ class Approve(CompactionAction):
 
 
 class Reject(CompactionAction):
-    """A person's no."""
+    """The rejection of a waiting summary."""
 
     @extend_schema(
         operation_id="chats_compactions_reject",

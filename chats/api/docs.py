@@ -1,4 +1,4 @@
-"""The schema, and the page that shows it: an own page, as the library's has inline code."""
+"""The schema, and our own page that shows it: the library's has inline code."""
 
 from typing import ClassVar
 
@@ -24,9 +24,10 @@ PAGE = """<!doctype html>
 <title>Palimpsest API</title>
 <link rel="icon" href="{icon}">
 <link rel="stylesheet" href="{viewer}.css">
+<link rel="stylesheet" href="{style}">
 </head>
 <body>
-<div id="api" data-schema="{schema}"></div>
+<main id="api" data-schema="{schema}"></main>
 <script src="{viewer}-bundle.js"></script>
 <script src="{script}"></script>
 </body>
@@ -38,7 +39,8 @@ const place = document.getElementById("api");
 SwaggerUIBundle({
   url: place.dataset.schema,
   domNode: place,
-  deepLinking: true,
+  // Addresses of their own would stand as links inside of buttons.
+  deepLinking: false,
   requestInterceptor: (request) => {
     const cookie = document.cookie.match(/(?:^|; )(?:__Host-csrf|csrftoken)=([^;]*)/);
     if (cookie && new URL(request.url, location.href).origin === location.origin) {
@@ -57,7 +59,7 @@ class Schema(Endpoint):
 
     @extend_schema(exclude=True)
     def get(self, request: Request) -> Response:
-        """The schema as JSON."""
+        """Return the schema as JSON."""
         generator = Generator()  # type: ignore[no-untyped-call]  # untyped there
         return Response(generator.get_schema(request=request, public=True))
 
@@ -65,11 +67,12 @@ class Schema(Endpoint):
 @login_required
 @require_GET
 def page(request: HttpRequest) -> HttpResponse:
-    """The schema to read and to try out."""
+    """Show the schema, to read and to try out."""
     html = format_html(
         PAGE,
         icon=static("favicon.svg"),
         viewer=static(VIEWER),
+        style=static("css/api_docs.css"),
         schema=reverse("api:schema"),
         script=reverse("api:docs-script"),
     )
@@ -79,5 +82,5 @@ def page(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_GET
 def script(request: HttpRequest) -> HttpResponse:
-    """What starts the viewer."""
+    """Return the script that starts the viewer."""
     return HttpResponse(SCRIPT, content_type="text/javascript; charset=utf-8")

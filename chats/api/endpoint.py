@@ -1,4 +1,4 @@
-"""What every endpoint is: authenticated, within a scope, within a rate."""
+"""The base of every endpoint: authenticated, within a scope, within a rate."""
 
 import time
 from collections.abc import Mapping
@@ -13,10 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from chats import keys, rates
-from chats.idempotency import InvalidIdempotencyKey
+from chats.ground import rates
+from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
-from chats.refusals import NotFound, Refusal
+from chats.people import keys
+from chats.record.idempotency import InvalidIdempotencyKey
 
 # Instead of a scope: every key may, or none.
 ANY_KEY = "any"
@@ -24,7 +25,7 @@ NO_KEY = "none"
 
 
 class SessionRequired(Refusal):
-    """Keys must not make keys."""
+    """A key tried to manage keys, which only a session may."""
 
     code = "session_required"
     status = 403
@@ -35,7 +36,10 @@ class HasScope(BasePermission):
     """A key needs the scope that the endpoint names for the method; a session needs none."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """True, or raise `SessionRequired` or `InsufficientScope`."""
+        """Return True if the request has the scope of the method.
+
+        Raises `SessionRequired`, `InsufficientScope`, and `MethodNotAllowed`.
+        """
         method = "GET" if request.method == "HEAD" else str(request.method)
         scope = cast(Endpoint, view).scopes.get(method)
         if scope is None:
@@ -49,7 +53,7 @@ class HasScope(BasePermission):
 
 
 class Endpoint(APIView):
-    """The base of all. `scopes` names a scope for each method it answers."""
+    """The base of all endpoints. `scopes` names a scope for each method it answers."""
 
     scopes: ClassVar[Mapping[str, str]] = {}
     permission_classes = (IsAuthenticated, HasScope)
@@ -77,7 +81,7 @@ class Endpoint(APIView):
         self.rate = rates.REQUESTS.take(client, now=time.monotonic())
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Answer an error; of a rate that is used up, say which."""
+        """Answer an error; if a rate is used up, say which."""
         if isinstance(exc, rates.RateLimited):
             self.rate = exc.rate
         return super().handle_exception(exc)
@@ -85,7 +89,7 @@ class Endpoint(APIView):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        """Say how much of the rate is left."""
+        """Add how much of the rate is left."""
         answer = super().finalize_response(request, response, *args, **kwargs)
         if self.rate is not None:
             answer["X-RateLimit-Limit"] = str(self.rate.limit)
@@ -101,17 +105,17 @@ def nothing_here(request: HttpRequest) -> NoReturn:
 
 
 def person(request: Request) -> User:
-    """Who asks; the permissions have made sure that somebody does."""
+    """Return the person who asks; the permissions have made sure that there is one."""
     return cast(User, request.user)
 
 
 def key_of(request: Request) -> ApiKey | None:
-    """What a program asks with; None in a session."""
+    """Return the key that a program asks with; None in a session."""
     return request.auth if isinstance(request.auth, ApiKey) else None
 
 
 def idempotency_key(request: Request) -> str:
-    """The key under which a repetition is known; empty without the header.
+    """Return the key under which a repetition is known; empty without the header.
 
     Raises `InvalidIdempotencyKey` for a header without a value, which would protect nothing.
     """

@@ -1,6 +1,6 @@
-"""Erasing for good. A key needs a scope of its own for it, a session a fresh sign-in.
+"""Erases for good. A key needs a scope of its own for it, a session a fresh sign-in.
 
-Whoever may write in a chat can still undo everything they do there; this they cannot.
+People who may write in a chat can undo everything they do there, but not this.
 """
 
 import uuid
@@ -11,16 +11,18 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, erasure, sessions
+from chats.actions import erasure
 from chats.api import examples
 from chats.api.endpoint import Endpoint, key_of, person
 from chats.api.inputs import Erasing, Nothing
 from chats.api.outputs import ErasedOut, MessageOut, ProofOut, one
 from chats.api.schema import answers
+from chats.people import sessions
+from chats.record import access
 
 
 class Erasure(Endpoint):
-    """What cannot be taken back."""
+    """The base of actions that cannot be taken back."""
 
     scopes: ClassVar = {"POST": "chats:erase"}
 
@@ -31,7 +33,7 @@ class Erasure(Endpoint):
 
 
 class EraseMessage(Erasure):
-    """The end of a message's words."""
+    """The erasure of a message's words."""
 
     @extend_schema(
         operation_id="chats_messages_erase",
@@ -62,12 +64,12 @@ class EraseMessage(Erasure):
 
 
 class EraseChat(Erasure):
-    """The end of a chat's words."""
+    """The erasure of a chat's words."""
 
     @extend_schema(operation_id="chats_erase", request=None, responses=answers({200: ProofOut}))
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Erase the chat and every copy of its words; a certificate stays among the events."""
-        chat = access.named_chat_for(user=person(request), chat_id=chat_id)
+        """Erase the chat, deleted or not, and every copy of its words; a certificate stays."""
+        chat = access.kept_chat_for(user=person(request), chat_id=chat_id)
         self.check(request)
         Nothing.read(request.data)
         proof = erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())

@@ -1,7 +1,7 @@
-"""Every error of the API in one shape: `{"error": {message, type, param, code, request_id}}`.
+"""Answers errors of the API in one shape: `{"error": {message, type, param, code, request_id}}`.
 
-Refusals of the domain pass through with their own code and words; what the framework raises gets
-a refusal of its own here. An unforeseen error is left to the server's own handling and logs.
+Refusals of the domain pass through with their own code and words; errors that the framework raises
+get a refusal of their own here. An unexpected error is left to the server's own handling and logs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from chats.refusals import NotFound, Refusal
+from chats.ground.refusals import NotFound, Refusal
 
 
 class NotAuthenticated(Refusal):
-    """Neither a key nor a session."""
+    """The request has neither a key nor a session."""
 
     code = "not_authenticated"
     status = 401
@@ -24,7 +24,7 @@ class NotAuthenticated(Refusal):
 
 
 class Forbidden(Refusal):
-    """Known, but without the right."""
+    """The person is known, but without the right."""
 
     code = "permission_denied"
     status = 403
@@ -32,7 +32,7 @@ class Forbidden(Refusal):
 
 
 class CsrfFailed(Refusal):
-    """A request of a browser session without its token."""
+    """A request of a browser session came without its token."""
 
     code = "csrf_failed"
     status = 403
@@ -43,7 +43,7 @@ class CsrfFailed(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The address exists, this verb on it does not."""
+    """The address exists, but not for this method."""
 
     code = "method_not_allowed"
     status = 405
@@ -59,7 +59,7 @@ class NotAcceptable(Refusal):
 
 
 class UnsupportedMediaType(Refusal):
-    """The body is no JSON by its own account."""
+    """The body does not claim to be JSON."""
 
     code = "unsupported_media_type"
     status = 415
@@ -96,7 +96,7 @@ SIMPLE: Sequence[tuple[type[Exception], type[Refusal]]] = (
 
 
 def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """The answer to a foreseen error; None leaves an unforeseen one to Django."""
+    """Return the response to an expected error; None leaves an unexpected one to Django."""
     request = context["request"]
     refusal = refusal_of(error, method=str(request.method))
     if refusal is None:
@@ -112,7 +112,7 @@ def handle(error: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def refusal_of(error: Exception, *, method: str) -> Refusal | None:
-    """The refusal behind an exception, or None when nobody foresaw it."""
+    """Return the refusal behind an exception, or None for an unexpected one."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, exceptions.ValidationError):
@@ -127,7 +127,10 @@ def refusal_of(error: Exception, *, method: str) -> Refusal | None:
 
 
 def invalid(error: exceptions.ValidationError) -> InvalidField:
-    """The first thing that is wrong with the fields; one at a time is what a person can fix."""
+    """Return the first problem of the fields as a refusal.
+
+    One at a time is what a person can fix.
+    """
     param, problem = first_problem(error.detail)
     codes = {"required": "missing_field", "unknown_field": "unknown_field"}
     return InvalidField(
@@ -138,7 +141,7 @@ def invalid(error: exceptions.ValidationError) -> InvalidField:
 def first_problem(
     detail: Any, *, path: tuple[str, ...] = ()
 ) -> tuple[str | None, exceptions.ErrorDetail]:
-    """The first leaf of the framework's nested errors, with its dotted path."""
+    """Return the first leaf of the framework's nested errors, with its dotted path."""
     if isinstance(detail, Mapping):
         name, inner = next(iter(detail.items()))
         step = () if name == "non_field_errors" else (str(name),)

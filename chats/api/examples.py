@@ -1,4 +1,4 @@
-"""What the documentation shows as an example of each body that is not self-explanatory."""
+"""The documentation's examples, one for each body that is not self-explanatory."""
 
 from drf_spectacular.utils import OpenApiExample
 
@@ -10,7 +10,7 @@ SUMMARY = """## Facts
 
 
 def sent(name: str, **body: object) -> OpenApiExample:
-    """An example of a request's body."""
+    """Make an example of a request's body."""
     return OpenApiExample(name, value=body, request_only=True)
 
 

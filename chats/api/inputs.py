@@ -1,22 +1,23 @@
-"""What may be sent: each body and query field by name, everything else refused.
+"""The inputs of the API: each body and query field by name, everything else refused.
 
-Nothing is trimmed, converted or guessed: texts are stored byte for byte, and their limits are the
-domain's, which has words for them.
+Nothing is trimmed, converted or guessed: texts are stored byte for byte, and the domain checks
+their limits, with words for them.
 """
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from chats import keys
+from chats.people import keys
 from contextpolicy import ledger
 
 LARGEST_PAGE = 100
 
 
-class Text(serializers.CharField):
-    """A string as it came; a number is no string."""
+class PlainText(serializers.CharField):
+    """A string as it was sent; a number is no string."""
 
     default_error_messages: ClassVar = {"invalid": "This is not a string."}
 
@@ -26,7 +27,7 @@ class Text(serializers.CharField):
         self.validators = []
 
     def to_internal_value(self, data: Any) -> str:
-        """The text itself."""
+        """Return the text itself; refuse anything else."""
         if not isinstance(data, str):
             self.fail("invalid")
         return data
@@ -36,7 +37,7 @@ class WholeNumber(serializers.IntegerField):
     """A JSON integer; "90", 90.0 and true are none."""
 
     def to_internal_value(self, data: Any) -> int:
-        """The number itself."""
+        """Return the number itself; refuse anything else."""
         if not isinstance(data, int) or isinstance(data, bool):
             self.fail("invalid")
         return int(super().to_internal_value(data))
@@ -46,17 +47,22 @@ class Flag(serializers.BooleanField):
     """A JSON true or false; "yes" and 1 are none."""
 
     def to_internal_value(self, data: Any) -> bool:
-        """The flag itself."""
+        """Return the flag itself; refuse anything else."""
         if not isinstance(data, bool):
             self.fail("invalid", input=data)
         return data
 
 
+@extend_schema_field({"type": "string", "enum": list(keys.SCOPES)})
+class ScopeName(PlainText):
+    """The name of a scope; the domain refuses others, with the list of them."""
+
+
 class Strict(serializers.Serializer[Any]):
-    """A set of fields; a field that does not exist is an error and not noise."""
+    """A set of fields; an unknown field is an error and not ignored."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """The known fields, checked."""
+        """Return the known fields, checked; raises ValidationError for an unknown one."""
         if isinstance(data, Mapping):
             unknown = sorted(str(name) for name in set(data) - set(self.fields))
             if unknown:
@@ -68,7 +74,7 @@ class Strict(serializers.Serializer[Any]):
 
     @classmethod
     def read(cls, data: Any) -> dict[str, Any]:
-        """The values of a body or a query. Raises the framework's ValidationError."""
+        """Return the values of a body or a query. Raises the framework's ValidationError."""
         serializer = cls(data=data)
         serializer.is_valid(raise_exception=True)
         return dict(serializer.validated_data)
@@ -77,27 +83,44 @@ class Strict(serializers.Serializer[Any]):
 class NewChat(Strict):
     """A chat, and its first message if `text` is given."""
 
-    title = Text(default="", help_text="At most 200 characters.")
-    model = Text(default="", help_text="The id of a model. Empty: the default model.")
-    text = Text(required=False, help_text="The first message; the answer is then 202.")
+    title = PlainText(default="", help_text="At most 200 characters.")
+    model = PlainText(default="", help_text="The id of a model. Empty: the default model.")
+    text = PlainText(required=False, help_text="The first message; the answer is then 202.")
+    temporary = Flag(
+        default=False,
+        help_text="Erased at its owner's next sign-out on the pages, and some time after its last"
+        " message at the latest, where the policy allows it (else `temporary_not_allowed`).",
+    )
 
 
 class ChatChange(Strict):
-    """What of a chat can be changed; absent fields stay."""
+    """The fields of a chat that can be changed; absent fields stay."""
 
-    title = Text(required=False, help_text="At most 200 characters. Empty keeps the old one.")
-    model = Text(required=False, help_text="The id of the model that answers from now on.")
-    system_text = Text(
+    title = PlainText(required=False, help_text="At most 200 characters. Empty keeps the old one.")
+    model = PlainText(required=False, help_text="The id of the model that answers from now on.")
+    system_text = PlainText(
         required=False,
         help_text="The chat's own system text, at most 20,000 characters, where its policy lets"
         " it have one (else `system_text_locked`). Empty takes it away.",
     )
 
+    pinned = Flag(required=False, help_text="Stands first in the list.")
+    archived = Flag(required=False, help_text="Stands apart from the list.")
+    folder = serializers.UUIDField(
+        required=False, allow_null=True, help_text="The id of a folder; null: in none."
+    )
+
+
+class FolderName(Strict):
+    """The name of a folder."""
+
+    name = PlainText(help_text="1 to 100 characters; of the person's folders no other has it.")
+
 
 class NewMessage(Strict):
     """A message; stored byte for byte."""
 
-    text = Text()
+    text = PlainText()
     stream = Flag(default=False, help_text="Answer with the events of the reply instead of a 202.")
 
 
@@ -107,21 +130,21 @@ class StateChange(Strict):
     version = WholeNumber(help_text="The version that was looked at.")
     values = serializers.DictField(default=dict, help_text="Fields to set, by name.")
     remove = serializers.ListField(
-        child=Text(), default=list, help_text="Names of fields that are not known any more."
+        child=PlainText(), default=list, help_text="Names of fields that are not known any more."
     )
 
 
 class OtherWords(Strict):
     """A message said in other words; stored byte for byte."""
 
-    text = Text()
+    text = PlainText()
 
 
 class NewCompaction(Strict):
-    """What a summary that somebody asks for should be like."""
+    """The wishes for a summary that somebody asks for."""
 
-    focus = Text(default="", help_text="What the summary is to keep; at most 500 characters.")
-    model = Text(
+    focus = PlainText(default="", help_text="What the summary is to keep; at most 500 characters.")
+    model = PlainText(
         default=None,
         allow_null=True,
         help_text="The id of the model that writes it. Null: as the policy says. Empty: no model,"
@@ -132,17 +155,17 @@ class NewCompaction(Strict):
 class Revision(Strict):
     """A summary in a person's own words."""
 
-    text = Text(help_text="Headings, and bullets that end with their sources: `- … [#3, #7]`.")
+    text = PlainText(help_text="Headings, and bullets that end with their sources: `- … [#3, #7]`.")
 
 
 class Rejection(Strict):
-    """Why a waiting summary is refused."""
+    """The reason why a waiting summary is refused."""
 
-    reason = Text(default="", help_text="At most 400 characters; stays with the summary.")
+    reason = PlainText(default="", help_text="At most 400 characters; stays with the summary.")
 
 
 class Erasing(Strict):
-    """What becomes of other messages that quote an erased one."""
+    """The choice for other messages that quote an erased one."""
 
     quotes = serializers.ChoiceField(
         choices=["keep", "erase"],
@@ -152,7 +175,7 @@ class Erasing(Strict):
 
 
 class CompareQuery(Strict):
-    """Which two summaries of a chat."""
+    """The two summaries of a chat to compare."""
 
     older = serializers.UUIDField(help_text="The id of the compaction to compare with.")
     newer = serializers.UUIDField(help_text="The id of the compaction that is compared.")
@@ -161,8 +184,8 @@ class CompareQuery(Strict):
 class NewKey(Strict):
     """A key of one's own."""
 
-    name = Text(help_text="At most 200 characters.")
-    scopes = serializers.ListField(child=Text(), help_text=f"Of {', '.join(keys.SCOPES)}.")
+    name = PlainText(help_text="At most 200 characters.")
+    scopes = serializers.ListField(child=ScopeName(), help_text="At least one.")
     lifetime_days = WholeNumber(default=keys.DEFAULT_DAYS, help_text="1 to 365.")
 
 
@@ -171,21 +194,33 @@ class Nothing(Strict):
 
 
 class PageQuery(Strict):
-    """Which page of a list."""
+    """The page of a list."""
 
     limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
-    cursor = Text(default="", help_text="`next_cursor` of the page before.")
+    cursor = PlainText(default="", help_text="`next_cursor` of the page before.")
+
+
+class ChatsQuery(PageQuery):
+    """The chats to list: all that are not deleted, or some of them."""
+
+    archived = serializers.BooleanField(
+        required=False, help_text="True: only archived chats; false: only others."
+    )
+    folder = serializers.UUIDField(required=False, help_text="Only the chats of this folder.")
+    deleted = serializers.BooleanField(
+        default=False, help_text="True: instead the deleted chats that can be brought back."
+    )
 
 
 class MessagesQuery(PageQuery):
-    """Which messages: all, or the originals of a compaction by its range."""
+    """The messages to list: all, or the originals of a compaction by its range."""
 
     from_seq = serializers.IntegerField(min_value=1, required=False)
     to_seq = serializers.IntegerField(min_value=1, required=False)
 
 
 class EventsQuery(PageQuery):
-    """Which audit events."""
+    """The audit events to list."""
 
     type = serializers.ChoiceField(choices=sorted(ledger.EVENT_TYPES), required=False)
     chat = serializers.UUIDField(required=False)

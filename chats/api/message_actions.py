@@ -1,4 +1,4 @@
-"""What is done to one message: mark it, say or answer it anew, go on from it."""
+"""Actions on one message: mark it, edit it, ask for another reply, branch off."""
 
 import uuid
 from typing import ClassVar
@@ -8,18 +8,18 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, branching
+from chats.actions import branching, marks
 from chats.api import examples
 from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
 from chats.api.inputs import Nothing, OtherWords
 from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
-from chats.compaction import marks
 from chats.models import Message
+from chats.record import access
 
 
 class Pins(Endpoint):
-    """The room of pinned messages."""
+    """The room for pinned messages."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 
@@ -28,23 +28,23 @@ class Pins(Endpoint):
         responses=answers({200: PinRoomOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """What the pinned messages of the active branch take, and may take."""
+        """Say what the pinned messages of the active branch take, and may take."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         return Response(one(PinRoomOut, marks.pin_room(chat=chat)))
 
 
 class MessageAction(Endpoint):
-    """Something done to a message."""
+    """The base of actions on a message."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     def message(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
-        """The message of the address. Raises `NotFound`."""
+        """Return the message of the address. Raises `NotFound`."""
         return access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
 
 
 class Pin(MessageAction):
-    """A message that is always sent."""
+    """The pin that sends a message always."""
 
     @extend_schema(
         operation_id="chats_messages_pin", request=None, responses=answers({200: MessageOut})
@@ -59,7 +59,7 @@ class Pin(MessageAction):
 
 
 class Unpin(MessageAction):
-    """A pin taken out."""
+    """The removal of a pin."""
 
     @extend_schema(
         operation_id="chats_messages_unpin", request=None, responses=answers({200: MessageOut})
@@ -74,7 +74,7 @@ class Unpin(MessageAction):
 
 
 class Exclude(MessageAction):
-    """A message that is never sent."""
+    """The exclusion that sends a message never."""
 
     @extend_schema(
         operation_id="chats_messages_exclude", request=None, responses=answers({200: MessageOut})
@@ -89,7 +89,7 @@ class Exclude(MessageAction):
 
 
 class Include(MessageAction):
-    """An exclusion taken back."""
+    """The end of an exclusion."""
 
     @extend_schema(
         operation_id="chats_messages_include", request=None, responses=answers({200: MessageOut})
@@ -104,7 +104,7 @@ class Include(MessageAction):
 
 
 class Keep(MessageAction):
-    """An incomplete reply that counts."""
+    """The decision to keep an incomplete reply."""
 
     @extend_schema(
         operation_id="chats_messages_keep", request=None, responses=answers({200: MessageOut})
@@ -119,7 +119,7 @@ class Keep(MessageAction):
 
 
 class Edit(MessageAction):
-    """Other words."""
+    """The edit of a message."""
 
     @extend_schema(
         operation_id="chats_messages_edit",
@@ -151,7 +151,7 @@ class Edit(MessageAction):
 
 
 class Regenerate(MessageAction):
-    """Another reply."""
+    """The request for another reply."""
 
     @extend_schema(
         operation_id="chats_messages_regenerate",
@@ -175,13 +175,13 @@ class Regenerate(MessageAction):
 
 
 class BranchFrom(MessageAction):
-    """Another way on."""
+    """The start of a branch."""
 
     @extend_schema(
         operation_id="chats_messages_branch", request=None, responses=answers({201: BranchOut})
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Make a branch that ends with this message and is the active one from now on."""
+        """Make a branch that ends with this message and make it the active one."""
         message = self.message(request, chat_id, message_id)
         Nothing.read(request.data)
         branch = branching.branch_from(user=person(request), message=message, now=timezone.now())

@@ -1,4 +1,4 @@
-"""The messages of a chat: read them in order, send one."""
+"""The messages of a chat: list them in order, send one."""
 
 import uuid
 from typing import ClassVar
@@ -10,13 +10,14 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, history, keys
-from chats import messages as store
 from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
 from chats.api.inputs import MessagesQuery, NewMessage
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.people import keys
+from chats.record import access, history
+from chats.record import messages as store
 from chats.streams import connection
 from chats.streams.api import Viewer, check_room, stream_of
 from chats.streams.web import cookie_of
@@ -34,7 +35,7 @@ class Messages(Endpoint):
         responses=answers({200: listed(MessageOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The messages, first to last.
+        """List the messages, first to last.
 
         Those that wait to be taken up stand at the end of the last page, beyond its limit.
         """
@@ -44,7 +45,7 @@ class Messages(Endpoint):
         branch = chat.active_branch
         if branch is None:
             return Response({"data": [], "next_cursor": None})
-        # In this order a message that is taken up meanwhile is found twice, never not at all.
+        # In this order a message that is taken up meanwhile appears twice at worst, never missing.
         waiting = [] if last is not None else store.waiting(branch_id=branch.pk)
         branch.refresh_from_db(fields=["last_seq"])
         page = page_of(
@@ -93,7 +94,7 @@ class Messages(Endpoint):
 
 
 def follower(request: Request) -> Viewer:
-    """Who will follow the reply, if they may. Raises `InsufficientScope` and `TooManyStreams`."""
+    """Return the viewer of the reply. Raises `InsufficientScope` and `TooManyStreams`."""
     key, user = key_of(request), person(request)
     if key is not None:
         keys.require_scope(key=key, scope="chats:read")

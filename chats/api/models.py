@@ -7,7 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import library
+from chats.actions import lifecycle
 from chats.api.endpoint import Endpoint, person
 from chats.api.outputs import ModelOut, items
 from chats.api.schema import READ_ERRORS, answers
@@ -28,7 +28,7 @@ class Models(Endpoint):
         operation_id="models_list", responses=answers({200: ModelList}, errors=READ_ERRORS)
     )
     def get(self, request: Request) -> Response:
-        """Every enabled model, and whether the person's policy allows it in a new chat."""
+        """List every enabled model, and whether the person's policy allows it in a new chat."""
         return Response(
-            {"data": items(ModelOut, library.models_for(chat=None, user=person(request)))}
+            {"data": items(ModelOut, lifecycle.models_for(chat=None, user=person(request)))}
         )

@@ -1,4 +1,4 @@
-"""What is answered: each field by name, so that a new column never leaks out by itself."""
+"""The outputs of the API: each field by name, so that a new column never leaks out by itself."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -8,8 +8,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from chats.api.receipt_outputs import ReceiptOut
-from chats.compaction.outcomes import Outcome
-from chats.models import ApiKey, Branch, Chat, ChatState, Message, Turn
+from chats.compaction.report.skip_reasons import CompactionOutcome
+from chats.models import ApiKey, Branch, Chat, ChatState, Folder, Message, Turn
+from chats.people import keys
 from contextpolicy.engine.policy import PolicyValues
 
 
@@ -21,10 +22,25 @@ class ChatOut(serializers.Serializer[Chat]):
     model = serializers.CharField(source="model.slug", default=None, allow_null=True)
     pinned = serializers.BooleanField()
     archived = serializers.BooleanField()
+    folder = serializers.UUIDField(source="folder_id", allow_null=True)
+    temporary = serializers.BooleanField()
     unread = serializers.BooleanField()
     message_count = serializers.IntegerField(source="active_branch.last_seq", default=0)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
+    deleted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Null, but in the list of deleted chats."
+    )
+    erase_at = serializers.DateTimeField(
+        allow_null=True, help_text="Until then a deleted chat can be brought back."
+    )
+
+
+class FolderOut(serializers.Serializer[Folder]):
+    """A folder of a person's chats."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
 
 
 class OneChatOut(ChatOut):
@@ -53,22 +69,22 @@ class MessageOut(serializers.Serializer[Message]):
     created_at = serializers.DateTimeField()
 
     def get_waiting(self, message: Message) -> bool:
-        """Accepted and not yet taken up."""
+        """Tell whether it is accepted and not yet taken up."""
         return message.seq is None
 
     def get_pinned(self, message: Message) -> bool:
-        """Kept in the prompt by a person."""
+        """Tell whether a person keeps it in the prompt."""
         return message.pinned_at is not None
 
     def get_erased(self, message: Message) -> bool:
-        """Its text was removed for good."""
+        """Tell whether its text was removed for good."""
         return message.erased_at is not None
 
 
 class ProofOut(serializers.Serializer[Any]):
-    """What proves what was erased, to whoever still has the words.
+    """A proof of what was erased, for whoever still has the words.
 
-    The salt is kept nowhere: this answer is the only one that has it.
+    The salt is kept nowhere: this response is the only one that has it.
     """
 
     salt = serializers.CharField(help_text="32 bytes in hex: the key.")
@@ -80,7 +96,7 @@ class ProofOut(serializers.Serializer[Any]):
 
 
 class MessageProofOut(ProofOut):
-    """The same of one message."""
+    """A proof of the words of one message."""
 
     message = serializers.UUIDField()
 
@@ -100,7 +116,7 @@ class ErasedOut(MessageOut):
 
 
 class OriginOut(serializers.Serializer[Mapping[str, Any]]):
-    """Where a value of the state came from."""
+    """The origin of a value of the state."""
 
     seq = serializers.IntegerField(help_text="The newest message it takes into account.")
     by = serializers.ChoiceField(choices=ChatState.Kind.choices)
@@ -122,7 +138,7 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class FailureOut(serializers.Serializer[Mapping[str, str]]):
-    """Why a turn failed."""
+    """The reason why a turn failed."""
 
     code = serializers.CharField()
     message = serializers.CharField()
@@ -154,14 +170,14 @@ class TurnOut(serializers.Serializer[Turn]):
 
     @extend_schema_field(FailureOut(allow_null=True))
     def get_error(self, turn: Turn) -> dict[str, str] | None:
-        """The failure, if there was one."""
+        """Return the failure, if there was one."""
         if not turn.error_code:
             return None
         return {"code": turn.error_code, "message": turn.error_sentence}
 
 
-class WhyNotOut(serializers.Serializer[Outcome]):
-    """What was decided about compaction after a turn."""
+class WhyNotOut(serializers.Serializer[CompactionOutcome]):
+    """The decision about compaction after a turn."""
 
     code = serializers.CharField(help_text="Stable; `started` when a summary was begun.")
     message = serializers.CharField(source="sentence")
@@ -171,7 +187,7 @@ class WhyNotOut(serializers.Serializer[Outcome]):
 
 
 class TurnDetailOut(TurnOut):
-    """A turn with its text, the receipts of its calls, and what became of compaction."""
+    """A turn with its text, the receipts of its calls, and the decision about compaction."""
 
     partial_text = serializers.CharField(help_text="The running step's text so far.")
     reply = MessageOut(allow_null=True)
@@ -216,19 +232,19 @@ class BranchOut(serializers.Serializer[Branch]):
     created_at = serializers.DateTimeField()
 
     def get_active(self, branch: Branch) -> bool:
-        """The chat's active branch."""
+        """Tell whether it is the chat's active branch."""
         return branch.chat.active_branch_id == branch.pk
 
 
 class PinRoomOut(serializers.Serializer[Any]):
-    """What the pinned messages take, and may take, in tokens (≈)."""
+    """The tokens (≈) that the pinned messages take, and may take."""
 
     used = serializers.IntegerField()
     limit = serializers.IntegerField()
 
 
 class SourceOut(serializers.Serializer[Mapping[str, Any]]):
-    """Where a policy value came from."""
+    """The source of a policy value."""
 
     level = serializers.CharField()
     policy = serializers.CharField()
@@ -264,7 +280,7 @@ class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class EventOut(serializers.Serializer[Any]):
-    """One audit event, with what chains it to the one before."""
+    """One audit event, chained to the one before by its hash."""
 
     scope = serializers.CharField()
     seq = serializers.IntegerField()
@@ -292,7 +308,7 @@ class ModelOut(serializers.Serializer[Any]):
     is_demo = serializers.BooleanField()
 
     def get_why_not(self, choice: Any) -> str:
-        """Which policy forbids it; empty when none does."""
+        """Name the policy that forbids it; empty when none does."""
         return "" if choice.allowed else choice.why_not
 
 
@@ -302,7 +318,7 @@ class KeyOut(serializers.Serializer[ApiKey]):
     id = serializers.UUIDField()
     name = serializers.CharField()
     prefix = serializers.CharField()
-    scopes = serializers.ListField(child=serializers.CharField())
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=keys.SCOPES))
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
     last_used_at = serializers.DateTimeField(allow_null=True)
@@ -316,7 +332,7 @@ class NewKeyOut(KeyOut):
 
 
 class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
-    """What went wrong: `code` is stable, `message` is for people."""
+    """An error: `code` is stable, `message` is for people."""
 
     message = serializers.CharField()
     type = serializers.CharField()
@@ -326,13 +342,13 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class ErrorBody(serializers.Serializer[Mapping[str, Any]]):
-    """The body of every answer that is no success."""
+    """The body of every response that is no success."""
 
     error = ErrorOut()
 
 
 def listed(kind: type[serializers.Serializer[Any]]) -> type[serializers.Serializer[Any]]:
-    """The schema of a page of such items."""
+    """Make the schema of a page of such items."""
     fields = {
         "data": kind(many=True),
         "next_cursor": serializers.CharField(allow_null=True, help_text="Null after the last."),
@@ -341,17 +357,17 @@ def listed(kind: type[serializers.Serializer[Any]]) -> type[serializers.Serializ
 
 
 def one(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
-    """The row as it is answered."""
+    """Return the row as it is sent."""
     answered: dict[str, Any] = _made(kind).to_representation(row)
     return answered
 
 
 @cache
 def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
-    """The serializer itself, which keeps nothing of a row: making it copies each of its fields."""
+    """Make the serializer, which keeps nothing of a row: making it copies each of its fields."""
     return kind()
 
 
 def items(kind: type[serializers.Serializer[Any]], rows: Iterable[object]) -> list[Any]:
-    """The rows as they are answered."""
+    """Return the rows as they are sent."""
     return [one(kind, row) for row in rows]

@@ -1,4 +1,4 @@
-"""A person's API keys. Only in a session: a stolen key must not be able to make more."""
+"""A person's API keys. In a session only: a stolen key must not be able to make more."""
 
 import uuid
 from typing import ClassVar
@@ -9,11 +9,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import keys, sessions
 from chats.api.endpoint import NO_KEY, Endpoint, person
 from chats.api.inputs import NewKey, Nothing
 from chats.api.outputs import KeyOut, NewKeyOut, items, one
 from chats.api.schema import READ_ERRORS, answers
+from chats.people import keys, sessions
 
 
 class KeyList(serializers.Serializer[object]):
@@ -29,7 +29,7 @@ class Keys(Endpoint):
 
     @extend_schema(operation_id="keys_list", responses=answers({200: KeyList}, errors=READ_ERRORS))
     def get(self, request: Request) -> Response:
-        """The keys, newest first, with those that ended; never their secrets."""
+        """List the keys, newest first, with those that ended; never their secrets."""
         return Response({"data": items(KeyOut, keys.keys_of(owner=person(request)))})
 
     @extend_schema(operation_id="keys_create", request=NewKey, responses=answers({201: NewKeyOut}))

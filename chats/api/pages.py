@@ -1,4 +1,4 @@
-"""Pages of a list by an opaque, signed cursor: where the last page ended, and of which list."""
+"""Pages lists by an opaque, signed cursor, which names the list and the end of the last page."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any, Generic, TypeVar
 from django.core import signing
 from django.db.models import Model, Q, QuerySet
 
-from chats.refusals import Refusal
+from chats.ground.refusals import Refusal
 
 Row = TypeVar("Row", bound=Model)
 
 
 class InvalidCursor(Refusal):
-    """Not written by this server, or for another list."""
+    """The cursor was not written by this server, or is of another list."""
 
     code = "invalid_cursor"
     status = 400
@@ -32,7 +32,7 @@ class Page(Generic[Row]):
 def page_of(
     rows: QuerySet[Row], *, order: Sequence[str], limit: int, cursor: str, name: str
 ) -> Page[Row]:
-    """The next `limit` rows in the order of the given fields, the last of which is unique.
+    """Return the next `limit` rows in the order of the given fields, the last of which is unique.
 
     `name` says which list it is, with every filter: a cursor of one list opens no other. Raises
     `InvalidCursor`.
@@ -48,25 +48,25 @@ def page_of(
 
 
 def beyond(order: Sequence[str], values: Sequence[str]) -> Q:
-    """The condition of a row that comes after the one with these values."""
+    """Return the condition of a row that comes after the one with these values."""
     field, value = order[0], values[0]
     name = field.removeprefix("-")
     way = "lt" if field.startswith("-") else "gt"
     after = Q(**{f"{name}__{way}": value})
     if len(order) == 1:
         return after
-    # The first part says nothing new, but of an alternative no database makes a place in an index.
+    # The first part is implied by the second, but no database seeks in an index by an OR alone.
     return Q(**{f"{name}__{way}e": value}) & (after | beyond(order[1:], values[1:]))
 
 
 def write_cursor(values: Sequence[Any], *, name: str) -> str:
-    """The values as a signed text."""
+    """Write the values as a signed text."""
     texts = [value.isoformat() if hasattr(value, "isoformat") else str(value) for value in values]
     return signing.dumps(texts, salt=f"cursor:{name}")
 
 
 def read_cursor(cursor: str, *, name: str, length: int) -> list[str]:
-    """The values of a cursor that this server wrote for this list. Raises `InvalidCursor`."""
+    """Return the values of a cursor that we wrote for this list. Raises `InvalidCursor`."""
     try:
         values: list[str] = signing.loads(cursor, salt=f"cursor:{name}")
     except signing.BadSignature:

@@ -1,4 +1,4 @@
-"""JSON as strictly as it can be read: what two parsers could understand differently is refused."""
+"""Parses JSON strictly: a body that two parsers could understand differently is refused."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ from django.conf import settings
 from rest_framework.parsers import BaseParser
 
 from chats.api.errors import RequestTooLarge
-from chats.refusals import Refusal
+from chats.ground.refusals import Refusal
 
 DEPTH = 32
 KEYS = 10_000
@@ -16,7 +16,7 @@ TOO_DEEP = f"it has more than {DEPTH} levels"
 
 
 class InvalidJSON(Refusal):
-    """The body is no JSON object, or none that means one thing only."""
+    """The body is no JSON object, or one that parsers could understand differently."""
 
     code = "invalid_json"
     status = 400
@@ -34,7 +34,7 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The object. Raises `RequestTooLarge` and `InvalidJSON`."""
+        """Return the object. Raises `RequestTooLarge` and `InvalidJSON`."""
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         data = stream.read(limit + 1)
         if len(data) > limit:
@@ -43,10 +43,10 @@ class StrictJSONParser(BaseParser):
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """The JSON object in the bytes.
+    """Return the JSON object in the bytes.
 
-    Refuses what is no UTF-8, duplicate keys, NaN and infinity, half surrogate pairs, more than
-    32 levels and more than 10,000 keys. Raises `InvalidJSON`.
+    Refuses bytes that are no UTF-8, duplicate keys, NaN and infinity, half surrogate pairs, more
+    than 32 levels and more than 10,000 keys. Raises `InvalidJSON`.
     """
     value = read(data)
     if not isinstance(value, dict):
@@ -60,7 +60,10 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def read(data: bytes) -> Any:
-    """The value in the bytes, duplicate keys and impossible numbers refused."""
+    """Return the value in the bytes, duplicate keys and impossible numbers refused.
+
+    Raises `InvalidJSON`.
+    """
     try:
         return json.loads(
             data.decode("utf-8"),
@@ -80,7 +83,10 @@ def read(data: bytes) -> Any:
 
 
 def unique_keys() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """What makes an object of its pairs, and counts the keys of the whole body."""
+    """Return a function that makes an object of its pairs, and counts the keys of the whole body.
+
+    It raises `InvalidJSON` for a key that stands twice, and for too many.
+    """
     seen = 0
 
     def make(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,12 +103,12 @@ def unique_keys() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
 
 
 def no_constant(name: str) -> NoReturn:
-    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    """Raise `InvalidJSON` for NaN and Infinity, which Python reads and JSON does not have."""
     raise InvalidJSON(problem=f"{name} is no JSON number")
 
 
 def finite(text: str) -> float:
-    """The number, if a float can hold it."""
+    """Return the number; raises `InvalidJSON` if no float can hold it."""
     number = float(text)
     if number in {float("inf"), float("-inf")}:
         raise InvalidJSON(problem="a number is too large")
@@ -110,7 +116,7 @@ def finite(text: str) -> float:
 
 
 def strings(value: Any) -> Iterator[tuple[int, str]]:
-    """Every string and key with its level; an empty text stands for each container."""
+    """Yield every string and key with its level; an empty text stands for each container."""
     waiting = [(1, value)]
     while waiting:
         level, item = waiting.pop()

@@ -1,4 +1,4 @@
-"""The effective policy of a chat, and where each of its values came from."""
+"""The effective policy of a chat, and the source of each of its values."""
 
 import hashlib
 import uuid
@@ -8,15 +8,16 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, answering
 from chats.api.endpoint import Endpoint, person
 from chats.api.outputs import PolicyOut, one
 from chats.api.schema import READ_ERRORS, answers
+from chats.prompt import model_choice
+from chats.record import access
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 
 class ChatPolicy(Endpoint):
-    """What governs the context of a chat now."""
+    """The policy that governs the context of a chat now."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 
@@ -25,14 +26,16 @@ class ChatPolicy(Endpoint):
         responses=answers({200: PolicyOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The effective policy for the chat and its model."""
+        """Read the effective policy for the chat and its model."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         model = chat.model or ModelSpec.objects.filter(is_default=True, enabled=True).first()
-        return Response(one(PolicyOut, shown(answering.effective_policy(chat=chat, model=model))))
+        return Response(
+            one(PolicyOut, shown(model_choice.effective_policy(chat=chat, model=model)))
+        )
 
 
 def shown(policy: EffectivePolicy) -> dict[str, Any]:
-    """The policy as its chat's owner may see it: a hidden system text by size and hash."""
+    """Return the policy as its chat's owner may see it: a hidden system text by size and hash."""
     values = dict(policy.values)
     system_text = values["system_text"]
     hidden = bool(values["hide_system_text"])

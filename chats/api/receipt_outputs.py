@@ -1,4 +1,4 @@
-"""What is answered of a receipt: what one model call was sent, part by part."""
+"""The outputs about receipts: what one model call was sent, part by part."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from contextpolicy.engine.segments import Origin
 
 
 class SegmentOut(serializers.Serializer[Sequence[Any]]):
-    """One part of a prompt: what it is, where it came from, what it took."""
+    """One part of a prompt: its kind, its source, its size."""
 
     origin = serializers.SerializerMethodField()
     part = serializers.SerializerMethodField(
@@ -30,45 +30,48 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
 
     @extend_schema_field(serializers.ChoiceField(choices=get_args(Origin)))
     def get_origin(self, segment: Sequence[Any]) -> str:
-        """What kind of part it is."""
+        """Return the kind of the part."""
         return str(segment[0])
 
     def get_part(self, segment: Sequence[Any]) -> str:
-        """The label of a part that is no message."""
+        """Return the label of a part that is no message."""
         return "" if segment[2] else str(segment[1])
 
     def get_message(self, segment: Sequence[Any]) -> str | None:
-        """The message's id."""
+        """Return the message's id."""
         return str(segment[1]) if segment[2] else None
 
     def get_seq(self, segment: Sequence[Any]) -> int | None:
-        """The message's seq."""
+        """Return the message's seq."""
         return segment[2] or None
 
     def get_tokens(self, segment: Sequence[Any]) -> int:
-        """Its tokens."""
+        """Return its tokens."""
         return int(segment[3])
 
     def get_cut_to(self, segment: Sequence[Any]) -> int | None:
-        """The limit of its text."""
+        """Return the limit of its text."""
         limit: int | None = segment[4]
         return limit
 
     def get_results_cut_to(self, segment: Sequence[Any]) -> int | None:
-        """The limit of its tool results."""
+        """Return the limit of its tool results."""
         # The oldest receipts know none.
         limit: int | None = segment[6] if len(segment) > 6 else None
         return limit
 
 
 class ReceiptOut(serializers.Serializer[Receipt]):
-    """What one model call was sent, in numbers."""
+    """The record of what one model call was sent, in numbers."""
 
     id = serializers.UUIDField()
     attempt = serializers.IntegerField()
     step = serializers.IntegerField()
     call = serializers.IntegerField()
-    purpose = serializers.CharField(help_text="`reply`, or `state`: call 0 reads the state.")
+    purpose = serializers.CharField(
+        help_text="`reply`; `state`: call 0 reads the state; `warm_up`: step 0 has the calls after "
+        "the turn that asked for nothing, so that the next prompt is read by then."
+    )
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")
     compaction = serializers.UUIDField(source="compaction_id", allow_null=True)

@@ -1,4 +1,4 @@
-"""How the endpoints describe themselves: their errors, their keys, and the one that streams."""
+"""Describes the endpoints: their errors, their keys, and the one that streams."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -52,13 +52,13 @@ the reply is written all the same."""
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
-    """API keys as the schema names them."""
+    """The API keys as the schema names them."""
 
     target_class = "chats.api.authentication.KeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
-        """A bearer token."""
+        """Describe the key as a bearer token."""
         return {"type": "http", "scheme": "bearer", "bearerFormat": "plm_…"}
 
 
@@ -66,7 +66,7 @@ class Generator(SchemaGenerator):
     """The schema of the endpoints, and of the stream, which is no view of the framework."""
 
     def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: FBT001, FBT002  # the framework's signature
-        """The whole schema."""
+        """Return the whole schema."""
         schema = super().get_schema(request=request, public=public)  # type: ignore[no-untyped-call]  # untyped there
         turn = next(path for path in schema["paths"] if path.endswith("/turns/{turn_id}"))
         schema["paths"][f"{turn}/events"] = {"get": stream_of(schema["paths"][turn]["get"])}
@@ -74,7 +74,7 @@ class Generator(SchemaGenerator):
 
 
 def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
-    """The description of the stream, beside the turn that it follows."""
+    """Describe the stream beside the turn that it follows."""
     place = {
         "in": "header",
         "name": "Last-Event-ID",
@@ -96,6 +96,6 @@ def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
 def answers(
     successes: Mapping[Code, Any], *, errors: tuple[int, ...] = tuple(ERRORS)
 ) -> dict[Code, Any]:
-    """The given answers and the ways to fail."""
+    """Return the given responses and those of the possible errors."""
     failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}
     return {**successes, **failures}

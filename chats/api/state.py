@@ -1,4 +1,4 @@
-"""The state that a policy keeps of a chat."""
+"""The state that a policy keeps of a chat: read it, correct it."""
 
 import uuid
 from typing import Any, ClassVar
@@ -8,14 +8,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access, corrections
+from chats.actions import corrections
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import StateChange
 from chats.api.outputs import StateOut, one
 from chats.api.schema import READ_ERRORS, answers
+from chats.record import access
 
 
-class State(Endpoint):
+class StateEndpoint(Endpoint):
     """The state of a chat's active branch, where the policy keeps one."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
@@ -25,7 +26,7 @@ class State(Endpoint):
         responses=answers({200: StateOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """The state, where each value came from, and its schema. 409 `no_state`: none is kept."""
+        """Read the state, each value's origin, and its schema. 409 `no_state`: none is kept."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         return Response(one(StateOut, shown(corrections.state_in(chat=chat))))
 
@@ -54,7 +55,7 @@ class State(Endpoint):
 
 
 def shown(found: corrections.ChatKept) -> dict[str, Any]:
-    """The state as its owner may see it."""
+    """Return the state as its owner may see it."""
     kept = found.kept
     return {
         "branch": found.branch.pk,

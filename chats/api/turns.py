@@ -1,4 +1,4 @@
-"""Turns: look at one, stop it, try it again, let it go on."""
+"""The turns of a chat: read one, stop it, try it again, continue it."""
 
 import uuid
 from typing import Any, ClassVar
@@ -8,13 +8,13 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats import access
 from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import Nothing
 from chats.api.outputs import TurnDetailOut, TurnOut, one
 from chats.api.schema import READ_ERRORS, answers
-from chats.compaction.outcomes import why_not
+from chats.compaction.report.skip_reasons import why_not
 from chats.models import Receipt, Turn
+from chats.record import access
 from chats.turns.start import continue_reply, retry
 from chats.turns.stop import stop
 
@@ -28,7 +28,7 @@ class OneTurn(Endpoint):
         operation_id="chats_turns_get", responses=answers({200: TurnDetailOut}, errors=READ_ERRORS)
     )
     def get(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Its status, text so far, reply, error, usage, receipts, and why (not) compacted."""
+        """Read its status, text so far, reply, error, usage, receipts, and why (not) compacted."""
         turn: Any = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         rows = Receipt.objects.filter(turn=turn)
         turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
@@ -37,19 +37,19 @@ class OneTurn(Endpoint):
 
 
 class TurnAction(Endpoint):
-    """Something done to a turn; the body is empty."""
+    """The base of actions on a turn; the body is empty."""
 
     scopes: ClassVar = {"POST": "chats:write"}
 
     def turn(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
-        """The turn of the address. Raises `NotFound`."""
+        """Return the turn of the address. Raises `NotFound`."""
         found = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         Nothing.read(request.data)
         return found
 
 
 class StopTurn(TurnAction):
-    """The end of a reply that nobody needs any more."""
+    """The stop of a reply."""
 
     @extend_schema(operation_id="chats_turns_stop", request=None, responses=answers({202: TurnOut}))
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
@@ -80,7 +80,7 @@ class ContinueTurn(TurnAction):
         operation_id="chats_turns_continue", request=None, responses=answers({202: TurnOut})
     )
     def post(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Let the model go on where its reply was cut, as a new turn."""
+        """Let the model continue where its reply was cut, as a new turn."""
         turn = self.turn(request, chat_id, turn_id)
         count_message(request)
         onward = continue_reply(

@@ -1,23 +1,23 @@
-"""How far the history of a branch is summarised: the point from which the next summary reads on."""
+"""The cursor of a branch: how far its history is summarised, and where the next summary begins."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Q
 
-from chats import history
-from chats.compaction.force import summary_of
+from chats.compaction.coverage import summary_of
 from chats.models import Branch, Compaction
+from chats.record import history
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where the summaries of a branch stand.
+    """The place up to which the summaries of a branch reach.
 
     `position`: the messages up to this seq are in the summary in force, except those that it names
-    as exceptions; the next one folds only what comes after. 0: none is. `compacted_at`: when a
-    summary last took effect here, whatever became of it. `version` grows with each change of what
-    stands in place of messages.
+    as exceptions; the next summary folds only later ones. 0: none is. `compacted_at`: when a
+    summary last took effect here, even if it was undone since. `version` grows with each change of
+    what stands in place of messages.
     """
 
     position: int
@@ -26,7 +26,7 @@ class Cursor:
 
 
 def cursor_of(branch: Branch) -> Cursor:
-    """The cursor of a branch, read from what is in force there."""
+    """Return the cursor of a branch, read from what is in force there."""
     summary = summary_of(branch.active_compaction)
     visible = Q()
     for part in history.segments(branch):

@@ -1,8 +1,8 @@
-"""After each turn: fold what the policy says, and swap the summary in when it is due.
+"""Compaction in the background: writes summaries when they are due, and puts them in force.
 
 Plan → claim → summarise → judge → keep → publish. No transaction is open while a model writes, and
 no reply waits for any of it. An attempt that failed is followed by the next rung of the engine's
-ladder, as a row of its own; what no rung can do is left to the window.
+ladder, as a row of its own; when every rung has failed, the window keeps prompts below their limit.
 """
 
 import logging
@@ -12,24 +12,25 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from django.conf import settings
-from django.db.models import DateTimeField, ExpressionWrapper, F
-from django.db.models.functions import Now
+from django.db.models import F
 
-from chats import queue
-from chats.compaction import places, plan, publish, running
+from chats.compaction import claims, places, plan, publish, running
+from chats.compaction.claims import Claimed, Clock
 from chats.compaction.perform import Performed, perform
-from chats.compaction.plan import Claimed, Clock, Try
-from chats.failpoints import hit
+from chats.compaction.plan import AttemptSpec
+from chats.ground import leases, queue
+from chats.ground.computing import alone
+from chats.ground.failpoints import failpoint
+from chats.ground.refusals import Refusal
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
-from chats.refusals import Refusal
 from contextpolicy.engine.budget import compact_mark, prompt_limit
-from contextpolicy.engine.ladder import Attempt, Outcome, next_rung
+from contextpolicy.engine.ladder import Attempt, AttemptOutcome, next_rung
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
-# What one task does at most: what was due, and what a person asked for meanwhile.
+# The most compactions of one task: the one that was due, and one that a person asked for meanwhile.
 ROUNDS = 2
 
 
@@ -38,8 +39,8 @@ def maintain(
 ) -> None:
     """Prepare a summary if one is due or asked for; a second delivery finds the place taken.
 
-    What is archived already becomes searchable. `clock` is read after each call to a model, which
-    may take minutes; without one no time goes by.
+    It also indexes newly archived messages for the search. `clock` is read after each call to a
+    model, which may take minutes; without one the time does not advance.
     """
     clock = clock or (lambda: now)
     for branch in Branch.objects.select_related("active_compaction").filter(
@@ -53,14 +54,14 @@ def maintain(
 
 
 def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
-    """One compaction: down the ladder until a summary is kept, or nothing is left to try."""
+    """Do one compaction: down the ladder until a summary is kept, or nothing is left to try."""
     if is_met(chat_id=chat_id, now=clock()):
         return
     with running.here.place() as is_free:
         if not is_free:
             places.put_off_chat(chat_id, now=clock())
             return
-        claimed = plan.claim(chat_id=chat_id, counter=counter, now=clock(), clock=clock)
+        claimed = claims.claim(chat_id=chat_id, counter=counter, now=clock(), clock=clock)
         if claimed is None:
             return
         climb_down(claimed, counter=counter, clock=clock)
@@ -85,28 +86,30 @@ def climb_down(first: Claimed, *, counter: TokenCounter, clock: Clock) -> None:
         if following is None:
             return
         chat_id = claimed.row.branch.chat_id
-        claimed = plan.claim(
+        claimed = claims.claim(
             chat_id=chat_id, counter=counter, now=clock(), clock=clock, attempt=following
         )
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Whether a request could be met by the summary that was ready already: it is in force now."""
+    """Try to meet a request with the summary that is ready already, by putting it in force."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.asked_on(branch) if branch else None
     if branch is None or asked is None or not asked.is_plain:
         return False
-    if not publish.publish_prepared(branch_id=branch.pk, now=now):
+    ready = branch.compactions.filter(status=Compaction.Status.PREPARED).first()
+    if ready is None or not publish.publish_prepared(branch_id=branch.pk, now=now):
         return False
-    Branch.objects.filter(pk=branch.pk, asked=branch.asked).update(asked={}, asked_at=None)
+    found = claims.met(asked, compaction=str(ready.pk))
+    Branch.objects.filter(pk=branch.pk, asked=branch.asked).update(**found)
     return True
 
 
 def next_try(
     claimed: Claimed, *, attempts: list[Attempt], performed: Performed | None
-) -> Try | None:
-    """The attempt after these, or None: it is done, or only the window is left."""
+) -> AttemptSpec | None:
+    """Return the attempt after these, or None: it is done, or only the window is left."""
     rung = next_rung(attempts)
     if rung is None or rung == "window":
         return None
@@ -114,7 +117,7 @@ def next_try(
     if rung == "smaller_source":
         limit = max(sum(message.tokens for message in claimed.plan.sources) // 2, 1)
     elif rung == "extractive":
-        # What was too much for a model is not too much for it: it takes the whole range.
+        # The extractive summary has no limit on its input: it takes the whole range.
         limit = None
     return replace(
         claimed.attempt,
@@ -128,15 +131,15 @@ def next_try(
 def prepare(
     claimed: Claimed, *, counter: TokenCounter, clock: Clock
 ) -> tuple[Attempt, Performed | None]:
-    """Perform a claimed compaction, keep its result, and publish it when it is due already.
+    """Perform a claimed compaction, keep its result, and publish it if it is due already.
 
     Raises `ClaimLost`, after which nothing was written, and `HandedBack`.
     """
     with running.here.held(row_id=claimed.row.pk, token=claimed.token):
         try:
-            hit("before_summary")
+            failpoint("before_summary")
             performed = perform(claimed, counter=counter, renew=partial(publish.renew, claimed))
-            hit("after_summary")
+            failpoint("after_summary")
         except publish.ClaimLost:
             raise
         except running.HandedBack:
@@ -148,10 +151,12 @@ def prepare(
             logger.exception("compaction %s failed unexpectedly", claimed.row.pk)
             return failed(claimed, reason="internal_error", now=clock()), None
         now = clock()
-        kept = publish.store(claimed=claimed, performed=performed, now=now)
+        with alone:
+            kept = publish.store(claimed=claimed, performed=performed, now=now)
     if kept and is_due(claimed):
-        publish.publish_prepared(branch_id=claimed.row.branch_id, now=clock())
-    outcome: Outcome = "published" if kept else "rejected"
+        with alone:
+            publish.publish_prepared(branch_id=claimed.row.branch_id, now=clock())
+    outcome: AttemptOutcome = "published" if kept else "rejected"
     return Attempt(claimed.attempt.rung or "model", outcome, performed.reasons, now), performed
 
 
@@ -162,9 +167,9 @@ def failed(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
 
 
 def is_due(claimed: Claimed) -> bool:
-    """Whether the summary goes in force at once rather than at the high mark.
+    """Tell whether the summary goes in force at once rather than at the high mark.
 
-    At once: when a person asked for it, after the turn trigger, over the high mark, or when a
+    It does when a person asked for it, after the turn trigger, over the high mark, and when a
     window already hides messages.
     """
     if claimed.attempt.asked or claimed.plan.trigger == "turns":
@@ -181,15 +186,15 @@ def is_due(claimed: Claimed) -> bool:
 
 
 def sweep(*, now: datetime) -> int:
-    """Close the claims of dead workers, and send again what nobody began; returns how many.
+    """Close the claims of dead workers, and send overdue tasks again; return how many there were.
 
-    What nobody began: what a person asked for, and what waits for a place.
+    Overdue tasks are those of requests that no worker began, and of summaries that wait for a
+    place.
     """
-    age = timedelta(seconds=settings.REQUEUE_AFTER)
-    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     overdue = Branch.objects.filter(asked_at__lt=since)
-    # Made distinct here: for the database that is a reason to walk through all branches.
+    # Made distinct here: with DISTINCT the database walks through all branches.
     chats = set(overdue.values_list("chat", flat=True)[:1000]) | set(places.overdue())
     for chat_id in chats:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
-    return plan.sweep_dead(now=now) + len(chats)
+    return claims.sweep_dead(now=now) + len(chats)

@@ -1,38 +1,47 @@
-"""When automatic compaction rests: after an undo, and after failures in a row."""
+"""Pauses of automatic compaction: after an undo, and after failures in a row."""
 
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import QuerySet
 
-from chats import answering, context, queue
-from chats.compaction.force import HANDED_BACK, IN_THE_MAKING, active_branch, locked_chat
+from chats.compaction.coverage import HANDED_BACK, IN_THE_MAKING, active_branch
+from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
+from chats.prompt import composition, model_choice
+from chats.record.locking import locked_chat
 from contextpolicy import ledger
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 from contextpolicy.engine.compaction import CompactionPlan
-from contextpolicy.engine.ladder import Attempt, Breaker, Outcome, Rung, breaker, model_breaker
+from contextpolicy.engine.ladder import (
+    Attempt,
+    AttemptOutcome,
+    Breaker,
+    Rung,
+    breaker,
+    model_breaker,
+)
 
 # Attempts that a breaker looks at: enough for its longest pause.
 LAST = 12
 MODEL_RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source")
-# Ends that a person decided on: no failure of whoever wrote the summary.
+# Reasons of attempts that a person ended: no failures of the summariser.
 BY_PEOPLE = frozenset({"cancelled", "rejected_by_person"})
 
 
 def attempts_on(branch: Branch) -> QuerySet[Compaction]:
-    """The finished attempts at summaries that count, newest first."""
+    """Return the finished attempts at summaries that count, newest first."""
     rows = branch.compactions.filter(kind=Compaction.Kind.SUMMARY).exclude(rung="")
     if branch.breaker_reset_at:
         rows = rows.filter(created_at__gt=branch.breaker_reset_at)
-    # What a worker gave back because it ended says nothing about who writes the summaries.
+    # An attempt that was handed back by a worker that ended says nothing about the summariser.
     rows = rows.exclude(status=Compaction.Status.FAILED, reason=HANDED_BACK)
     return rows.exclude(status__in=IN_THE_MAKING).order_by("-created_at", "-attempt")
 
 
 def as_attempt(row: Compaction) -> Attempt:
-    """The row as the engine's ladder sees it."""
-    outcome: Outcome = "published"
+    """Translate the row into an attempt of the engine's ladder."""
+    outcome: AttemptOutcome = "published"
     if row.reason in BY_PEOPLE:
         outcome = "stopped"
     elif row.status == Compaction.Status.FAILED:
@@ -44,27 +53,27 @@ def as_attempt(row: Compaction) -> Attempt:
 
 
 def newest(rows: QuerySet[Compaction]) -> list[Attempt]:
-    """The last of these attempts, oldest first."""
+    """Return the last of these attempts, oldest first."""
     attempts = [as_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]]
     return attempts[::-1]
 
 
-def breaker_of(branch: Branch, *, choice: answering.Choice, now: datetime) -> Breaker:
-    """Whether attempts rest on this branch; under another policy or model they begin anew."""
+def breaker_of(branch: Branch, *, choice: model_choice.ChosenModel, now: datetime) -> Breaker:
+    """Tell whether attempts rest on this branch; under another policy or model they begin anew."""
     rows = attempts_on(branch).filter(effective_policy=choice.effective)
     return breaker(newest(rows), now=now)
 
 
 def model_breaker_of(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
-    """Whether a summarising model is left alone; the extractive summary goes on without it."""
+    """Tell whether a summarising model rests; extractive summaries are written without it."""
     rows = attempts_on(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
     return model_breaker(newest(rows), now=now)
 
 
 def may_go_on(
-    branch: Branch, *, choice: answering.Choice, plan: CompactionPlan, now: datetime
+    branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan, now: datetime
 ) -> bool:
-    """Whether automatic compaction may work here; ends a pause whose time is over.
+    """Tell whether automatic compaction may work here, and end a pause whose time is over.
 
     A pause after an undo lasts until someone resumes, for as long as the policy says, or until the
     prompt no longer fits: over its limit, or kept below it only by a window.
@@ -82,20 +91,22 @@ def may_go_on(
     return True
 
 
-def no_longer_fits(branch: Branch, *, choice: answering.Choice, plan: CompactionPlan) -> bool:
-    """Whether the prompt is over its limit, or only a window that moved since keeps it below."""
+def no_longer_fits(
+    branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan
+) -> bool:
+    """Tell whether the prompt is over its limit, or only a window moved since keeps it below."""
     active, since = branch.active_compaction, branch.paused_at
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         moved = active.published_at
         return since is None or moved is None or moved > since
     limit = prompt_limit(choice.values, model_window=choice.model.window)
     return plan.tokens_before >= in_our_count(
-        limit, calibration=context.calibration_of(branch, model=choice.model)
+        limit, calibration=composition.calibration_of(branch, model=choice.model)
     )
 
 
 def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None:
-    """Let automatic compaction go on; the branch is locked by the caller."""
+    """Resume automatic compaction; the caller has locked the branch."""
     branch.compaction_paused = False
     branch.paused_at = None
     branch.save(update_fields=["compaction_paused", "paused_at"])
@@ -110,7 +121,7 @@ def end_pause(branch: Branch, *, reason: str, actor: str, now: datetime) -> None
 
 @transaction.atomic
 def resume(*, chat: Chat, actor: str, now: datetime) -> Branch:
-    """Let automatic compaction go on after an undo; asking twice is asking once."""
+    """Resume automatic compaction after an undo. Asking again changes nothing."""
     branch = active_branch(locked_chat(chat.pk))
     if branch.compaction_paused:
         end_pause(branch, reason="resumed", actor=actor, now=now)

@@ -1,37 +1,29 @@
-"""Write the summary and judge it: a model's or the extractive one, outside any transaction."""
+"""Writes a summary, by a model or the extractive one, and judges it, outside any transaction."""
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from django.conf import settings
 
-from chats import answering
 from chats.compaction import running
-from chats.compaction.plan import Claimed
+from chats.compaction.claims import Claimed
+from chats.ground.computing import alone
+from chats.prompt import model_choice
 from chats.providers import registry
-from chats.providers.base import (
-    Finished,
-    ProviderError,
-    ProviderEvent,
-    ProviderRequest,
-    ReasoningDelta,
-    TextDelta,
-    Timeouts,
-    ToolCallDelta,
-    UsageReport,
-)
+from chats.providers.base import ProviderError, ProviderRequest, Timeouts
+from chats.providers.collector import ReplyCollector
+from chats.providers.demo import is_own_account
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.extractive import EXTRACTIVE_V2, extractive_summary
 from contextpolicy.engine.facts import retention
-from contextpolicy.engine.messages import Message, WireMessage, text_of
+from contextpolicy.engine.messages import Message, Summary, WireMessage, text_of
 from contextpolicy.engine.prompts import (
     SUMMARY_V1,
     merge_request,
@@ -43,33 +35,32 @@ from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
-EXTRACTIVE_V1 = "extractive-v1"
-# In tokens: the frame of a summary that is merged; what a request may take where no limit is known.
+# In tokens: the frame of a summary that is merged; the limit of a request when none is known.
 MERGE_FRAME = 24
 NO_LIMIT = 1 << 40
-# A model reads so many chunks for one summary, the newest; what is older is extracted without it.
+# A model reads so many chunks for one summary, the newest; older messages are extracted without it.
 MOST_CHUNKS = 8
 # In characters: a message in a transcript is cut no shorter.
 SHORTEST_CUT = 100
-# Called with a prompt before it is sent: it books the call and renews the claim, or says that the
-# claim is lost.
+# Called with a prompt before it is sent: it books the call and renews the claim, or raises
+# `ClaimLost`.
 Renew = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Written:
-    """What a summariser answered; usage is that of all its calls."""
+    """The summary that a summariser wrote; usage is that of all its calls."""
 
     text: str = ""
     finish: str = "stop"
     has_tool_calls: bool = False
     has_reasoning: bool = False
     usage: dict[str, int] = field(default_factory=dict)
-    prompt_version: str = EXTRACTIVE_V1
+    prompt_version: str = EXTRACTIVE_V2
 
     @property
     def is_sound(self) -> bool:
-        """Whether it may be a part of a summary; the whole is judged by the engine."""
+        """True if it may be a part of a summary; the engine judges the whole."""
         return self.finish == "stop" and not self.has_tool_calls and bool(self.text.strip())
 
 
@@ -90,29 +81,32 @@ def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Perform
     """Summarise and judge. Raises `ProviderError`, and what `renew` raises."""
     begun = time.monotonic()
     if claimed.summariser is None:
-        with running.here.computing:
+        with alone:
             written = extracted(claimed, counter=counter)
     else:
         calls = Calls(claimed, spec=claimed.summariser, renew=renew, counter=counter)
         written = calls.summarise()
-    with running.here.computing:
+    with alone:
         return judge(claimed, written, begun=begun, counter=counter)
 
 
 def extracted(claimed: Claimed, *, counter: TokenCounter) -> Written:
-    """The summary that needs no model."""
-    return Written(
-        text=extractive_summary(
-            claimed.plan.sources,
-            claimed.plan.previous,
-            max_tokens=claimed.values.summary_max_tokens,
-            counter=counter,
-        )
-    )
+    """Write the extractive summary, which needs no model."""
+    plan, most = claimed.plan, claimed.values.summary_max_tokens
+    return Written(text=extract(plan.sources, plan.previous, most=most, counter=counter))
+
+
+def extract(
+    sources: Sequence[Message], previous: Summary | None, *, most: int, counter: TokenCounter
+) -> str:
+    """Write an extractive summary without the demo model's accounts of what it was sent."""
+    quoted = [m for m in sources if m.role == "user" or not is_own_account(text_of(m))]
+    unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
+    return extractive_summary(quoted, previous, max_tokens=most, counter=counter, unquoted=unquoted)
 
 
 def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter) -> Performed:
-    """The verdict on a summary that was begun at `begun` (monotonic), with its numbers."""
+    """Return the verdict on a summary that was begun at `begun` (monotonic), with its numbers."""
     judged = verdict(
         written.text,
         sources=claimed.plan.sources,
@@ -135,7 +129,7 @@ def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCou
 
 
 def facts(claimed: Claimed, text: str) -> dict[str, Any]:
-    """Which numbers, dates, addresses, identifiers and names the summary kept and lost."""
+    """Find which numbers, dates, addresses, identifiers and names the summary kept and lost."""
     sources = [text_of(message) for message in claimed.plan.sources]
     if claimed.plan.previous:
         sources.insert(0, claimed.plan.previous.text)
@@ -144,7 +138,7 @@ def facts(claimed: Claimed, text: str) -> dict[str, Any]:
 
 
 def cost_of(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
-    """What the calls cost by the model's price; None where there is no price or no usage."""
+    """Return what the calls cost by the model's price; None without a price or usage."""
     if spec is None or spec.input_price is None or spec.output_price is None or not usage:
         return None
     spent = spec.input_price * usage["input"] + spec.output_price * usage["output"]
@@ -164,7 +158,7 @@ class Calls:
         self.usage: dict[str, int] = {}
 
     def summarise(self) -> Written:
-        """The summary; a part that is unsound is the answer, and will be rejected."""
+        """Return the summary. An unsound part is returned in its place, and will be rejected."""
         plan = self.claimed.plan
         whole = summary_request(
             messages=plan.sources,
@@ -176,7 +170,7 @@ class Calls:
         return self.ask(whole) if self.excess(whole) <= 0 else self.in_chunks()
 
     def excess(self, request: tuple[WireMessage, ...]) -> int:
-        """By how many tokens a request is over its limit; below zero is what is left."""
+        """Return by how many tokens a request is over its limit; what is left is negative."""
         limit = self.claimed.readable
         return request_tokens(request, counter=self.counter) - (
             NO_LIMIT if limit is None else limit
@@ -198,9 +192,7 @@ class Calls:
         texts: list[str] = []
         if calls.before:
             most = values.summary_max_tokens
-            texts.append(
-                extractive_summary(calls.before, None, max_tokens=most, counter=self.counter)
-            )
+            texts.append(extract(calls.before, None, most=most, counter=self.counter))
         for chunk in calls.chunks:
             part = self.ask(self.request(chunk.messages, max_chars=chunk.max_chars))
             if not part.is_sound:
@@ -221,7 +213,7 @@ class Calls:
     def request(
         self, messages: Sequence[Message], *, max_chars: int | None = None
     ) -> tuple[WireMessage, ...]:
-        """The request for the summary of a chunk; one that is cut is cut until it fits."""
+        """Compose the request for the summary of a chunk; with `max_chars`, cut until it fits."""
         made = summary_request(
             messages=messages,
             previous=None,
@@ -234,7 +226,7 @@ class Calls:
         return self.request(messages, max_chars=max_chars // 2)
 
     def merge(self, texts: Sequence[str], *, is_last: bool) -> Written:
-        """One summary of neighbouring ones; the last merge folds the summary so far too."""
+        """Merge neighbouring summaries into one; the last merge folds the summary so far too."""
         return self.ask(
             merge_request(
                 partial=texts,
@@ -245,7 +237,7 @@ class Calls:
         )
 
     def ask(self, messages: tuple[WireMessage, ...]) -> Written:
-        """One call, booked first, under a renewed claim; usage adds up.
+        """Make one call, booked first, under a renewed claim; usage adds up.
 
         Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
@@ -257,7 +249,7 @@ class Calls:
             messages=messages,
             max_output_tokens=self.claimed.values.summary_max_tokens,
         )
-        account = answering.account_for(self.spec)
+        account = model_choice.account_for(self.spec)
         written = running.here.wait_for(answer(request, account=account), token=self.claimed.token)
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
@@ -266,42 +258,24 @@ class Calls:
 
 
 async def answer(request: ProviderRequest, *, account: Account) -> Written:
-    """What the summarising model says to one request. Raises `ProviderError`."""
+    """Return what the summarising model says to one request. Raises `ProviderError`."""
     provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
-    written = Written(finish="none", prompt_version=SUMMARY_V1)
+    reply = ReplyCollector()
     try:
         async with asyncio.timeout(settings.SUMMARY_SECONDS):
-            stream = cast(AsyncGenerator[ProviderEvent, None], provider.stream(request))
-            async with aclosing(stream) as events:
-                async for event in events:
-                    hear(event, written)
-                    if len(written.text) > settings.REPLY_CHARS:
-                        # No model is read on for ever: cut like a reply, and judged as cut.
-                        written.text = written.text[: settings.REPLY_CHARS]
-                        written.finish = "length"
-                        break
+            await reply.hear_all(provider, request)
     except TimeoutError as error:
         raise ProviderError("provider_timeout") from error
     finally:
         await registry.aclose_all()
-    return written
-
-
-def hear(event: ProviderEvent, written: Written) -> None:
-    """One event of the summariser's answer."""
-    match event:
-        case TextDelta(text):
-            written.text += text
-        case ReasoningDelta():
-            written.has_reasoning = True
-        case ToolCallDelta():
-            written.has_tool_calls = True
-        case UsageReport():
-            written.usage = {
-                "input": event.input_tokens,
-                "output": event.output_tokens,
-                "cached": event.cached_tokens,
-                "written": event.written_tokens,
-            }
-        case Finished(reason):
-            written.finish = reason
+    if reply.error is not None:
+        raise reply.error
+    return Written(
+        text=str(reply.text),
+        # One that was cut is judged as any other that has no end.
+        finish="length" if reply.is_full else reply.reason,
+        has_tool_calls=bool(reply.asked),
+        has_reasoning=reply.reasoning.length > 0,
+        usage=reply.usage,
+        prompt_version=SUMMARY_V1,
+    )

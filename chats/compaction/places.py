@@ -1,9 +1,9 @@
-"""How many summaries are written at once, and whose comes next.
+"""Places for summaries: limits how many are written at once, and chooses whose comes next.
 
 A person has a few places over all workers, so that a hundred chats of one delay no summary of
 another; a worker has as many as leave some of its threads to other work. A chat that finds no place
-is put off in the database, and who ends a summary calls the next one: of the people who wait, one
-who has the fewest summaries in the making.
+is put off in the database, and each summary that ends calls the next one: of the people who wait,
+that of one who has the fewest summaries in the making.
 """
 
 import uuid
@@ -14,27 +14,26 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import DateTimeField, ExpressionWrapper, F
-from django.db.models.functions import Now
+from django.db.models import F
 
-from chats import queue
+from chats.ground import leases, queue
 from chats.models import Branch, Compaction
 
-# What is written at the turn after which a summary was put off.
+# The outcome written at the turn after which a summary was put off.
 PUT_OFF = "put_off"
-# Of those who wait, how many are looked at.
+# The most waiting branches that one choice reads.
 MOST = 1000
 
 
 def living() -> Any:
-    """The summaries that are being written, by workers that renew their claims."""
-    return Compaction.objects.filter(lease_until__gte=Now())
+    """Return the summaries that are being written, by workers that renew their claims."""
+    return Compaction.objects.filter(leases.held())
 
 
 def has_place(branch: Branch) -> bool:
-    """Whether one more summary of this branch's owner may be written now.
+    """Tell whether one more summary of this branch's owner may be written now.
 
-    The branch is locked by the caller; then its owner is, so that two claims see each other.
+    The caller has locked the branch; this locks its owner, so that two claims see each other.
     """
     owner = branch.chat.owner_id
     list(User.objects.select_for_update(no_key=True).filter(pk=owner).values_list("pk"))
@@ -48,7 +47,7 @@ def put_off(branch: Branch, *, now: datetime) -> None:
 
 
 def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """The same of a chat's active branch, where nobody has looked yet whether one is due."""
+    """Put off a chat's active branch before anybody has checked whether a summary is due."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
         summary_due_at=now
@@ -61,7 +60,10 @@ def settle(branch: Branch) -> None:
 
 
 def call_next(*, now: datetime) -> None:
-    """A place is free: send the task of a chat that waits; it goes behind the others meanwhile."""
+    """Send the task of a chat that waits, because a place is free.
+
+    Meanwhile the chat waits behind all others.
+    """
     rows = list(waiting()[:MOST])
     if not rows:
         return
@@ -77,15 +79,14 @@ def call_next(*, now: datetime) -> None:
 
 
 def waiting() -> Any:
-    """Branch, chat and owner of what waits for a place, the longest wait first."""
+    """Return branch, chat and owner of each summary that waits, the longest wait first."""
     rows = Branch.objects.filter(summary_due_at__isnull=False).order_by("summary_due_at")
     return rows.values_list("pk", "chat", "chat__owner")
 
 
 def overdue() -> Iterator[Any]:
-    """Chats that nobody called for too long: of each person as many as there are places."""
-    age = timedelta(seconds=settings.REQUEUE_AFTER)
-    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    """Yield chats that nobody called for too long: of each person as many as there are places."""
+    since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     called: Counter[Any] = Counter()
     for _, chat_id, owner in waiting().filter(summary_due_at__lt=since)[:MOST]:
         called[owner] += 1

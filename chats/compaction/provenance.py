@@ -1,15 +1,15 @@
-"""Where each line of a summary comes from: its source marks, checked against what was read."""
+"""The sources of each line of a summary: its source marks, checked against its messages."""
 
 from typing import Any
 
-from chats import history
 from chats.compaction.sections import sections_of
 from chats.models import Branch
+from chats.record import history
 from contextpolicy.engine.compaction import CompactionPlan
 
 
 def proven(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:
-    """The sections of a summary's text, each bullet with the ids of its source messages.
+    """Return the sections of a summary's text, each bullet with the ids of its source messages.
 
     A mark that names no message the summary was made of goes to `invalid`; a bullet without any
     valid source is `unsupported`.
@@ -31,7 +31,7 @@ def checked(
     exceptions: tuple[int, ...],
     branch: Branch,
 ) -> list[dict[str, Any]]:
-    """The same sections with their marks compared with the range and its exceptions."""
+    """Return the sections with their marks compared with the range and its exceptions."""
     bullets = [bullet for section in sections for bullet in section["bullets"]]
     named = {seq for bullet in bullets for seq in bullet["sources"]}
     covered = {seq for seq in named if first <= seq <= last} - set(exceptions)

@@ -1,4 +1,4 @@
-"""Store a finished summary, and put it in force by compare-and-swap."""
+"""Stores a finished summary, and puts it in force by compare-and-swap."""
 
 import uuid
 from dataclasses import asdict
@@ -7,15 +7,17 @@ from typing import Any
 
 from django.db import transaction
 
-from chats import context, queue
-from chats.compaction import force, places, window
-from chats.compaction.force import HANDED_BACK, close, record, summary_of
+from chats.compaction import coverage, places, window
+from chats.compaction.claims import Claimed
+from chats.compaction.coverage import HANDED_BACK, close, record, summary_of
 from chats.compaction.perform import Performed
-from chats.compaction.plan import Claimed, lease
 from chats.compaction.provenance import proven
-from chats.failpoints import hit
+from chats.ground import leases, queue
+from chats.ground.failpoints import failpoint
+from chats.ground.seals import commitment
 from chats.models import Branch, Compaction
-from chats.seals import commitment
+from chats.prompt import composition
+from chats.record.locking import locked_branch
 from contextpolicy.engine.budget import in_our_count, low_mark, prompt_limit
 from contextpolicy.engine.ladder import judged
 
@@ -25,12 +27,12 @@ class ClaimLost(Exception):
 
 
 def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
-    """Keep an accepted summary as prepared, or the attempt as rejected. True when prepared.
+    """Keep an accepted summary as prepared, or the attempt as rejected. Return True when prepared.
 
     Raises `ClaimLost` when the claim is no longer this process's.
     """
     written = performed.written
-    # What is read and counted for the row comes before the lock.
+    # Everything that is read and counted for the row is done before the lock.
     result = numbers_of(claimed, performed)
     if performed.reasons:
         end_attempt(
@@ -62,7 +64,7 @@ def store(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
 
 
 def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
-    """What the attempt cost and what it is worth, whatever becomes of it."""
+    """Return what the attempt cost and what it would free, whether or not it is kept."""
     previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
     freed += previous.tokens if previous else 0
@@ -78,10 +80,10 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
 
 
 def shortfall(claimed: Claimed, *, tokens_after: int) -> str:
-    """`insufficient` where even this summary leaves the prompt over the low mark, else empty."""
+    """Return `insufficient` if even this summary leaves the prompt over the low mark, else ""."""
     model = claimed.row.branch.chat.model
     window = model.window if model else None
-    factor = context.calibration_of(claimed.row.branch, model=model) if model else 1.0
+    factor = composition.calibration_of(claimed.row.branch, model=model) if model else 1.0
     low = low_mark(claimed.values, prompt_limit=prompt_limit(claimed.values, model_window=window))
     outcome = judged(
         claimed.plan.tokens_before,
@@ -107,10 +109,13 @@ def fail(*, claimed: Claimed, reason: str, now: datetime) -> None:
 
 @transaction.atomic
 def hand_back(*, claimed: Claimed, now: datetime) -> None:
-    """End an attempt whose process ends, and ask the next worker for it. Raises `ClaimLost`."""
-    branch = Branch.objects.select_for_update(no_key=True).get(pk=claimed.row.branch_id)
+    """End an attempt because its process ends, and ask the next worker for it.
+
+    Raises `ClaimLost`.
+    """
+    branch = locked_branch(claimed.row.branch_id)
     fail(claimed=claimed, reason=HANDED_BACK, now=now)
-    # A request that a person made stays theirs, with its wishes.
+    # A person's request is asked again with the same wishes.
     if asked := claimed.attempt.asked:
         Branch.objects.filter(pk=branch.pk, asked_at=None).update(asked=asdict(asked), asked_at=now)
     places.put_off(branch, now=now)
@@ -118,7 +123,7 @@ def hand_back(*, claimed: Claimed, now: datetime) -> None:
 
 
 def check_claim(claimed: Claimed) -> None:
-    """Lock the attempt's row; it must still carry this process's token."""
+    """Lock the attempt's row. Raises `ClaimLost` unless it still carries this process's token."""
     mine = Compaction.objects.select_for_update(no_key=True).filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
@@ -127,57 +132,57 @@ def check_claim(claimed: Claimed) -> None:
 
 
 def renew_all(tokens: dict[uuid.UUID, str]) -> None:
-    """Move the end of claims on, given their tokens by row; one that was lost stays lost."""
+    """Extend claims, given as tokens by row; a claim that was lost stays lost."""
     claims = Compaction.objects.filter(pk__in=tokens, lease_token__in=tokens.values())
-    claims.filter(status=Compaction.Status.PREPARING).update(lease_until=lease())
+    claims.filter(status=Compaction.Status.PREPARING).update(lease_until=leases.until())
 
 
 @transaction.atomic
 def renew(claimed: Claimed, prompt: str) -> None:
-    """Book a call that is about to be made, and move the end of the claim on. Raises `ClaimLost`.
+    """Book a call that is about to be made, and extend the claim. Raises `ClaimLost`.
 
-    Only this process books calls here, so that the last one stands in the row whoever ends it.
+    Only this process books calls here, so the row has the last one whoever ends the attempt.
     """
     mine = Compaction.objects.filter(
         pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
     )
     calls = mine.values_list("calls", flat=True).first() or []
     booked = [*calls, commitment(prompt, salt=claimed.row.salt)]
-    if not mine.update(calls=booked, lease_until=lease()):
+    if not mine.update(calls=booked, lease_until=leases.until()):
         raise ClaimLost(claimed.row.pk)
 
 
 @transaction.atomic
 def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
-    """Put the branch's prepared summary in force. False when there is none, or it was overtaken.
+    """Put the branch's prepared summary in force; return whether that was done.
 
-    One that somebody has to approve stays where it is.
+    It is not done when there is none, when it was overtaken, or while it waits for approval.
     """
-    branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
+    branch = locked_branch(branch_id)
     rows = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
     row = rows.select_related("displaced", "effective_policy", "branch__chat__model").first()
-    return row is not None and publish(row, branch=branch, actor=force.WORKER, now=now)
+    return row is not None and publish(row, branch=branch, actor=coverage.WORKER, now=now)
 
 
 def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
-    """Put a prepared row in force on its locked branch; False when it was overtaken.
+    """Put a prepared row in force on its locked branch; return False if it was overtaken.
 
-    It is overtaken when the summary that it was planned on is no longer the one in force, when
-    what stands under it changed (the context revision), or when one of its messages was withdrawn.
-    A window that was published meanwhile changes none of that.
+    It is overtaken when the summary that it was planned on is no longer the one in force, when the
+    messages under it changed (the context revision), or when one of them was withdrawn. A window
+    that was published meanwhile does none of that.
     """
     active = branch.active_compaction
     base = summary_of(active)
     expected = (row.displaced_id, row.context_revision)
     is_current = (base.pk if base else None, branch.context_revision) == expected
-    if not is_current or not force.is_true(row, branch):
+    if not is_current or not coverage.is_true(row, branch):
         reason = "context_changed"
         close(row=row, status=Compaction.Status.OVERTAKEN, reason=reason, now=now, actor=actor)
         return False
     Compaction.objects.filter(pk=row.pk).update(
         status=Compaction.Status.PUBLISHED, published_at=now, displaced=active
     )
-    force.swap(branch, to=window.still_hidden(row, active=active, now=now) or row)
-    hit("in_publication")
+    coverage.swap(branch, to=window.still_hidden(row, active=active, now=now) or row)
+    failpoint("in_publication")
     record("compaction.published", row=row, now=now, actor=actor)
     return True

@@ -1,8 +1,8 @@
-"""The summaries that this process is writing: their claims are renewed, and handed back at its end.
+"""The summaries that this process is writing: renews their claims, and hands them back at its end.
 
 Each is written in a thread of its own, which waits for a model most of the time. One more thread
 renews all claims on its own timer, whether or not a model says anything. A process that ends
-cancels what waits for a model: the next worker writes it anew.
+cancels the calls that wait for a model: the next worker writes those summaries anew.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Renew = Callable[[dict[uuid.UUID, str]], object]
 
 
 class HandedBack(Exception):
-    """This process ends: the summary is the next worker's."""
+    """This process ends; the next worker writes the summary."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class Writing:
 
 
 class Summaries:
-    """Those of this process; `most` is None where nothing else runs in it."""
+    """The summaries that this process writes; `most` is None where nothing else runs in it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -45,9 +45,6 @@ class Summaries:
         self.taken = 0
         self.most: int | None = None
         self.closing = False
-        # Held while a summary is planned, extracted or judged: of two threads that compute, the one
-        # that holds SQLite's lock would wait for the interpreter with everybody behind it.
-        self.computing = threading.Lock()
 
     @contextmanager
     def place(self) -> Iterator[bool]:
@@ -73,9 +70,10 @@ class Summaries:
                 del self.writing[token]
 
     def wait_for(self, work: Coroutine[Any, Any, Result], *, token: str) -> Result:
-        """What the work brings, in a loop of its own. Raises `HandedBack` when the process ends.
+        """Run the work in a loop of its own and return its result.
 
-        The database connection is given back first: a pool has fewer than there are threads here.
+        Raises `HandedBack` when the process ends. The database connection is returned first: a pool
+        has fewer connections than there are threads here.
         """
         if not connection.in_atomic_block:
             connection.close()
@@ -106,7 +104,7 @@ class Summaries:
             self.closing = True
             for writing in self.writing.values():
                 if writing.cancel:
-                    # A loop that is closed has had its answer.
+                    # A loop that is closed has its result already.
                     with suppress(RuntimeError):
                         writing.cancel()
 
@@ -119,8 +117,8 @@ class Summaries:
     def beat(self, renew: Renew) -> None:
         """Call `renew` with the tokens of all claims, by row, at every heartbeat.
 
-        A database that stays away is tried again at the next beat; who lost a claim learns of it
-        at the next write.
+        A database that cannot be reached is tried again at the next heartbeat; an attempt whose
+        claim was lost learns of it at its next write.
         """
         while True:
             time.sleep(settings.HEARTBEAT_EVERY)

@@ -11,7 +11,7 @@ SOURCES = re.compile(r"\[(#\d+(?:\s*,\s*#\d+)*)\]\s*$")
 
 
 def sections_of(text: str) -> list[dict[str, Any]]:
-    """`[{"title", "bullets": [{"text", "sources": [seq, …]}]}]`, in the order of the text.
+    """Return `[{"title", "bullets": [{"text", "sources": [seq, …]}]}]`, in the order of the text.
 
     Lines that are neither heading nor bullet continue the bullet before them.
     """
@@ -31,7 +31,7 @@ def sections_of(text: str) -> list[dict[str, Any]]:
 
 
 def bullet_of(text: str) -> dict[str, Any]:
-    """The bullet's words without its trailing source marks, and the seqs these name."""
+    """Split a bullet into its words and the seqs that its trailing source marks name."""
     marks = SOURCES.search(text)
     if marks is None:
         return {"text": text.strip(), "sources": []}

@@ -5,10 +5,12 @@ from datetime import datetime
 
 from django.db import transaction
 
-from chats.compaction.force import settle, summary_of
-from chats.context import Move, calibration_of
+from chats.compaction.coverage import settle, summary_of
+from chats.ground import queue
 from chats.memory import archive
-from chats.models import Branch, Compaction
+from chats.models import Compaction
+from chats.prompt.composition import Move, calibration_of
+from chats.record.locking import locked_branch
 from contextpolicy import ledger
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 from contextpolicy.engine.policy import from_json
@@ -18,9 +20,10 @@ from contextpolicy.engine.policy import from_json
 def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | None:
     """Leave everything up to `move.needed.to_seq` out of prompts, as a published `window` row.
 
-    The summary in force stays in force under it. None when the branch already leaves out as much.
+    The summary in force stays in force under it. Returns None if the branch already leaves out as
+    much.
     """
-    branch = Branch.objects.select_for_update(no_key=True).get(pk=branch_id)
+    branch = locked_branch(branch_id)
     active = branch.active_compaction
     if active is not None and active.to_seq >= move.needed.to_seq:
         return None
@@ -42,11 +45,12 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     branch.save(update_fields=["active_compaction"])
     settle(active)
     archive.catch_up(branch)
+    queue.enqueue(queue.WARM_UP, branch_id=branch.pk, cause="swap")
     return row
 
 
 def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -> Compaction | None:
-    """The window in force once more, over a summary behind which there is too much to be sent.
+    """Put the window over a new summary once more, if too much to be sent comes after the summary.
 
     A chat that takes several summaries to catch up keeps its window meanwhile: without it the next
     prompt would have to move it to the same place again.

@@ -1,1 +1,1 @@
-"""What a chat remembers beyond its prompt: the archive and the search in it."""
+"""The memory of a chat beyond its prompt: the archive and the search in it."""

@@ -1,8 +1,8 @@
 """The archive of a branch: the originals that its summary or window covers, and their index.
 
 Words are indexed in the background, in batches short enough that nobody waits for one; a branch is
-due as long as its archive reaches further than its index. What is taken out of the index and what
-is put into it hold the same row, the branch's place, so that neither misses the other.
+due as long as its archive reaches further than its index. Adding to the index and removing from it
+lock the same row, the branch's place, so that neither misses the other.
 """
 
 import logging
@@ -15,35 +15,40 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import DateTimeField, ExpressionWrapper
 from django.db.models.functions import Now
 
-from chats import history, queue
+from chats.ground import leases, queue
+from chats.ground.computing import alone
 from chats.memory import fulltext
 from chats.memory.words import words
 from chats.models import Branch, Message, SearchCount, SearchPlace, SearchText
-from contextpolicy.durability import unflushed
+from chats.record import history
+from speed.commits import unflushed
 
 logger = logging.getLogger(__name__)
-# Messages of one transaction, which holds the one writer that SQLite has: some 10 ms.
+# The messages of one transaction, which holds SQLite's one writer for some 10 ms.
 BATCH = 10
-# What others get between two batches, and how long one task works, in seconds.
-PAUSE = 0.02
-TASK_SECONDS = 5.0
-# Held for a batch and its pause: one task's batches in another's pauses would leave no pause.
+# The seconds that one task works, and after which the next one begins. Meanwhile the processor and
+# SQLite's one writer are free for what people wait for.
+TASK_SECONDS = 0.1
+PAUSE_SECONDS = 0.1
+# Held while a task works: of many, one alone stands in the way of summaries.
 ONE_AT_A_TIME = threading.Lock()
-# What one message adds at most: a tool's output of megabytes is no text anybody searches for.
+# One message adds at most so many: nobody searches for a tool's output of megabytes.
 MOST_CHARACTERS = 20_000
 
 
 def archived(branch: Branch) -> int | None:
-    """The seq up to which the compaction in force covers the path; None where there is none."""
+    """Return the seq up to which the compaction in force covers the path; None without one."""
     active = branch.active_compaction
     return active.to_seq if active is not None else None
 
 
-def behind(branch: Branch) -> list[tuple[history.Segment, int]]:
-    """The parts of a path whose archive reaches further than their index: up to which seq."""
+def behind(branch: Branch) -> list[tuple[history.PathSegment, int]]:
+    """Return the parts of a path whose archive reaches further than their index.
+
+    Each with the seq up to which it reaches.
+    """
     to = archived(branch) or 0
     parts = [(part, min(part.to, to)) for part in history.segments(branch) if part.after < to]
     places = SearchPlace.objects.filter(branch__in=[part.branch_id for part, _ in parts])
@@ -52,7 +57,7 @@ def behind(branch: Branch) -> list[tuple[history.Segment, int]]:
 
 
 def catch_up(branch: Branch) -> None:
-    """Have the archive of a branch's path made searchable, unless it is or somebody is at it."""
+    """Have the archive of a branch's path made searchable, unless it is or a task works on it."""
     if not behind(branch):
         return
     rows = SearchPlace.objects
@@ -64,30 +69,35 @@ def catch_up(branch: Branch) -> None:
 
 
 def index_chat(*, chat_id: uuid.UUID) -> None:
-    """Make searchable what is due in a chat; what takes longer than one task goes to the next."""
-    give_up = time.monotonic() + TASK_SECONDS
-    due = SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False)
-    for place in due.select_related("branch__active_compaction", "branch__parent"):
-        work = batches(place.branch)
-        while is_more(work):
-            if time.monotonic() > give_up:
-                # Whoever looks for lost tasks sees that this one is not.
-                SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
-                queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id)
-                return
-        close(place)
+    """Make searchable what is due in a chat; work for longer than one task goes to the next."""
+    with ONE_AT_A_TIME:
+        give_up = time.monotonic() + TASK_SECONDS
+        due = SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False)
+        for place in due.select_related("branch__active_compaction", "branch__parent"):
+            work = batches(place.branch)
+            while is_more(work):
+                if time.monotonic() > give_up:
+                    go_on_later(place, chat_id=chat_id)
+                    return
+            close(place)
 
 
 def is_more(work: Iterator[int]) -> bool:
-    """Do the next batch, then let others write; False when there was none."""
-    with ONE_AT_A_TIME:
-        is_there = next(work, None) is not None
-        time.sleep(PAUSE)
-    return is_there
+    """Do the next batch; False when there was none."""
+    with alone:
+        return next(work, None) is not None
+
+
+def go_on_later(place: SearchPlace, *, chat_id: uuid.UUID) -> None:
+    """Leave the rest to the next task, behind what waits by then."""
+    with unflushed():
+        # The sweep for lost tasks sees that this one is at work.
+        SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
+        queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id, countdown=PAUSE_SECONDS)
 
 
 def close(place: SearchPlace) -> None:
-    """Nothing is due any more, unless the archive has grown meanwhile."""
+    """Note that nothing is due any more, unless the archive has grown meanwhile."""
     with transaction.atomic():
         held = SearchPlace.objects.select_for_update(of=("self",), no_key=True)
         row = held.select_related("branch__active_compaction").filter(pk=place.pk).first()
@@ -97,9 +107,8 @@ def close(place: SearchPlace) -> None:
 
 
 def sweep() -> int:
-    """Send the tasks again whose places nobody has moved on for too long; returns how many."""
-    age = timedelta(seconds=settings.REQUEUE_AFTER)
-    since = ExpressionWrapper(Now() - age, output_field=DateTimeField())
+    """Send the tasks again whose places nobody has moved on for too long; return how many."""
+    since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     lost = SearchPlace.objects.filter(due_at__isnull=False, due_at__lt=since)
     chats = set(lost.values_list("branch__chat", flat=True)[:1000])
     lost.filter(branch__chat__in=chats).update(due_at=Now())
@@ -109,15 +118,15 @@ def sweep() -> int:
 
 
 def index(branch: Branch) -> int:
-    """Make the archived messages of a branch's path searchable; how many were added.
+    """Make the archived messages of a branch's path searchable; return how many were added.
 
-    Done again, it adds what is new. Each branch on the path counts for itself.
+    Run again, it adds only new ones. Each branch on the path counts for itself.
     """
     return sum(batches(branch))
 
 
 def batches(branch: Branch) -> Iterator[int]:
-    """Index what is behind on a path, batch by batch; how many texts each brought."""
+    """Index what is behind on a path, batch by batch; yield how many texts each added."""
     for part, to in behind(branch):
         while True:
             added = index_batch(part.branch_id, to=to)
@@ -129,7 +138,7 @@ def batches(branch: Branch) -> Iterator[int]:
 def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
     """Make some of a branch's own messages up to a seq searchable; None when all of them are.
 
-    The words are made before the transaction, which then looks whether a message was erased or
+    The words are made before the transaction, which then checks whether a message was erased or
     another task was quicker.
     """
     place = SearchPlace.objects.filter(branch=branch_id).first()
@@ -151,7 +160,7 @@ def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
 
 
 def hold(branch_id: uuid.UUID) -> SearchPlace:
-    """A branch's place, locked until the transaction ends; made where there is none yet."""
+    """Return a branch's place, locked until the transaction ends; made where there is none yet."""
     rows = SearchPlace.objects
     made, is_new = rows.get_or_create(branch_id=branch_id)
     return made if is_new else rows.select_for_update(no_key=True).get(pk=made.pk)
@@ -173,7 +182,7 @@ def add(place: SearchPlace, rows: Sequence[Message], texts: dict[uuid.UUID, list
 
 
 def counted(texts: Iterable[Sequence[str]]) -> Counter[str]:
-    """In how many texts each word stands; the first word of each, its chat's, left out."""
+    """Count in how many texts each word stands; the first word of each, its chat's, left out."""
     found: Counter[str] = Counter()
     for text in texts:
         found.update(set(text[1:]))
@@ -181,7 +190,7 @@ def counted(texts: Iterable[Sequence[str]]) -> Counter[str]:
 
 
 def words_of(row: Message, *, chat_id: uuid.UUID) -> list[str]:
-    """A message's words: the chat's own first, then who speaks, what is said, and its day."""
+    """Return a message's words: the chat's own first, then its speaker, its text, and its day."""
     said = " ".join(texts_of(row.parts))[:MOST_CHARACTERS]
     speaker = str((row.speaker or {}).get("name", ""))
     day = row.created_at.strftime("%-d %B %Y %A")
@@ -217,7 +226,7 @@ def forget_chat(chat_id: uuid.UUID) -> None:
 
 
 def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
-    """The texts of a message's parts, its tools' output among them; no reasoning, no arguments."""
+    """Yield the texts of a message's parts, tools' output too; no reasoning, no arguments."""
     for part in parts:
         if part["type"] == "text":
             yield str(part["text"])
@@ -226,5 +235,5 @@ def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
 
 
 def chat_word(chat_id: uuid.UUID) -> str:
-    """The word that every text of a chat holds, and no text of another."""
+    """Return the word that every text of a chat holds, and no text of another."""
     return f"chat{chat_id.hex}"

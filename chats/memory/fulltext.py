@@ -1,110 +1,145 @@
-"""The index over the words, asked in each database's own way. Reads and counts; decides nothing.
+"""Reads the index over the words, in each database's own way; decides nothing.
 
-SQLite walks the full-text table from its newest text back, so what it takes follows what is wanted
-and not the length of the chat. PostgreSQL's index gives all texts of a word at once: of a word that
-stands in a large share of them the newest are found sooner in the texts themselves.
+SQLite walks the full-text table from its newest text back, so its cost follows what is wanted and
+not the length of the chat. PostgreSQL's index gives all texts of a word at once, and each of them
+has to be fetched: of a word that stands in many, the index is asked for stretch after stretch from
+the newest back, and of one in a large share of them the texts themselves are read.
 
 Words are ASCII letters and digits, so quoting them leaves nothing of a query syntax.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connection
 
 # A stretch of ids, first and last; of one branch.
 Stretch = tuple[int, int]
-# Rows of one statement.
+# A text of the index: its id and its words.
+Text = tuple[int, str]
+# A statement and its values.
+Statement = tuple[str, list[Any]]
+# The most rows of one statement, and the most parts that one is put together from.
 MOST_VALUES = 500
-# PostgreSQL looks through the texts themselves for a word of every so many texts, or more of them.
+MOST_PARTS = 100
+# For a word that stands in one of so many texts, or in more, PostgreSQL reads the texts themselves.
 COMMON = 10
+# The index names the stretch of so many bits of ids in which a text stands, by what is no word.
+STRETCH_BITS = 12
+INDEXED = f"array_to_tsvector(string_to_array(words, ' ') || ('#' || (id >> {STRETCH_BITS})::text))"
 
 
 def newest(
     words: Mapping[str, float], *, chat: str, stretches: Sequence[Stretch], most: int
-) -> dict[str, list[int]]:
-    """The ids of at most so many texts that hold each word, newest first.
+) -> list[Text]:
+    """Return the texts that hold one of the words, newest first, and no more than are wanted.
 
     `words`: each with about the share of the texts that hold it. `stretches`: the newest first.
     """
+    share = min(sum(words.values()), 1.0)
     if connection.vendor == "sqlite":
-        return listed(
-            words, [sqlite_part(word, part, most) for word in words for part in stretches]
-        )
-    rare = [word for word, share in words.items() if share * COMMON < 1]
-    parts = [postgres_part(word, part, chat, most) for word in rare for part in stretches]
-    found = listed(words, parts)
-    for word in words.keys() - set(rare):
-        found[word] = list(looked_through(word, words[word], stretches=stretches, most=most))
-    return found
+        parts = [sqlite_part(words, part, most) for part in stretches]
+    elif share * sum(last - first + 1 for first, last in stretches) <= 2 * most:
+        parts = [postgres_part(words, part, chat, most) for part in stretches]
+    else:
+        return list(from_newest(words, share, stretches=stretches, most=most))
+    found: list[Text] = []
+    for start in range(0, len(parts), MOST_PARTS):
+        some = parts[start : start + MOST_PARTS]
+        statement = " UNION ALL ".join(f"SELECT * FROM ({part}) part" for part, _ in some)  # noqa: S608  # parts with places of parameters
+        found += selected(statement, [value for _, given in some for value in given])
+    return sorted(found, reverse=True)[:most]
 
 
-def sqlite_part(word: str, part: Stretch, most: int) -> tuple[str, list[Any]]:
-    """The newest texts of a word in one stretch."""
+def sqlite_part(words: Collection[str], part: Stretch, most: int) -> Statement:
+    """Write the query of the newest texts of some words in one stretch."""
     return (
-        "SELECT * FROM (SELECT %s AS word, rowid AS id FROM chats_searchtext_words"
+        "SELECT id, words FROM chats_searchtext WHERE id IN ("
+        "SELECT rowid FROM chats_searchtext_words"
         " WHERE chats_searchtext_words MATCH %s AND rowid BETWEEN %s AND %s"
         " ORDER BY rowid DESC LIMIT %s)",
-        [word, f'"{word}"', *part, most],
+        [" OR ".join(f'"{word}"' for word in words), *part, most],
     )
 
 
-def postgres_part(word: str, part: Stretch, chat: str, most: int) -> tuple[str, list[Any]]:
-    """The same. OFFSET 0 keeps the order out of it: for its sake all texts would be read."""
-    return (
-        "(SELECT %s AS word, id FROM (SELECT id FROM chats_searchtext"
-        " WHERE array_to_tsvector(string_to_array(words, ' ')) @@ %s::tsquery"
-        " AND id BETWEEN %s AND %s OFFSET 0) found ORDER BY id DESC LIMIT %s)",
-        [word, f"'{chat}' & '{word}'", *part, most],
-    )
+def postgres_part(words: Collection[str], part: Stretch, chat: str, most: int) -> Statement:
+    """Write the same query for PostgreSQL.
 
-
-def listed(words: Collection[str], parts: Sequence[tuple[str, list[Any]]]) -> dict[str, list[int]]:
-    """The ids of each word, of all the parts."""
-    found: dict[str, list[int]] = {word: [] for word in words}
-    with connection.cursor() as cursor:
-        for start in range(0, len(parts), MOST_VALUES // 2):
-            some = parts[start : start + MOST_VALUES // 2]
-            values = [value for _, given in some for value in given]
-            cursor.execute(" UNION ALL ".join(statement for statement, _ in some), values)
-            for word, key in cursor.fetchall():
-                found[word].append(key)
-    return found
-
-
-def looked_through(
-    word: str, share: float, *, stretches: Sequence[Stretch], most: int
-) -> Iterator[int]:
-    """The newest texts of a common word, in growing parts of the stretches until there are enough.
-
-    Each word has a space before it: the chat's own word is the first.
+    All the words in one, so that the chat's own long list is walked through once.
     """
-    statement = (
-        "SELECT id FROM chats_searchtext WHERE id BETWEEN %s AND %s"
-        " AND strpos(words || ' ', %s) > 0 ORDER BY id DESC LIMIT %s"
+    return postgres_query(f"'{chat}' & ({either(words)})", "id BETWEEN %s AND %s", part, most)
+
+
+def postgres_query(asked: str, where: str, part: Stretch, most: int) -> Statement:
+    """Write a query of the index, the newest texts first.
+
+    OFFSET 0 keeps the order out of the inner query: for its sake all texts would be read.
+    """
+    return (
+        "SELECT id, words FROM (SELECT id, words FROM chats_searchtext"  # noqa: S608  # INDEXED is a constant
+        f" WHERE {INDEXED} @@ %s::tsquery AND {where} OFFSET 0) found"
+        " ORDER BY id DESC LIMIT %s",
+        [asked, *part, most],
     )
+
+
+def from_newest(
+    words: Collection[str], share: float, *, stretches: Sequence[Stretch], most: int
+) -> Iterator[Text]:
+    """Yield the newest texts of some words, in growing parts of the stretches, until enough."""
+    look = looked_through if share * COMMON >= 1 else looked_up
     for first, last in stretches:
         width = int(1.5 * most / share) + 1
         while last >= first and most > 0:
             begin = max(first, last - width)
-            with connection.cursor() as cursor:
-                cursor.execute(statement, [begin, last, f" {word} ", most])
-                found = [key for (key,) in cursor.fetchall()]
+            found = look(words, (begin, last), most)
             yield from found
             most -= len(found)
             last, width = begin - 1, 2 * width
 
 
-def texts(ids: Sequence[int]) -> list[tuple[int, str]]:
-    """The ids and words of texts."""
+def looked_through(words: Collection[str], part: Stretch, most: int) -> list[Text]:
+    """Read the texts of a part; each word has a space before it: the chat's own is the first."""
+    stands = " OR ".join(["strpos(words || ' ', %s) > 0"] * len(words))
+    statement = (
+        "SELECT id, words FROM chats_searchtext WHERE id BETWEEN %s AND %s"  # noqa: S608  # places of parameters
+        f" AND ({stands}) ORDER BY id DESC LIMIT %s"
+    )
+    return selected(statement, [*part, *(f" {word} " for word in words), most])
+
+
+def looked_up(words: Collection[str], part: Stretch, most: int) -> list[Text]:
+    """Ask the index for the texts of a part, which it cuts out by the names of the stretches.
+
+    `id + 0`: by the ids alone PostgreSQL would read the texts and make the words of each anew.
+    """
+    first, last = (key >> STRETCH_BITS for key in part)
+    names = either(f"#{number}" for number in range(first, last + 1))
+    asked = f"({either(words)}) & ({names})"
+    return selected(*postgres_query(asked, "id + 0 BETWEEN %s AND %s", part, most))
+
+
+def either(words: Iterable[str]) -> str:
+    """Write a question for texts with one of the words."""
+    return " | ".join(f"'{word}'" for word in words)
+
+
+def selected(statement: str, values: Sequence[Any]) -> list[Text]:
+    """Return the texts that a statement selects."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return [(key, words) for key, words in cursor.fetchall()]
+
+
+def texts(ids: Sequence[int]) -> list[Text]:
+    """Return the texts with these ids."""
     if connection.vendor == "sqlite":
         inside, given = "IN (SELECT value FROM json_each(%s))", json.dumps(ids)
     else:
-        inside, given = "= ANY(%s)", list(ids)  # type: ignore[assignment]  # psycopg's array
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, words FROM chats_searchtext WHERE id {inside}", [given])  # noqa: S608  # one of two texts above
-        return [(key, words) for key, words in cursor.fetchall()]
+        # As a text: psycopg looks at each number of a list for what has to be quoted.
+        inside, given = "= ANY(%s::bigint[])", f"{{{','.join(map(str, ids))}}}"
+    return selected(f"SELECT id, words FROM chats_searchtext WHERE id {inside}", [given])  # noqa: S608  # one of two texts above
 
 
 def count(place_id: int, words: Mapping[str, int]) -> None:

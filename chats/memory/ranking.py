@@ -1,4 +1,4 @@
-"""Which of the texts that share words with a question answers it best: pure, without a model.
+"""Ranks the texts that share words with a question: pure, without a model.
 
 Okapi BM25 over stems (Robertson and Zaragoza, 2009), of each message alone and of the message with
 its two neighbours, both scaled to 1 and added: an answer often stands beside the words of the
@@ -6,45 +6,54 @@ question.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 K1 = 1.5
 B = 0.75
 NEIGHBOURS_SHARE = 0.7
+# So many words are looked for one by one.
+FEW = 6
+# Marks are compared to so many digits: the sum of the same fractions depends on their order.
+DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """One message at its place in the chat: how long, and how often it has each word asked for."""
+class RankedText:
+    """One message at its place in the chat: its length, and its count of each word asked for."""
 
     seq: int
     length: int
     counts: Mapping[str, int]
 
     @classmethod
-    def of(cls, seq: int, words: str, *, telling: Iterable[str]) -> Self:
-        """The text with these words, which stand between single spaces.
+    def of(cls, seq: int, words: str, *, telling: Collection[str]) -> Self:
+        """Make the text from its words, which stand between single spaces.
 
         A search reads thousands: most words asked for are not there, and to find that out takes
-        less than to part the text.
+        less than to split the text, unless many are asked for.
         """
-        parted = ""
-        counts = {}
+        counts: dict[str, int] = {}
+        if len(telling) > FEW:
+            said = words.split()
+            for word in said:
+                if word in telling:
+                    counts[word] = counts.get(word, 0) + 1
+            return cls(seq, len(said), counts)
+        parted = f" {words} "
         for word in telling:
-            if word in words:
-                # Each word between two spaces of its own, so that none is counted as part of one.
-                parted = parted or f" {words.replace(' ', '  ')} "
-                if number := parted.count(f" {word} "):
-                    counts[word] = number
+            if number := parted.count(f" {word} "):
+                # Two neighbours share the space between them, which is counted once.
+                twice = f" {word} {word} " in parted
+                counts[word] = words.split().count(word) if twice else number
         return cls(seq, words.count(" ") + 1 if words else 0, counts)
 
 
 def rank(
-    question: Sequence[str], texts: Sequence[Text], *, found_in: Mapping[str, int], total: int
+    question: Sequence[str], texts: Sequence[RankedText], *, found_in: Mapping[str, int], total: int
 ) -> list[int]:
-    """The seqs of the texts, best first; at equal marks the newer first.
+    """Return the seqs of the texts, best first; at equal marks the newer first.
 
     `texts` are those that share a word with the question, and their neighbours. `found_in` says in
     how many of the `total` messages a word of the question stands.
@@ -63,13 +72,13 @@ def rank(
 
 def best_alone(
     question: Sequence[str],
-    texts: Sequence[Text],
+    texts: Sequence[RankedText],
     *,
     found_in: Mapping[str, int],
     total: int,
     most: int,
-) -> list[Text]:
-    """At most so many of the texts, by what they say themselves; at equal marks the newer ones."""
+) -> list[RankedText]:
+    """Return at most so many of the texts, by their own words; at equal marks the newer ones."""
     if len(texts) <= most:
         return list(texts)
     weights = weights_of(question, found_in=found_in, total=total)
@@ -81,7 +90,7 @@ def best_alone(
 def weights_of(
     question: Iterable[str], *, found_in: Mapping[str, int], total: int
 ) -> dict[str, float]:
-    """What each word of the question says, in its order: the rarer, the more."""
+    """Weigh each word of the question, in its order: the rarer, the more."""
     return {
         word: math.log(1 + (total - found_in[word] + 0.5) / (found_in[word] + 0.5))
         for word in question
@@ -90,7 +99,7 @@ def weights_of(
 
 
 def together(seq: int, own: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
-    """The counts of a message and its neighbours."""
+    """Add up the counts of a message and its neighbours."""
     found = own[seq]
     for near in (seq - 1, seq + 1):
         beside = own.get(near)
@@ -107,17 +116,15 @@ def scores(
     *,
     weights: Mapping[str, float],
 ) -> dict[int, float]:
-    """BM25 of each text, scaled so that the best has 1."""
+    """Compute BM25 of each text, scaled so that the best has 1."""
     average = sum(lengths.values()) / max(len(lengths), 1) or 1.0
+    gains = {word: weight * (K1 + 1) for word, weight in weights.items()}
     marks = {}
     for seq, count in counts.items():
         norm = K1 * (1 - B + B * lengths[seq] / average)
         mark = 0.0
-        # In the order of the question: sums of fractions depend on it.
-        for word in weights if len(count) > 1 else count:
-            number = count.get(word)
-            if number and word in weights:
-                mark += weights[word] * number * (K1 + 1) / (number + norm)
+        for word, number in count.items():
+            mark += gains.get(word, 0.0) * number / (number + norm)
         marks[seq] = mark
     best = max(marks.values(), default=0.0) or 1.0
-    return {seq: mark / best for seq, mark in marks.items()}
+    return {seq: round(mark / best, DIGITS) for seq, mark in marks.items()}

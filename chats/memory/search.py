@@ -1,30 +1,30 @@
-"""The search in the archive of a branch: what a person finds, and what the model finds.
+"""Searches the archive of a branch, for a person and for the model.
 
-Nothing is indexed here. What is not in the index yet is not found, and the answer says how many
-messages that are.
+Nothing is indexed here. A message that is not in the index yet is not found, and the result says
+how many there are.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q
 
-from chats import history
 from chats.memory import archive, fulltext
-from chats.memory.ranking import Text, best_alone, rank
+from chats.memory.ranking import RankedText, best_alone, rank
 from chats.memory.words import asked
 from chats.models import Branch, Message, SearchCount, SearchPlace
 from chats.models.search import SEQ_BITS
+from chats.record import history
 
-# How many messages one search compares; words that stand in more are left out of it.
-MOST_COMPARED = 1_000
+# The messages that one search compares; words that stand in more are left out of it.
+MOST_COMPARED = 600
 MOST_WORDS = 32
-# Of how many of them the neighbours are read as well.
-MOST_WITH_NEIGHBOURS = 250
+# The best of them, whose neighbours are read as well.
+MOST_WITH_NEIGHBOURS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The messages that answer a question, best first, and how many could not be searched yet."""
 
     rows: Sequence[Message] = ()
@@ -46,62 +46,67 @@ class Part:
 
     @property
     def share(self) -> float:
-        """How much of the branch's index it is."""
+        """The part's share of the branch's index."""
         return (self.to - self.after) / max(self.place.to_seq - self.after, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """What can be searched of a path, newest part first, and the seqs that people withdrew."""
+    """The searchable parts of a path, newest first, and the seqs that people withdrew."""
 
     parts: Sequence[Part]
     withdrawn: frozenset[int]
 
     @property
     def length(self) -> int:
-        """How many messages."""
+        """The number of messages."""
         return sum(part.to - part.after for part in self.parts)
 
     def id_at(self, seq: int) -> int | None:
-        """The id of the text at a seq; None where none can be found."""
+        """Return the id of the text at a seq; None where none can be found."""
         if seq in self.withdrawn:
             return None
-        ids = (part.place.id_at(seq) for part in self.parts if part.after < seq <= part.to)
-        return next(ids, None)
+        for part in self.parts:
+            if part.after < seq <= part.to:
+                return part.place.id_at(seq)
+        return None
 
 
-def search(branch: Branch, *, question: str, most: int) -> Found:
-    """The archived messages of a branch's path that answer a question best, best first.
+def search(branch: Branch, *, question: str, most: int) -> SearchResult:
+    """Return the archived messages of a branch's path that answer a question best, best first.
 
-    Erased and excluded messages are not found. Whoever calls has authorised the branch.
+    Erased and excluded messages are not found. The caller has authorised the branch.
     """
     to = archive.archived(branch)
     if to is None:
-        return Found()
+        return SearchResult()
     path = path_of(branch, to)
     missing = to - path.length
     if missing:
         archive.catch_up(branch)
-    counts, seqs = candidates(branch, path, wanted=asked(question)[:MOST_WORDS])
-    if not seqs:
-        return Found(missing=missing)
-    return Found(messages_at(path, ranked(path, seqs, counts=counts, total=to)[:most]), missing)
+    counts, texts = candidates(branch, path, wanted=asked(question)[:MOST_WORDS])
+    if not texts:
+        return SearchResult(missing=missing)
+    best = ranked(path, texts, counts=counts, total=to)[:most]
+    return SearchResult(messages_at(path, best), missing)
 
 
-def ranked(path: Path, seqs: Sequence[int], *, counts: Mapping[str, int], total: int) -> list[int]:
-    """The seqs that are compared and their neighbours, best first."""
+def ranked(
+    path: Path, texts: Sequence[RankedText], *, counts: Mapping[str, int], total: int
+) -> list[int]:
+    """Rank the texts that are compared and their neighbours; return their seqs, best first."""
     telling = list(counts)
-    texts = texts_at(path, seqs, telling=telling)
     best = best_alone(telling, texts, found_in=counts, total=total, most=MOST_WITH_NEIGHBOURS)
     near = {text.seq + step for text in best for step in (-1, 0, 1)}
     known = [text for text in texts if text.seq in near]
     unknown = near.difference(text.seq for text in known)
-    beside = texts_at(path, unknown, telling=telling)
+    ids = [key for seq in unknown if (key := path.id_at(seq)) is not None]
+    beside = as_ranked(fulltext.texts(ids), telling=telling)
     return rank(telling, [*known, *beside], found_in=counts, total=total)
 
 
 def path_of(branch: Branch, to: int) -> Path:
-    """What can be searched of a branch's path up to a seq."""
+    """Return what can be searched of a branch's path up to a seq."""
     segments = [part for part in history.segments(branch) if part.after < to]
     rows = SearchPlace.objects.filter(branch__in=[part.branch_id for part in segments])
     places = {row.branch_id: row for row in rows}
@@ -117,32 +122,27 @@ def path_of(branch: Branch, to: int) -> Path:
 
 def candidates(
     branch: Branch, path: Path, *, wanted: Sequence[str]
-) -> tuple[dict[str, int], list[int]]:
-    """In how many messages each of the question's words stands, and the seqs that are compared.
+) -> tuple[dict[str, int], list[RankedText]]:
+    """Count the messages that hold each of the question's words, and read the texts to compare.
 
-    The rarest words first: when they lead to more messages than one search compares, the common
-    ones only weigh, and by the counts that the index keeps.
+    The rarest words choose first. Once they lead to more messages than one search compares, the
+    more common words only add weight, by the counts that the index keeps.
     """
     counts = kept_counts(path, wanted=wanted)
-    chosen: list[str] = []
-    compared = 0
+    chosen: dict[str, int] = {}
     for word in sorted(counts, key=lambda one: counts[one]):
-        compared += counts[word]
-        if chosen and compared > MOST_COMPARED:
+        if chosen and sum(chosen.values()) + counts[word] > MOST_COMPARED:
             break
-        chosen.append(word)
-    seqs = seqs_of(branch, path, words={word: counts[word] for word in chosen})
-    for word in chosen:
-        # A list that is full says nothing of how many there are.
-        if len(seqs[word]) < MOST_COMPARED:
-            counts[word] = len(seqs[word])
-    found = {seq for word in chosen for seq in seqs[word]}
-    left = {word: count for word, count in counts.items() if count}
-    return left, sorted(found, reverse=True)[:MOST_COMPARED]
+        chosen[word] = counts[word]
+    texts = newest(branch, path, words=chosen, telling=list(counts))
+    # A full list does not say how many there are.
+    if len(texts) < MOST_COMPARED:
+        counts |= {word: sum(word in text.counts for text in texts) for word in chosen}
+    return {word: count for word, count in counts.items() if count}, texts
 
 
 def kept_counts(path: Path, *, wanted: Sequence[str]) -> dict[str, int]:
-    """The question's words that stand somewhere, with about the number of messages.
+    """Return the question's words that stand somewhere, with about the number of messages.
 
     Exact where the whole index of each branch counts and nothing was withdrawn; else by the share
     of it that does.
@@ -155,39 +155,38 @@ def kept_counts(path: Path, *, wanted: Sequence[str]) -> dict[str, int]:
     return {word: max(round(number), 1) for word, number in sums.items() if number}
 
 
-def seqs_of(branch: Branch, path: Path, *, words: Mapping[str, int]) -> dict[str, list[int]]:
-    """The seqs at which each word stands, newest first, and no more than are compared."""
+def newest(
+    branch: Branch, path: Path, *, words: Mapping[str, int], telling: Sequence[str]
+) -> list[RankedText]:
+    """Read the newest texts with one of the words, and no more of them than are compared."""
     if not words:
-        return {}
-    ids = fulltext.newest(
+        return []
+    rows = fulltext.newest(
         {word: count / path.length for word, count in words.items()},
         chat=archive.chat_word(branch.chat_id),
         stretches=[part.stretch for part in path.parts],
         most=MOST_COMPARED + len(path.withdrawn),
     )
-    found = {word: sorted(map(seq_of, keys), reverse=True) for word, keys in ids.items()}
-    return {
-        word: [seq for seq in seqs if seq not in path.withdrawn][:MOST_COMPARED]
-        for word, seqs in found.items()
-    }
+    left = [(key, text) for key, text in rows if seq_of(key) not in path.withdrawn]
+    return as_ranked(left[:MOST_COMPARED], telling=telling)
 
 
 def seq_of(key: int) -> int:
-    """The seq in the id of a text."""
+    """Return the seq in the id of a text."""
     return key & ((1 << SEQ_BITS) - 1)
 
 
-def texts_at(path: Path, seqs: Iterable[int], *, telling: Collection[str]) -> list[Text]:
-    """The texts at some places of a path, as they are ranked."""
-    ids = [key for seq in seqs if (key := path.id_at(seq)) is not None]
+def as_ranked(texts: Iterable[fulltext.Text], *, telling: Sequence[str]) -> list[RankedText]:
+    """Read texts as they are ranked, without the chat's own word before them."""
+    # A list takes long to say what is in it, and a set has no order.
+    wanted = dict.fromkeys(telling)
     return [
-        Text.of(seq_of(key), text.partition(" ")[2], telling=telling)
-        for key, text in fulltext.texts(ids)
+        RankedText.of(seq_of(key), text.partition(" ")[2], telling=wanted) for key, text in texts
     ]
 
 
 def messages_at(path: Path, seqs: Sequence[int]) -> list[Message]:
-    """The messages at some places of a path, in the order of the places.
+    """Return the messages at some places of a path, in the order of the places.
 
     By the ids of their texts: with the path's bounds beside the places, SQLite walks all of it.
     """

@@ -1,17 +1,15 @@
-"""A text as the words that search compares: folded, stemmed, and the same for text and question.
+"""Splits a text into the words that search compares: folded, stemmed, alike for text and question.
 
-Both databases index these words and nothing else, so a search finds the same on either, and what a
-person or a model typed never becomes query syntax.
+Both databases index these words and nothing else, so a search finds the same on either, and no text
+of a person or a model ever becomes query syntax.
 """
 
 import re
 import threading
 import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
-
-import snowballstemmer
 
 LONGEST_WORD = 40
 _RUN = re.compile(r"[^\W_]+")
@@ -23,7 +21,7 @@ _PIECES = (
     (re.compile("[\u0590-\u08ff]+"), 3),
 )
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
-# Words that a question has for its grammar alone.
+# Words that stand in a question for its grammar alone.
 _GRAMMAR = """
     a about after all also am an and any are as at be because been before but by can could did do
     does doing for from get go had has have having he her here him his how i if in into is it its
@@ -36,7 +34,7 @@ _stemmers = threading.local()
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in order, as search compares them; plain ASCII without spaces."""
+    """Return the words of a text in order, as search compares them; plain ASCII without spaces."""
     folded = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(c for c in folded if not unicodedata.combining(c))
     found: list[str] = []
@@ -46,15 +44,17 @@ def words(text: str) -> list[str]:
 
 
 def asked(text: str) -> list[str]:
-    """The words of a question, each once, without those that every text has; all of them when
-    nothing else is left."""
+    """Return the words of a question, each once, without those that every text has.
+
+    All of them when nothing else is left.
+    """
     every = dict.fromkeys(words(text))
-    telling = [one for one in every if one not in _STOPS]
+    telling = [one for one in every if one not in stops()]
     return telling or list(every)
 
 
 def pieces(run: str) -> Iterator[str]:
-    """A run of letters as it is, or in overlapping pieces where its script asks for that."""
+    """Yield a run of letters as it is, or in overlapping pieces where its script asks for that."""
     for script, length in _PIECES:
         if script.match(run):
             yield from (run[i : i + length] for i in range(max(len(run) - length + 1, 1)))
@@ -64,7 +64,7 @@ def pieces(run: str) -> Iterator[str]:
 
 @lru_cache(maxsize=50_000)
 def word(piece: str) -> str:
-    """The stem in ASCII, so that no database reads a word in its own way."""
+    """Return the stem in ASCII, so that no database reads a word in its own way."""
     if piece.isascii():
         stem = stemmer("english").stemWord(piece) if piece.isalpha() else piece
     else:
@@ -74,10 +74,16 @@ def word(piece: str) -> str:
 
 
 def stemmer(language: str) -> Any:
-    """This thread's stemmer: one may not be used by two threads at once."""
+    """Return this thread's stemmer: two threads may not use one at once."""
     if not hasattr(_stemmers, language):
+        # At its first use: it brings every language, 4 MB that an idle process need not have.
+        import snowballstemmer  # noqa: PLC0415
+
         setattr(_stemmers, language, snowballstemmer.stemmer(language))
     return getattr(_stemmers, language)
 
 
-_STOPS = frozenset(word(one) for one in STOP_WORDS)
+@cache
+def stops() -> frozenset[str]:
+    """Return the words that every text has, as search compares them."""
+    return frozenset(word(one) for one in STOP_WORDS)

@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-import chats.seals
+import chats.ground.seals
 
 
 class Migration(migrations.Migration):
@@ -16,7 +16,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             "compaction",
             "salt",
-            models.CharField(max_length=64, blank=True, default=chats.seals.new_salt),
+            models.CharField(max_length=64, blank=True, default=chats.ground.seals.new_salt),
         ),
         migrations.AlterField(
             "idempotencyrecord", "salt", models.CharField(max_length=64, blank=True)

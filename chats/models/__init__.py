@@ -1,18 +1,12 @@
 """The families of rows. Django finds models here, the one place of re-exports."""
 
-from chats.models.conversation import (
-    Branch,
-    Chat,
-    Folder,
-    IdempotencyRecord,
-    Message,
-    Rendering,
-)
+from chats.models.chats import Branch, Chat, Folder, IdempotencyRecord, Message, Rendering
+from chats.models.compactions import Compaction
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
-from chats.models.work import Compaction, PromptText, Receipt, Turn
+from chats.models.turns import PromptText, Receipt, Turn, WarmUp
 
 __all__ = [
     "ApiKey",
@@ -33,4 +27,5 @@ __all__ = [
     "SearchPlace",
     "SearchText",
     "Turn",
+    "WarmUp",
 ]

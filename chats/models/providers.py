@@ -1,4 +1,4 @@
-"""Where models are reached."""
+"""The accounts of model servers."""
 
 from typing import ClassVar
 
@@ -24,6 +24,13 @@ class ProviderAccount(Stored):
     encrypted_key = models.TextField(blank=True, default="", editable=False)
     key_last_four = models.CharField(max_length=4, blank=True, default="", editable=False)
     enabled = models.BooleanField(default=True)
+    # Prompts are read ahead, but only where that costs nothing (`composition.may_warm_up`).
+    warm_up = models.BooleanField(
+        "Warm-ups",
+        default=True,
+        help_text="Where that costs nothing (no price, a private address), a prompt that has "
+        "changed is sent in the background, so that nobody waits until the server has read it.",
+    )
     # The breaker: no calls before this time, and why (F12: a refused key is not tried forever).
     paused_until = models.DateTimeField(null=True, blank=True, editable=False)
     paused_reason = models.CharField(max_length=200, blank=True, default="", editable=False)

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from chats.models.conversation import Branch, Message
+from chats.models.chats import Branch, Message
 from contextpolicy.models.base import Stored
 
 # The lower bits of a text's id are the seq of its message, the upper ones number its branch.
@@ -16,15 +16,16 @@ class SearchWords(models.TextField[str, str]):
 
 
 class SearchPlace(Stored):
-    """How far a branch's own messages can be searched. Its id numbers the branch in the index.
+    """The end of what can be searched of a branch's own messages.
 
-    Whoever changes what can be searched of a branch holds its place.
+    Its id numbers the branch in the index. Whoever changes what can be searched of a branch locks
+    its place.
     """
 
     id = models.BigAutoField(primary_key=True)
     branch = models.OneToOneField(Branch, on_delete=models.CASCADE, related_name="search_place")
     to_seq = models.PositiveBigIntegerField(default=0)
-    # Since when a task is asked for; moves on while one works. Empty when nothing is to do.
+    # The time since which a task is due; moves on while one works. Empty when nothing is to do.
     due_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -38,7 +39,7 @@ class SearchPlace(Stored):
         return f"search in {self.branch_id} up to {self.to_seq}"
 
     def id_at(self, seq: int) -> int:
-        """The id of the text of this branch's message with a seq."""
+        """Return the id of the text of this branch's message with a seq."""
         return (self.pk << SEQ_BITS) | seq
 
 
@@ -60,7 +61,7 @@ class SearchText(Stored):
 
 
 class SearchCount(Stored):
-    """In how many of a branch's searchable messages a word stands.
+    """The number of a branch's searchable messages that hold a word.
 
     Counting them takes a time that grows with the chat, and each search weighs words by it.
     """

@@ -13,8 +13,8 @@ from contextpolicy.models.base import Stored
 class ChatState(Stored):
     """One version of the state of a branch. The newest counts; only an erasure changes a row.
 
-    A branch without rows of its own has the state that its parent had at the fork. What the
-    extraction cost stands in its receipt: call 0 of the turn.
+    A branch without rows of its own has the state that its parent had at the fork. The cost of the
+    extraction stands in its receipt: call 0 of the turn.
     """
 
     class Kind(models.TextChoices):
@@ -25,13 +25,13 @@ class ChatState(Stored):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     branch = models.ForeignKey("Branch", on_delete=models.CASCADE, related_name="states")
-    # Goes on counting where the state of the parent stood.
+    # Continues the count of the parent's state.
     version = models.PositiveIntegerField()
     kind = models.CharField(max_length=10, choices=Kind.choices)
     values = models.JSONField(default=dict)
     # {name: {"seq": …, "by": kind, "at": …}, …}: where each value came from.
     origins = models.JSONField(default=dict)
-    # Messages up to here are in it; the next extraction reads those after it.
+    # The state includes messages up to here; the next extraction reads those after it.
     to_seq = models.PositiveBigIntegerField()
     turn = models.ForeignKey(
         "Turn", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"

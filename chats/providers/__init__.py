@@ -1,0 +1,1 @@
+"""The adapters, one file for each kind of model server, and the code they share."""

@@ -1,4 +1,4 @@
-"""Which addresses the product may call as a model provider: the guard against SSRF.
+"""Guards against SSRF: judges which addresses the product may call as a model provider.
 
 Two steps, because a name can point elsewhere by the time it is used: `check_base_url` judges what
 an operator typed, `check_addresses` judges what the name resolved to, at each connection, and the
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
-from chats.refusals import Refusal
+from chats.ground.refusals import Refusal
 
 MAX_URL_LENGTH = 4096
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -58,8 +58,8 @@ _RESERVED = _networks(
     "3fff::/20",
 )
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-# Where clouds hand out machine credentials. Link-local ones are blocked as link-local; these are
-# the others: AWS over IPv6, Alibaba, Azure (a public address), Google over IPv6.
+# Addresses where clouds hand out machine credentials. Link-local ones are blocked as link-local;
+# these are the others: AWS over IPv6, Alibaba, Azure (a public address), Google over IPv6.
 _METADATA = frozenset(
     ipaddress.ip_address(a)
     for a in ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "fd20:ce::254")
@@ -119,7 +119,7 @@ def check_addresses(
 ) -> tuple[str, ...]:
     """Judge every address a host resolved to; one bad address refuses them all.
 
-    A name that mixes good and bad addresses is how rebinding works. Returns the addresses to
+    DNS rebinding works by a name that mixes good and bad addresses. Returns the addresses to
     connect to, in the given order. Raises AddressRefused.
     """
     listed = is_listed(host=host, port=port, allowed_private=allowed_private)
@@ -139,13 +139,28 @@ def check_addresses(
     return tuple(checked)
 
 
+def is_private(url: str, *, allowed_private: Collection[str]) -> bool:
+    """Tell whether an address that may be called is on this host or in a private network.
+
+    A name counts as private when an operator listed it; it is not looked up.
+    """
+    try:
+        checked = check_base_url(url, allowed_private=allowed_private)
+    except AddressRefused:
+        return False
+    literal = _literal(checked.host)
+    if literal is not None:
+        return _standing(literal) == "private"
+    return is_listed(host=checked.host, port=checked.port, allowed_private=allowed_private)
+
+
 def is_listed(*, host: str, port: int, allowed_private: Collection[str]) -> bool:
-    """Whether an operator allowed this very host and port to be local, private or plain http."""
+    """Tell whether an operator allowed this host and port to be local, private or plain http."""
     return _joined(host, port) in {entry.strip().lower() for entry in allowed_private}
 
 
 def _split(url: str) -> tuple[SplitResult, int]:
-    # urlsplit drops tabs and newlines silently; what is judged must be what is called.
+    # urlsplit drops tabs and newlines silently; the judged address must be the one called.
     if len(url) > MAX_URL_LENGTH or not url.isascii() or re.search(r"[\x00-\x20\x7f\\]", url):
         raise AddressRefused(
             "The address may hold neither spaces nor special characters. "
@@ -215,7 +230,7 @@ def _standing(address: IPAddress) -> Standing:
 
 
 def _embedded_ipv4(address: IPAddress) -> IPAddress:
-    """The IPv4 address that will really be reached: mapped, or translated by NAT64 (RFC 6052)."""
+    """Return the IPv4 address really reached: mapped, or translated by NAT64 (RFC 6052)."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

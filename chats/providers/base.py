@@ -1,9 +1,9 @@
-"""What every model provider promises: a request goes in, a stream of events comes out.
+"""The contract of every model provider: a request goes in, a stream of events comes out.
 
-Everything above this room speaks these values; an adapter translates them at the call and
-nowhere else. A reply is a stream of deltas that ends with exactly one `Finished`, or with a
+Everything above this room speaks these values; an adapter translates them at the call and nowhere
+else. A reply is a stream of deltas that ends with exactly one `Finished`, or with a
 `ProviderError`, also where the provider's content filter cut it. Adapters never retry after the
-first event: what a failure means for the turn is decided by the turn.
+first event: the turn decides what a failure means for it.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -31,10 +31,10 @@ ErrorCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ContextFacts:
-    """What was done to the context of a call, in numbers; the demo model speaks from it.
+    """The changes made to the context of a call, in numbers; the demo model describes them.
 
-    `summary_range` and `left_out` name messages by seq, both ends included; `left_out` holds
-    (from, to, reason). `cut` counts the messages that were sent shortened. Tokens are ours (≈).
+    `summary_range` and `left_out` name messages by seq, both ends included; `left_out` holds (from,
+    to, reason). `cut` counts the messages that were sent shortened. Tokens are ours (≈).
     """
 
     messages_sent: int
@@ -53,7 +53,7 @@ class ContextFacts:
 
 @dataclass(frozen=True, slots=True)
 class StateTask:
-    """What a call that reads the state of a chat is about; the demo model answers from it."""
+    """The input of a call that reads the state of a chat; the demo model answers from it."""
 
     schema: Mapping[str, object]
     values: Mapping[str, object]
@@ -83,7 +83,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of what the model thought before it answered; never part of the reply."""
+    """More of the model's thoughts before its reply; never part of the reply."""
 
     text: str
 
@@ -131,12 +131,13 @@ class Timeouts:
 class Provider(Protocol):
     """Adapter to one model server.
 
-    `stream` is an async generator: whoever leaves it early closes it (`contextlib.aclosing`), and
-    closing it or cancelling the task that reads it ends the call upstream. Raises ProviderError.
+    `stream` is an async generator: a caller who leaves it early closes it (`contextlib.aclosing`),
+    and closing it or cancelling the task that reads it ends the call upstream. Raises
+    ProviderError.
     """
 
     def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
-        """The events of one model call."""
+        """Yield the events of one model call."""
         ...
 
     async def aclose(self) -> None:
@@ -191,9 +192,9 @@ _RETRYABLE: frozenset[ErrorCode] = frozenset(
 class ProviderError(Exception):
     """A model call that failed, in words fit for people.
 
-    `sentence` names no host, key or raw answer. `retry_after` is in seconds, as the provider asked.
-    `limit` and `actual` are the tokens an overflow error named. `retryable` says only that the same
-    call may succeed later; whether it may be repeated depends on what was already shown.
+    `sentence` names no host, key or raw response. `retry_after` is in seconds, as the provider
+    asked. `limit` and `actual` are the tokens an overflow error named. `retryable` says only that
+    the same call may succeed later; whether it may be repeated depends on what was already shown.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The chunks of an OpenAI-type reply, read into our events; the same for streams and whole replies.
+"""Reads the chunks of an OpenAI-type reply as our events, alike for streams and whole replies.
 
 Written for what servers really send, not for the schema: tool calls without ids or with one index
 for all of them, reasoning under two names, usage in every chunk, error objects in a good stream.
@@ -22,7 +22,7 @@ from chats.providers.base import (
 from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
 
-# A reason not listed here is taken for none, so that the reply never passes for complete.
+# A reason not listed here counts as none, so that the reply never passes for complete.
 _REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "eos": "stop",
@@ -81,7 +81,7 @@ class ReplyReader:
         self._calls = _ToolCalls()
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
-        """The events of one chunk. Raises ProviderError for error events and unreadable ones."""
+        """Yield the events of one chunk. Raises ProviderError for errors and unreadable chunks."""
         if self.is_ended:
             return
         self._is_silent = False
@@ -93,7 +93,7 @@ class ReplyReader:
             yield event
 
     def finish(self) -> Iterator[ProviderEvent]:
-        """What is left when the stream is over: held-back text, the usage, how it finished.
+        """Yield what is left when the stream is over: held-back text, the usage, how it finished.
 
         Raises ProviderError when not a single chunk came (this was no model server), and when a
         content filter ended the reply.
@@ -143,7 +143,7 @@ class ReplyReader:
             raise ProviderError("provider_error")
         self.is_finished = True
         self._reason = _REASONS.get(reason, "none")
-        # A model that declines in words of its own has replied; an end without them was a filter's.
+        # A model that declines in words of its own has replied; without words a filter ended it.
         self._is_filtered = (
             not self._refused if reason == "refusal" else reason.partition(":")[0] in _FILTERED
         )
@@ -209,7 +209,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _text_of(value: object) -> str:
-    """Text as a string, or as the list of parts that some servers send instead."""
+    """Return text given as a string, or as the list of parts that some servers send instead."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):

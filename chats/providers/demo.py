@@ -1,7 +1,7 @@
 """The demo model: needs no server and no key, and tells what context it was given.
 
-It is no language model and says so. Its answer is a pure function of the request, so what a
-policy does to a chat can be seen, and tested, without paying anyone.
+It is no language model and says so. Its reply is a pure function of the request, so the effect of a
+policy on a chat can be seen, and tested, without paying anyone.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from chats.providers.base import (
 )
 from chats.providers.demo_state import demo_state
 
+OPENING = "**Demo model** — no language model is connected."
 QUESTION_WORDS = 12
 LEFT_OUT_LINES = 8
 _REASONS = {
@@ -41,7 +42,7 @@ class DemoProvider:
         self._token_delay = token_delay
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
-        """The answer word by word, then usage and the end; never raises."""
+        """Yield the reply word by word, then usage and the end; never raises."""
         pieces = re.findall(r"\s*\S+|\s+$", demo_answer(request))
         allowed = request.max_output_tokens
         sent = pieces if allowed is None else pieces[:allowed]
@@ -57,20 +58,25 @@ class DemoProvider:
         yield Finished("stop" if len(sent) == len(pieces) else "length")
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
 
 def demo_answer(request: ProviderRequest) -> str:
-    """The whole answer: the state as JSON where one is asked for, else Markdown."""
+    """Write the whole reply: the state as JSON where one is asked for, else Markdown."""
     if request.state is not None:
         return demo_state(request.state)
-    opening = "**Demo model** — no language model is connected."
+    opening = OPENING
     question = _first_words(_last_question(request))
     if question:
         opening += f" You asked: “{question}”"
     body = _about_context(request.facts) if request.facts else _without_facts(request)
     closing = "Connect a model server and the same context goes there instead."
     return "\n\n".join([opening, *body, closing])
+
+
+def is_own_account(text: str) -> bool:
+    """Tell whether a reply is the demo model's account of its context, which says nothing else."""
+    return text.startswith(OPENING)
 
 
 def _about_context(facts: ContextFacts) -> list[str]:
@@ -132,7 +138,7 @@ def _first_words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text whose Markdown marks are shown instead of obeyed."""
+    """Escape the Markdown marks of a text, so that they are shown instead of obeyed."""
     return re.sub(r"([\\`*_\[\]<>#|!~])", r"\\\1", text)
 
 

@@ -1,25 +1,21 @@
-"""Finding model servers on this host, and asking a server what it offers.
+"""Finds model servers on this host, and asks a server for its models.
 
-Used by operators' pages and at first start, so it brings its own small client instead of the
-openai package. Answers are bounded and redirects are not followed.
+Used by operators' pages and at first start, in processes that never load the openai package: it
+asks with the HTTP client that stands under that package.
 """
 
 import asyncio
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 
-from chats.providers.address import AddressRefused, check_base_url
+from chats.providers.address import check_base_url
 from chats.providers.base import ProviderError
 from chats.providers.failures import failure_of_response
-from chats.providers.transport import (
-    AnswerRefused,
-    GuardedTransport,
-    Resolver,
-    resolve_host,
-)
+from chats.providers.transport import Resolver, guarded_client, resolve_host
 
 # The ports on which these servers listen unless told otherwise.
 LOCAL_PORTS: Mapping[int, str] = {
@@ -30,6 +26,10 @@ LOCAL_PORTS: Mapping[int, str] = {
 }
 MAX_LIST = 4 << 20
 MAX_MODELS = 1000
+# Under these names servers state a model's window: vLLM; OpenRouter and others; Groq; Mistral and
+# LM Studio. llama.cpp has it among the facts of `meta`, for the window it was started with.
+WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length")
+LARGEST_WINDOW = 100_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,10 @@ class FoundServer:
     models: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionCheck:
-    """What a test call came to: `code` "ok" or an error's, the HTTP status, words; no answer."""
-
-    code: str
-    status: int | None
-    sentence: str
-
-
 async def find_local_servers(
     *, ports: Mapping[int, str] = LOCAL_PORTS, timeout: float = 0.4
 ) -> list[FoundServer]:
-    """The servers that answer on 127.0.0.1 within `timeout` seconds, in the order of `ports`.
+    """Find the servers that answer on 127.0.0.1 within `timeout` seconds, in the order of `ports`.
 
     Never raises: a port that is closed or answers anything else is no server.
     """
@@ -68,55 +59,31 @@ async def list_models(
     allowed_private: Collection[str],
     timeout: float = 5.0,
     resolve: Resolver = resolve_host,
-) -> tuple[str, ...]:
-    """The names of the models a server offers, at most 1,000.
+) -> dict[str, int | None]:
+    """Return the models a server offers, at most 1,000: their names, and their windows if stated.
 
     Raises AddressRefused and ProviderError. `timeout` in seconds covers the whole call.
     """
     url = check_base_url(base_url, allowed_private=allowed_private).url
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    transport = GuardedTransport(allowed_private=allowed_private, resolve=resolve)
     try:
         async with (
             asyncio.timeout(timeout),
-            httpx2.AsyncClient(transport=transport, trust_env=False, timeout=timeout) as client,
+            guarded_client(
+                allowed_private=allowed_private, connect_seconds=timeout, resolve=resolve
+            ) as client,
             client.stream("GET", f"{url}/models", headers=headers) as response,
         ):
             body = await _body(response)
-    except (TimeoutError, httpx2.TimeoutException):
+    except TimeoutError:
         raise ProviderError("provider_timeout") from None
-    except AnswerRefused:
-        raise ProviderError("provider_protocol") from None
-    except httpx2.TransportError:
-        raise ProviderError("provider_unavailable") from None
     if not response.is_success:
         raise failure_of_response(
             status=response.status_code,
             headers=response.headers,
             body=body.decode(errors="replace"),
         )
-    return _names(body)
-
-
-async def check_connection(
-    base_url: str,
-    api_key: str,
-    *,
-    allowed_private: Collection[str],
-    timeout: float = 5.0,
-    resolve: Resolver = resolve_host,
-) -> ConnectionCheck:
-    """Whether a server answers to this address and key; never raises, never shows its answer."""
-    try:
-        models = await list_models(
-            base_url, api_key, allowed_private=allowed_private, timeout=timeout, resolve=resolve
-        )
-    except AddressRefused as refusal:
-        return ConnectionCheck(refusal.code, None, refusal.sentence)
-    except ProviderError as error:
-        return ConnectionCheck(error.code, error.status, error.sentence)
-    count = len(models)
-    return ConnectionCheck("ok", 200, f"The server answers and offers {count} models.")
+    return _models(body)
 
 
 async def _look_at(port: int, name: str, timeout: float) -> FoundServer | None:
@@ -127,7 +94,7 @@ async def _look_at(port: int, name: str, timeout: float) -> FoundServer | None:
         )
     except ProviderError:
         return None
-    return FoundServer(name=name, base_url=base_url, models=models)
+    return FoundServer(name=name, base_url=base_url, models=tuple(models))
 
 
 async def _body(response: httpx2.Response) -> bytes:
@@ -139,12 +106,24 @@ async def _body(response: httpx2.Response) -> bytes:
     return body
 
 
-def _names(body: bytes) -> tuple[str, ...]:
+def _models(body: bytes) -> dict[str, int | None]:
     try:
-        data = json.loads(body)["data"]
-        names = [model["id"] for model in data]
+        rows = json.loads(body)["data"][:MAX_MODELS]
+        models = {row["id"]: stated_window(row) for row in rows}
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ProviderError("provider_protocol") from None
-    if not all(isinstance(name, str) for name in names):
+    if not all(isinstance(name, str) for name in models):
         raise ProviderError("provider_protocol")
-    return tuple(names[:MAX_MODELS])
+    return models
+
+
+def stated_window(row: Mapping[str, Any]) -> int | None:
+    """Return the context window that a server states for a model, in tokens; None if it does not.
+
+    What a model was trained for is not what its server takes, and is not asked.
+    """
+    meta = row.get("meta")
+    stated = [meta.get("n_ctx")] if isinstance(meta, Mapping) else []
+    stated += [row.get(name) for name in WINDOW_NAMES]
+    sizes = (size for size in stated if isinstance(size, int) and not isinstance(size, bool))
+    return next((size for size in sizes if 0 < size <= LARGEST_WINDOW), None)

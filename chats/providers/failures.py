@@ -1,4 +1,4 @@
-"""Provider answers that are errors, mapped to our codes; nothing of the raw answer goes further."""
+"""Maps error responses of providers to our codes; nothing of the raw response goes further."""
 
 import json
 import math
@@ -42,14 +42,14 @@ _BY_TYPE: dict[str, ErrorCode] = {
     "timeout": "provider_timeout",
     "timeout_error": "provider_timeout",
 }
-# What servers say to a request with tools for a model that takes none: Ollama, llama.cpp (two
-# releases), vLLM, OpenRouter, Groq.
+# Responses to a request with tools for a model that takes none: Ollama, llama.cpp (two releases),
+# vLLM, OpenRouter, Groq.
 _NO_TOOLS = re.compile(
     r"does not support (?:tool|function call)|unsupported param: tools|tools param requires"
     r"|tool choice requires|support tool use|tool calling`? is not supported",
     re.IGNORECASE,
 )
-# What servers call a prompt or a reply that their filter took: OpenAI and Azure, Alibaba (two),
+# Codes for a prompt or a reply that the filter of a server took: OpenAI and Azure, Alibaba (two),
 # Zhipu.
 _FILTER_CODES = frozenset(
     {
@@ -64,7 +64,10 @@ _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing
 
 
 def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
-    """The error behind an answer that is not 2xx. `headers` is looked up by lower-case names."""
+    """Return the error behind a response that is not 2xx.
+
+    `headers` is looked up by lower-case names.
+    """
     error = _error_object(_loaded(body))
     codes = _codes(error)
     overflow = find_overflow(status=status, codes=codes, body=body)
@@ -84,7 +87,7 @@ def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -
 
 
 def failure_in_stream(chunk: Mapping[str, Any]) -> ProviderError:
-    """The error behind an error event in a stream that had begun well."""
+    """Return the error behind an error event in a stream that had begun well."""
     error = _error_object(chunk)
     codes = _codes(error)
     overflow = find_overflow(status=None, codes=codes, body=json.dumps(chunk))
@@ -116,7 +119,7 @@ def _loaded(body: str) -> object:
 
 
 def _error_object(answer: object) -> Mapping[str, Any]:
-    """The error in an answer: under `error`, bare, or (Gemini) the first of a list."""
+    """Return the error in a response: under `error`, bare, or (Gemini) the first of a list."""
     if isinstance(answer, list):
         answer = answer[0] if answer else None
     if not isinstance(answer, dict):
@@ -126,21 +129,22 @@ def _error_object(answer: object) -> Mapping[str, Any]:
 
 
 def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
-    """Whether a content filter answered; OpenRouter says so beside a plain 403."""
+    """Tell whether a content filter answered; OpenRouter says so beside a plain 403."""
     metadata = error.get("metadata")
     is_flagged = isinstance(metadata, dict) and "flagged_input" in metadata
     return is_flagged or bool(_FILTER_CODES & set(codes))
 
 
 def _codes(error: Mapping[str, Any]) -> list[str]:
-    """What an error calls itself, the most telling first."""
+    """Return the error's own codes, the most telling first."""
     return [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds the provider asks to wait: in milliseconds (Azure, OpenAI), seconds or as a date.
+    """Return the seconds the provider asks to wait.
 
-    A date is read against the answer's own Date, so no clock is needed here.
+    They come in milliseconds (Azure, OpenAI), in seconds or as a date. A date is read against the
+    response's own Date, so no clock is needed here.
     """
     if millis := headers.get("retry-after-ms"):
         seconds = _number(millis)

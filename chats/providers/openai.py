@@ -1,12 +1,12 @@
 """Adapter to any server that speaks OpenAI's chat completions; the only user of that package.
 
-The package sends the request and maps its errors; the stream is read here from raw bytes, which
-costs an eighth of its typed chunks and lets every fault of a real server be told apart.
+The package sends the request, through the product's one HTTP client; the stream is read here from
+raw bytes, which costs an eighth of its typed chunks and lets every fault of a real server be told
+apart.
 """
 
 import asyncio
 import math
-import ssl
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -21,13 +21,7 @@ from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest, 
 from chats.providers.chunks import ReplyReader
 from chats.providers.failures import failure_of_response
 from chats.providers.sse import EventParser, LineTooLong
-from chats.providers.transport import (
-    AnswerRefused,
-    Body,
-    GuardedTransport,
-    Resolver,
-    resolve_host,
-)
+from chats.providers.transport import Resolver, ResponseBody, guarded_client, resolve_host
 from contextpolicy.engine.messages import ToolSpec, WireMessage
 
 # A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
@@ -39,10 +33,6 @@ AFTER_FINISH_SECONDS = 5.0
 _ADDRESS_REFUSED = (
     "The provider's address is not allowed on this instance. "
     "An operator needs to check the provider's address."
-)
-_CERTIFICATE_REFUSED = (
-    "The provider's certificate is not valid, so nothing was sent to it. "
-    "An operator needs to check the provider's address and its certificate."
 )
 _OWN_FIELDS = frozenset(
     {
@@ -59,7 +49,7 @@ _OWN_FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Dialect:
-    """What a server turned out not to accept."""
+    """The options that a server turned out not to accept."""
 
     takes_usage_option: bool = True
     limit_name: str = "max_tokens"
@@ -81,30 +71,25 @@ class OpenAIProvider:
         self._has_key = bool(api_key)
         # Kept per model: one account may serve models of several generations.
         self._dialects: dict[str, _Dialect] = {}
-        transport = GuardedTransport(allowed_private=allowed_private, resolve=resolve)
         self._client = AsyncOpenAI(
             base_url=base_url,
             # The package insists on a key; without one the header is left out below.
             api_key=api_key or "none",
             max_retries=0,
-            http_client=httpx2.AsyncClient(
-                transport=transport,
-                follow_redirects=False,
-                trust_env=False,
-                # Waiting for tokens is timed by the adapter, which knows first token from gap.
-                timeout=httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect),
+            http_client=guarded_client(
+                allowed_private=allowed_private, connect_seconds=timeouts.connect, resolve=resolve
             ),
         )
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
-        """The events of one call. Raises ProviderError."""
+        """Yield the events of one call. Raises ProviderError."""
         deadlines = _Deadlines(self._timeouts, is_streamed=request.stream)
         reader = ReplyReader()
         async with AsyncExitStack() as connection:
             response = await self._open(request, deadlines, connection)
-            answer = _Answer(response, reader, deadlines)
-            connection.callback(answer.close)
-            while (payloads := await answer.payloads()) is not None:
+            body = _PayloadReader(response, reader, deadlines)
+            connection.callback(body.close)
+            while (payloads := await body.payloads()) is not None:
                 for payload in payloads:
                     for event in reader.read(payload):
                         yield event
@@ -123,9 +108,9 @@ class OpenAIProvider:
             dialect = self._dialects.get(request.model, _Dialect())
             try:
                 async with asyncio.timeout_at(deadlines.opening()):
-                    answer = await self._send(request, dialect)
-                connection.push_async_callback(answer.aclose)
-                return answer
+                    response = await self._send(request, dialect)
+                connection.push_async_callback(response.aclose)
+                return response
             except openai.APIStatusError as error:
                 body = error.response.text
                 failure = failure_of_response(
@@ -135,17 +120,15 @@ class OpenAIProvider:
                 if better == dialect:
                     raise failure from None
                 self._dialects[request.model] = better
-            except (TimeoutError, openai.APITimeoutError):
+            except TimeoutError:
                 raise ProviderError("provider_timeout") from None
-            except openai.APIConnectionError as error:
-                raise _connection_failure(error.__cause__) from None
             except AddressRefused:
                 raise ProviderError(
                     "provider_unavailable", retryable=False, sentence=_ADDRESS_REFUSED
                 ) from None
 
     async def _send(self, request: ProviderRequest, dialect: _Dialect) -> httpx2.Response:
-        """The answer, its body unread.
+        """Send the request and return the response, its body unread.
 
         By the package's plain `post`: its typed method walks through every argument of the
         interface, given or not, value by value, and takes as long for it as for all the rest.
@@ -161,7 +144,7 @@ class OpenAIProvider:
         if request.tools:
             body["tools"] = [_tool(spec) for spec in request.tools]
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
-        # As a stream even where one whole reply is asked for: that is bounded here, as it arrives.
+        # As a stream even where one whole reply is asked for: its length is limited as it arrives.
         stream = await self._client.post(
             "/chat/completions",
             body=body,
@@ -174,7 +157,7 @@ class OpenAIProvider:
 
 
 class _Deadlines:
-    """When to give up, in the event loop's time."""
+    """The deadlines of a call, in the event loop's time."""
 
     def __init__(self, timeouts: Timeouts, *, is_streamed: bool) -> None:
         self._timeouts = timeouts
@@ -182,12 +165,12 @@ class _Deadlines:
         self._start = asyncio.get_running_loop().time()
 
     def opening(self) -> float:
-        """For the answer to begin; a whole reply begins only when it is complete."""
+        """Return the deadline for the response to begin; a whole reply begins when complete."""
         wait = self._timeouts.first_token if self._is_streamed else self._timeouts.total
         return self._start + min(wait, self._timeouts.total)
 
     def reading(self, reader: ReplyReader) -> float:
-        """For the next bytes, by how far the reply has come."""
+        """Return the deadline for the next bytes, by how far the reply has come."""
         now = asyncio.get_running_loop().time()
         if reader.is_ended:
             return now + DRAIN_SECONDS
@@ -198,17 +181,17 @@ class _Deadlines:
         return min(now + self._timeouts.gap, self._start + self._timeouts.total)
 
 
-class _Answer:
-    """The payloads of one answer, whether it is an event stream or one JSON object."""
+class _PayloadReader:
+    """The payloads of one response, whether it is an event stream or one JSON object."""
 
     def __init__(
         self, response: httpx2.Response, reader: ReplyReader, deadlines: _Deadlines
     ) -> None:
-        # As sent: the transport takes no compressed answer, so there is nothing to decode.
-        self._body: Body = response.extensions["body"]
+        # As sent: the transport takes no compressed response, so there is nothing to decode.
+        self._body: ResponseBody = response.extensions["body"]
         self._reader = reader
         self._deadlines = deadlines
-        # One timer for the whole answer: one for each token would cost as much as its reading.
+        # One timer for the whole response: one for each token would cost as much as its reading.
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = math.inf
         self._is_waiting = False
@@ -217,7 +200,7 @@ class _Answer:
         self._is_over = False
 
     async def payloads(self) -> list[bytes] | None:
-        """What arrived next, None at the end.
+        """Return what arrived next, None at the end.
 
         Raises ProviderError, unless the model had already said that it was done.
         """
@@ -239,12 +222,8 @@ class _Answer:
             chunk = await self._body.read()
             self._is_over = not chunk
             return self._parser.feed(chunk) if chunk else self._parser.close()
-        except TimeoutError:
-            raise ProviderError("provider_timeout") from None
         except LineTooLong:
             raise ProviderError("provider_protocol") from None
-        except httpx2.TransportError:
-            raise ProviderError("provider_unavailable") from None
         finally:
             self._is_waiting = False
 
@@ -258,12 +237,12 @@ class _Answer:
         self._timer = asyncio.get_running_loop().call_at(self._deadline, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        """The timer ran out: so did the time, unless something arrived since it was set."""
+        """Give up when the timer ran out, unless something arrived since it was set."""
         self._timer = None
         if asyncio.get_running_loop().time() < self._deadline:
             self._set_timer()
         elif self._is_waiting:
-            self._body.abort(TimeoutError())
+            self._body.abort(ProviderError("provider_timeout"))
 
 
 class _WholeBody:
@@ -274,6 +253,7 @@ class _WholeBody:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Collect a piece; raises LineTooLong over the limit."""
         self._pieces.append(chunk)
         self._size += len(chunk)
         if self._size > MAX_WHOLE_REPLY:
@@ -285,7 +265,7 @@ class _WholeBody:
 
 
 def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
-    """The dialect without what this refusal complains about; the same if that is nothing known."""
+    """Drop from the dialect what this refusal complains about; nothing if that is unknown."""
     if failure.code != "provider_rejected" or failure.status not in {400, 422}:
         return dialect
     if "stream_options" in body:
@@ -293,18 +273,6 @@ def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
     if "max_completion_tokens" in body:
         return replace(dialect, limit_name="max_completion_tokens")
     return dialect
-
-
-def _connection_failure(cause: BaseException | None) -> ProviderError:
-    if isinstance(cause, AnswerRefused):
-        return ProviderError("provider_protocol")
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return ProviderError(
-                "provider_unavailable", retryable=False, sentence=_CERTIFICATE_REFUSED
-            )
-        cause = cause.__cause__ or cause.__context__
-    return ProviderError("provider_unavailable")
 
 
 def _message(message: WireMessage) -> Any:

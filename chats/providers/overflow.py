@@ -1,9 +1,9 @@
-"""Which provider errors mean "the prompt is too long for this model".
+"""Recognises provider errors that mean "the prompt is too long for this model".
 
 No two providers agree on a status, a code or a sentence, so this is a table. A plain rate limit is
 no overflow: it passes by waiting, an overflow never does. The two meet in a limit of tokens per
-minute that one request alone is larger than; that one is an overflow, and the numbers tell.
-Ideas from the overflow table of pi-mono (packages/ai/src/utils/overflow.ts).
+minute that one request alone is larger than; that one is an overflow, and the numbers tell. Ideas
+from the overflow table of pi-mono (packages/ai/src/utils/overflow.ts).
 """
 
 import re
@@ -23,7 +23,7 @@ _PER_MINUTE = re.compile(
     r"per min(?:ute)?\b.{0,20}?Limit:? (?P<limit>[\d,]+).*?Requested:? (?P<actual>[\d,]+)",
     re.IGNORECASE | re.DOTALL,
 )
-# What providers say, with the groups `limit` and `actual` where they name tokens.
+# The providers' sentences, with the groups `limit` and `actual` where they name tokens.
 _SENTENCES = (
     (
         "openai azure vllm deepseek openrouter deepinfra",
@@ -92,17 +92,17 @@ PATTERNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """The tokens an overflow error named: what the model takes, what the request came to."""
+    """The tokens an overflow error named: what the model takes, and what the request had."""
 
     limit: int | None = None
     actual: int | None = None
 
 
 def find_overflow(*, status: int | None, codes: Collection[str], body: str) -> Overflow | None:
-    """The overflow an error stands for, or None for any other error.
+    """Return the overflow an error stands for, or None for any other error.
 
-    `codes` are what the error calls itself (code, type), lower case; `body` is the raw answer, so
-    that sentences which routers wrap are found too. `status` is None for an error within a stream.
+    `codes` are the error's own codes (code, type), lower case; `body` is the raw response, so that
+    sentences which routers wrap are found too. `status` is None for an error within a stream.
     """
     if named := _PER_MINUTE.search(body):
         found = _numbers(named)

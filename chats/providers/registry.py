@@ -1,4 +1,4 @@
-"""From an account to its provider, one per worker process and event loop."""
+"""Makes the provider of an account, one per worker process and event loop."""
 
 import asyncio
 import importlib
@@ -20,12 +20,15 @@ _OPENAI = "chats.providers.openai"
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccountValue:
-    """What is needed to reach a model server; the key is in the clear, so it is never printed."""
+    """The address and key of a model server; the key is in the clear, so it is never printed."""
 
     slug: str
     kind: Kind
     base_url: str
     api_key: str = field(repr=False)
+    name: str = ""
+    # A private server that may be asked to read prompts ahead.
+    warms_up: bool = False
 
 
 _Key = tuple[ProviderAccountValue, Timeouts]
@@ -35,7 +38,10 @@ _providers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Key, Provider]] =
 
 
 def provider_for(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provider:
-    """The provider of an account, the same one for equal values. Call it in a running loop."""
+    """Return the provider of an account, the same one for equal values.
+
+    Call it in a running loop.
+    """
     kept = _providers.setdefault(asyncio.get_running_loop(), {})
     key = (account, timeouts)
     if key not in kept:
@@ -44,7 +50,7 @@ def provider_for(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provid
 
 
 def load_adapter() -> None:
-    """Import what calls to real servers need: a second in which a loop would stand still."""
+    """Import what calls to real servers need: during that second a loop would stand still."""
     importlib.import_module(_OPENAI)
 
 

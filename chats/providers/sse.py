@@ -1,8 +1,8 @@
-"""Server-sent events out of raw bytes, wherever the network cut them.
+"""Parses server-sent events from raw bytes, wherever the network cut them.
 
-Follows the parsing rules of the HTML standard, section "Server-sent events": LF, CR and CRLF end
-a line, a byte order mark and comments are skipped, several data lines are one event. Only the
-data is kept; names, ids and retry times mean nothing to a model reply.
+Follows the parsing rules of the HTML standard, section "Server-sent events": LF, CR and CRLF end a
+line, a byte order mark and comments are skipped, several data lines are one event. Only the data is
+kept; names, ids and retry times mean nothing to a model reply.
 """
 
 import re
@@ -18,7 +18,7 @@ class LineTooLong(Exception):
 
 
 class EventParser:
-    """Feed it bytes as they arrive; it gives back the data of every event that is complete."""
+    """Takes bytes as they arrive and returns the data of every event that is complete."""
 
     def __init__(self, *, max_line: int = MAX_LINE) -> None:
         self._max_line = max_line
@@ -31,7 +31,7 @@ class EventParser:
         self._at_start = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that ended within `chunk`. Raises LineTooLong."""
+        """Return the data of the events that ended within `chunk`. Raises LineTooLong."""
         if self._after_cr and chunk:
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
@@ -47,7 +47,7 @@ class EventParser:
         return events
 
     def close(self) -> list[bytes]:
-        """The data of a last event that no blank line ended; some servers leave it out."""
+        """Return the data of a last event that no blank line ended; some servers leave it out."""
         return self._take_line() + self._dispatch()
 
     def _grow(self, piece: bytes) -> None:
@@ -91,7 +91,7 @@ class TextJoiner:
         self._half = ""
 
     def push(self, text: str) -> str:
-        """`text` with what was held back before it, without a last half of a pair."""
+        """Return `text` with what was held back before it, without a last half of a pair."""
         text = self._half + text
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
@@ -99,7 +99,7 @@ class TextJoiner:
         return _storable(text)
 
     def flush(self) -> str:
-        """What is left at the end of the stream."""
+        """Return what is left at the end of the stream."""
         half, self._half = self._half, ""
         return _storable(half)
 

@@ -1,0 +1,1 @@
+"""Renders Markdown as safe HTML: the only place that makes HTML of words."""

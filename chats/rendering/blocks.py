@@ -1,4 +1,4 @@
-"""Which part of a growing Markdown text can be rendered now, because nothing will change it."""
+"""Finds the part of a growing Markdown text that is final and can be rendered now."""
 
 import re
 
@@ -10,7 +10,7 @@ LIST_ITEM = re.compile(r"^ {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)", re.MULTILINE
 
 
 def closed_blocks(text: str) -> int:
-    """The offset up to which the top-level blocks of `text` are closed, whatever follows.
+    """Return the offset up to which the top-level blocks of `text` are closed, whatever follows.
 
     A block is closed by a blank line before a line that begins at the margin, or by the end of its
     fence. An item at the margin goes on with the list before it; so may a line that can become
@@ -25,7 +25,7 @@ def closed_blocks(text: str) -> int:
         if fence is None:
             break
         finish = fence_end(text, fence, end)
-        # An indented fence may belong to a list that goes on.
+        # An indented fence may belong to a list that continues.
         if not fence[1]:
             closed = fence.start() if finish is None else finish
         if finish is None:
@@ -35,7 +35,7 @@ def closed_blocks(text: str) -> int:
 
 
 def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
-    """The offset behind the line that closes this fence; None while it is open."""
+    """Return the offset behind the line that closes this fence; None while it is open."""
     mark = re.escape(fence[2][0])
     closing = re.compile(rf"^ {{0,3}}{mark}{{{len(fence[2])},}}[ \t]*\n", re.MULTILINE)
     match = closing.search(text, fence.end(), end)
@@ -43,7 +43,7 @@ def fence_end(text: str, fence: re.Match[str], end: int) -> int | None:
 
 
 def last_border(text: str, *, block: int, start: int, stop: int) -> int:
-    """Where the last block before `stop` begins; `block` is where the one at `start` began."""
+    """Find where the last block before `stop` begins; `block` is where the one at `start` began."""
     for match in BLANK.finditer(text, max(start - 1, 0), stop):
         begin = match.end()
         if not (MAY_BE_ITEM.match(text, begin) and LIST_ITEM.search(text, block, begin)):

@@ -1,4 +1,4 @@
-"""Fenced code as a figure with its language, a copy button and colours by class."""
+"""Renders fenced code as a figure with its language, a copy button and colours by class."""
 
 import re
 from collections.abc import Iterator
@@ -49,7 +49,10 @@ CLASSES: tuple[tuple[_TokenType, str], ...] = (
 
 
 def code_figure(code: str, language: str) -> str:
-    """The figure for one code block; `language` is what the fence says, in any spelling."""
+    """Return the figure for one code block.
+
+    `language` is the name on the fence, in any spelling.
+    """
     name = language.lower()
     body = coloured(code, name) if is_suited(code, name) else escape(code)
     return (
@@ -62,12 +65,12 @@ def code_figure(code: str, language: str) -> str:
 
 
 def is_suited(code: str, language: str) -> bool:
-    """Whether the code may be coloured: a known language, and a shape that lexers take quickly."""
+    """Tell whether to colour the code: a known language, and a shape that lexers take quickly."""
     return language in LANGUAGES and len(code) <= HIGHLIGHT_LIMIT and UNSUITED.search(code) is None
 
 
 def coloured(code: str, language: str) -> str:
-    """The escaped code with spans of class; the text itself is unchanged."""
+    """Return the escaped code with spans of class; the text itself is unchanged."""
     lexer = find_lexer(language)
     if lexer is None:
         return str(escape(code))
@@ -78,7 +81,7 @@ def coloured(code: str, language: str) -> str:
 
 
 def find_lexer(language: str) -> Lexer | None:
-    """The lexer of a language, told to leave leading and final line ends alone."""
+    """Return the lexer of a language, told to leave leading and final line ends alone."""
     try:
         lexer: Lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
@@ -87,7 +90,7 @@ def find_lexer(language: str) -> Lexer | None:
 
 
 def runs(code: str, lexer: Lexer) -> Iterator[tuple[str, str]]:
-    """Neighbouring tokens of one class joined: (class or "", text)."""
+    """Yield neighbouring tokens of one class, joined: (class or "", text)."""
     current, text = "", ""
     for kind, value in lex(code, lexer):
         name = next((name for group, name in CLASSES if kind in group), "")

@@ -1,4 +1,4 @@
-"""The events of a streamed reply as HTML: closed blocks rendered once, the open rest as text.
+"""Renders the events of a streamed reply: closed blocks once, the open rest as text.
 
 Each connection begins with a `snapshot` that replaces everything; then text grows by `delta`.
 When blocks close, `block` appends them rendered and `rest` replaces the rest that stays open.
@@ -14,13 +14,13 @@ Fragment = tuple[str, str]
 
 
 def live_html(text: str) -> SafeString:
-    """The containers with the whole text so far, for a page that is drawn during a reply."""
+    """Return the containers with the whole text so far, for a page that is drawn during a reply."""
     [(_, html)] = snapshot_fragments(text)
     return mark_safe(html)  # noqa: S308 - rendered Markdown and escaped text, nothing else
 
 
 def snapshot_fragments(text: str) -> list[Fragment]:
-    """One `snapshot` event: the containers with the whole text so far."""
+    """Make one `snapshot` event: the containers with the whole text so far."""
     closed = closed_blocks(text)
     done = block(text[:closed]) if closed else ""
     return [
@@ -34,7 +34,7 @@ def snapshot_fragments(text: str) -> list[Fragment]:
 
 
 def delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
-    """The events that lead from one text to a longer one; a snapshot when it is another text."""
+    """Return the events that lead from one text to a longer one; a snapshot for another text."""
     if not new_text.startswith(previous_text):
         return snapshot_fragments(new_text)
     added = new_text[len(previous_text) :]
@@ -49,10 +49,13 @@ def delta_fragments(previous_text: str, new_text: str) -> list[Fragment]:
 
 
 def block(text: str) -> str:
-    """Closed blocks, rendered; htmx looks at nothing in them."""
+    """Render closed blocks; htmx looks at nothing in them."""
     return f'<div class="block" hx-disable>{render_markdown(text)}</div>'
 
 
 def rest(text: str) -> str:
-    """The open rest as text, ready to grow."""
-    return f'<span sse-swap="delta" hx-swap="beforeend">{escape(text)}</span>'
+    """Return the open rest as text, ready to grow.
+
+    All of it is new each time: what stays while a block comes in above would be seen to jump.
+    """
+    return f'<div><span sse-swap="delta" hx-swap="beforeend">{escape(text)}</span></div>'

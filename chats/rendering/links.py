@@ -1,4 +1,4 @@
-"""Links of untrusted Markdown: web and mail only, with their host in sight, images never loaded.
+"""Renders links of untrusted Markdown: web and mail only, host in sight, images never loaded.
 
 A reply could lure a reader to another place than it says, or leak a chat by an image address that
 is fetched without a click. So the host stands beside each link, and an image is a link.
@@ -30,12 +30,12 @@ def install(md: MarkdownIt) -> None:
 
 
 def is_allowed(url: str) -> bool:
-    """Absolute web addresses and mail addresses only."""
+    """Allow absolute web addresses and mail addresses only."""
     return bool(target_of(url))
 
 
 def target_of(url: str) -> str:
-    """What a link leads to: the host, or the mail address; empty when it is not allowed."""
+    """Return where a link leads: the host, or the mail address; empty when it is not allowed."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -54,7 +54,7 @@ def link_bare_urls(state: StateCore) -> None:
 
 
 def with_links(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
-    """The same tokens; text outside links is split around each address."""
+    """Yield the same tokens; text outside links is split around each address."""
     depth = 0
     for token in tokens:
         depth += token.nesting if token.type in {"link_open", "link_close"} else 0
@@ -65,7 +65,7 @@ def with_links(md: MarkdownIt, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
-    """A text as text and link tokens."""
+    """Split a text into text and link tokens."""
     end = 0
     for match in BARE_URL.finditer(text):
         address = without_trailing_marks(match.group())
@@ -83,7 +83,7 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
 
 
 def without_trailing_marks(address: str) -> str:
-    """The address without the sentence's own full stop or closing bracket."""
+    """Return the address without the sentence's own full stop or closing bracket."""
     while address and (
         address[-1] in ".,;:!?*_~"
         or (address[-1] == ")" and address.count(")") > address.count("("))
@@ -94,7 +94,7 @@ def without_trailing_marks(address: str) -> str:
 
 
 def text_token(content: str) -> Token:
-    """A piece of plain text."""
+    """Make a token of plain text."""
     return Token("text", "", 0, content=content)
 
 
@@ -106,7 +106,7 @@ def show_hosts(state: StateCore) -> None:
 
 
 def with_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
-    """The same tokens, with a `link_host` token behind each link that hides where it leads."""
+    """Yield the same tokens, with a `link_host` token behind each link that hides its target."""
     words, target = "", ""
     for token in tokens:
         yield token
@@ -121,7 +121,7 @@ def with_hosts(tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def says(words: str, target: str) -> bool:
-    """Whether a link's words are the address itself, up to the end of its host."""
+    """Tell whether a link's words are the address itself, up to the end of its host."""
     plain = re.sub(r"^(https?://|mailto:)", "", words.strip().lower())
     return plain.startswith(target.lower()) and plain[len(target) :][:1] in {"", "/", ":", "?", "#"}
 
@@ -133,7 +133,7 @@ def render_host(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """The host in brackets, isolated from the direction of the text around it."""
+    """Render the host in brackets, isolated from the direction of the text around it."""
     return f' <span class="link__host">(<bdi>{escape(tokens[index].content)}</bdi>)</span>'
 
 
@@ -144,7 +144,7 @@ def render_image(
     options: OptionsDict,
     env: EnvType,
 ) -> str:
-    """An image as a link that says where it lies; nothing is fetched before a click."""
+    """Render an image as a link that says where it lies; nothing is fetched before a click."""
     token = tokens[index]
     words = escape(renderer.renderInlineAsText(token.children or [], options, env))
     source = str(token.attrGet("src") or "")

@@ -1,4 +1,4 @@
-"""Messages as safe HTML: Markdown, then colours for code, then the sanitizer.
+"""Renders messages as safe HTML: Markdown with code and formulas, then the sanitizer.
 
 A message is parsed once, here; pages show the stored result (`chats.rendering.store`). The worst
 input of 32,000 characters takes well under 1.5 s.
@@ -14,12 +14,12 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from chats.rendering import links
+from chats.rendering import links, maths, notes, tasks
 from chats.rendering.code import code_figure
 from chats.rendering.sanitize import clean
 
 # Part of the stored digest: raise it with any change of the output.
-RENDERER_VERSION = "1"
+RENDERER_VERSION = "2"
 PLAIN_ABOVE = 64_000
 MAX_NESTING = 20
 MAX_COLUMNS = 100
@@ -37,12 +37,12 @@ DIRECTED = frozenset(
 
 
 def render_markdown(text: str) -> str:
-    """A message text as sanitised HTML.
+    """Return a message text as sanitised HTML.
 
     Texts above 64,000 characters and texts nested deeper than 20 levels come out as escaped plain
     text with a notice that says why; no text is ever dropped.
     """
-    # A lone surrogate cannot be encoded, so neither the sanitizer nor the answer could carry it.
+    # A lone surrogate cannot be encoded, so neither the sanitizer nor the response could carry it.
     text = text.encode("utf-8", "replace").decode("utf-8")
     if len(text) > PLAIN_ABOVE:
         return plain(text, f"This text has {len(text):,} characters; it is shown unformatted.")
@@ -53,13 +53,16 @@ def render_markdown(text: str) -> str:
 
 
 def plain(text: str, reason: str) -> str:
-    """The text as it was written, under a line that says why it looks so."""
+    """Return the text as it was written, under a line that says why it looks so."""
     note = f'<p class="plain__note">{escape(reason)}</p>'
     return clean(f'{note}<div class="plain" dir="auto">{escape(text)}</div>')
 
 
 def make_parser() -> MarkdownIt:
-    """The parser: CommonMark with tables and strikethrough, a line break for each line end."""
+    """Make the parser: CommonMark with tables, strikethrough, task lists, footnotes and formulas.
+
+    Each line end is a line break.
+    """
     options = {"html": False, "linkify": False, "breaks": True, "maxNesting": MAX_NESTING}
     md = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
     md.disable(["html_block", "html_inline"])
@@ -70,11 +73,14 @@ def make_parser() -> MarkdownIt:
     md.add_render_rule("table_open", render_table_open)
     md.add_render_rule("table_close", render_table_close)
     links.install(md)
+    tasks.install(md)
+    notes.install(md)
+    maths.install(md)
     return md
 
 
 def narrow_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """The table rule, for tables of at most 100 columns; a wider one stays text."""
+    """Apply the table rule to tables of at most 100 columns; a wider one stays text."""
     if start + 1 < end:
         line = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]]
         if line.count("|") > MAX_COLUMNS + 1:
@@ -105,7 +111,7 @@ def render_code(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """A fenced or indented code block as the design's figure."""
+    """Render a fenced or indented code block as the design's figure."""
     token = tokens[index]
     language = (token.info.split() or [""])[0]
     return code_figure(token.content, language)
@@ -118,7 +124,7 @@ def render_table_open(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """A table in a box that scrolls by itself, so that the page never does."""
+    """Open a table in a box that scrolls by itself, so that the page never does."""
     return (
         '<div class="table-wrap" tabindex="0" role="group" aria-label="Table" dir="auto">'
         '<table class="table">\n'
@@ -132,7 +138,7 @@ def render_table_close(
     _options: OptionsDict,
     _env: EnvType,
 ) -> str:
-    """The end of table and box."""
+    """Close table and box."""
     return "</table></div>\n"
 
 

@@ -1,45 +1,112 @@
-"""The one sanitizer: what may be in a message's HTML, and nothing else.
+"""The sanitizer of messages' HTML: a list of all that may stay, and nothing else.
 
-It runs after the Markdown renderer, which writes no raw HTML, so either of the two may fail
-without a live element reaching a page. Attributes that htmx or a browser would act on (hx-*,
-sse-*, on*, style, id, name, form, srcdoc) are simply not in the list.
+It runs after the Markdown renderer, which writes no raw HTML, so either of the two may fail without
+a live element reaching a page. Attributes that htmx or a browser would act on (hx-*, sse-*, on*,
+style, id, name, form, srcdoc) are simply not in the list.
 """
+
+import re
 
 import nh3
 
 HEADINGS = ("h3", "h4", "h5", "h6")
 TEXT = ("p", "blockquote", "ul", "ol", "table", *HEADINGS)
+MATHML = """
+    math menclose mfrac mi mmultiscripts mn mo mover mpadded mphantom mprescripts mroot mrow mspace
+    msqrt msub msubsup msup mtable mtd mtext mtr munder munderover
+""".split()  # noqa: SIM905 - a word a line is no reading
 
 TAGS = {
-    *("a", "bdi", "br", "button", "code", "div", "em", "figcaption", "figure", "hr", "li", "pre"),
-    *("s", "span", "strong", "tbody", "td", "th", "thead", "tr"),
+    *("a", "bdi", "br", "button", "code", "div", "em", "figcaption", "figure", "hr", "input"),
+    *("label", "li", "pre", "s", "span", "strong", "sup", "tbody", "td", "th", "thead", "tr"),
     *TEXT,
+    *MATHML,
 }
 CLASSES = {
     "button": {"btn", "btn--quiet", "btn--s", "end", "code__copy"},
-    "div": {"table-wrap", "plain"},
+    "code": {"math__source"},
+    "div": {"table-wrap", "plain", "math"},
     "figcaption": {"code__head"},
     "figure": {"code"},
+    "li": {"task", "note"},
+    "mtable": {"math-line-start", "math-line-top"},
+    "mtd": {
+        *("math-start", "math-end", "math-joined-start", "math-joined-end", "math-margin"),
+        *("math-line-start", "math-line-end", "math-line-top", "math-line-bottom"),
+    },
+    "ol": {"notes"},
     "p": {"plain__note"},
     "pre": {"code__body"},
-    "span": {"k", "s", "m", "c", "f", "gi", "gd", "link__host"},
+    "span": {
+        *("k", "s", "m", "c", "f", "gi", "gd", "link__host"),
+        *("math", "math--inline", "note__back"),
+    },
+    "sup": {"note", "first"},
     "table": {"table"},
     "td": {"n"},
     "th": {"n"},
 }
+TRUTH = {"true", "false"}
+BOX = {"tabindex": {"0"}, "role": {"group"}}
 VALUES = {
-    **{tag: {"dir": {"auto"}} for tag in TEXT},
+    **{tag: {"dir": {"auto"}} for tag in (*TEXT, "li")},
     "button": {"type": {"button"}},
-    "div": {"tabindex": {"0"}, "role": {"group"}, "aria-label": {"Table"}, "dir": {"auto"}},
+    "div": {**BOX, "aria-label": {"Table", "Formula"}, "dir": {"auto"}},
+    "input": {"type": {"checkbox"}, "disabled": {""}, "checked": {""}},
+    "math": {"display": {"block"}},
+    "menclose": {
+        "notation": {
+            *("box", "updiagonalstrike", "downdiagonalstrike"),
+            "updiagonalstrike downdiagonalstrike",
+        }
+    },
+    "mfrac": {"displaystyle": TRUTH},
+    "mi": {"mathvariant": {"normal"}},
+    "mo": {
+        "form": {"prefix", "infix", "postfix"},
+        **dict.fromkeys(("stretchy", "movablelimits", "symmetric"), TRUTH),
+    },
+    "mover": {"accent": TRUTH},
+    "mrow": {"displaystyle": TRUTH, "scriptlevel": {"0", "1", "2"}},
+    "mtable": {"displaystyle": TRUTH, "scriptlevel": {"0", "1"}},
+    "munder": {"accentunder": TRUTH},
+    "munderover": {"accent": TRUTH, "accentunder": TRUTH},
     "pre": {"tabindex": {"0"}, "aria-label": {"Code"}},
+    "span": {**BOX, "aria-label": {"Formula"}},
     "th": {"scope": {"col"}},
 }
+# Values that are counted or measured: numbers of notes, and lengths that move nothing far.
+NUMBERS = {"li": {"value"}}
+LENGTHS = {
+    "mfrac": {"linethickness"},
+    "mo": {"lspace", "rspace", "minsize", "maxsize"},
+    "mpadded": {"width", "height", "depth", "lspace", "voffset"},
+    "mspace": {"width"},
+}
+NUMBER = re.compile(r"[0-9]{1,5}")
+LENGTH = re.compile(r"-?[0-9]?(?:\.[0-9]{1,10})?(?:em)?")
+
+
+def measured(tag: str, attribute: str, value: str) -> str | None:
+    """Return the value of an attribute that may stay; None if its number or length is no such."""
+    if attribute in LENGTHS.get(tag, ()):
+        return value if LENGTH.fullmatch(value) else None
+    if attribute in NUMBERS.get(tag, ()):
+        return value if NUMBER.fullmatch(value) else None
+    return value
+
+
 CLEANER = nh3.Cleaner(
     tags=TAGS,
-    attributes={"a": {"href"}, "ol": {"start"}},
+    attributes={"a": {"href"}, "ol": {"start"}, **NUMBERS, **LENGTHS},
+    attribute_filter=measured,
     allowed_classes=CLASSES,
     tag_attribute_values=VALUES,
-    set_tag_attribute_values={"a": {"target": "_blank"}},
+    # No box is ever enabled.
+    set_tag_attribute_values={
+        "a": {"target": "_blank"},
+        "input": {"type": "checkbox", "disabled": ""},
+    },
     url_schemes={"http", "https", "mailto"},
     url_relative="deny",
     link_rel="noopener noreferrer nofollow ugc",
@@ -48,5 +115,5 @@ CLEANER = nh3.Cleaner(
 
 
 def clean(html: str) -> str:
-    """The HTML with everything removed that the list above does not name."""
+    """Remove everything from the HTML that the list above does not name."""
     return CLEANER.clean(html)

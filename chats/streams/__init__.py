@@ -1,0 +1,1 @@
+"""The event streams of a reply, for the page and for programs."""

@@ -1,4 +1,4 @@
-"""The event stream of a turn for programs: JSON, with ids from which a stream resumes.
+"""Streams the events of a turn to programs: JSON, with ids from which a stream resumes.
 
 Text positions are code points of the running step's text, so a client can check that nothing is
 missing. The page's twin, with HTML, is `chats.streams.web`.
@@ -16,19 +16,19 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from chats import keys, signin
-from chats.access import check_turn
-from chats.refusals import NotFound, Refusal
+from chats.ground.refusals import NotFound, Refusal
+from chats.people import keys, signin
+from chats.record.access import check_turn
 from chats.streams import connection
 from chats.streams.follow import (
     Beginning,
     Delta,
     Done,
-    Place,
     Reshaped,
     Row,
     Snapshot,
-    State,
+    StreamPosition,
+    TurnNotice,
     Update,
     follow,
     read_row_with_reply,
@@ -37,7 +37,7 @@ from chats.streams.web import cookie_of, user_now
 
 
 class StreamRefused(Refusal):
-    """Neither a key nor a session."""
+    """The request has neither a key nor a session."""
 
     code = "not_authenticated"
     status = 401
@@ -45,7 +45,7 @@ class StreamRefused(Refusal):
 
 
 class OnlyGet(Refusal):
-    """A stream is read, nothing is sent to it."""
+    """A stream is only read; nothing is sent to it."""
 
     code = "method_not_allowed"
     status = 405
@@ -54,7 +54,7 @@ class OnlyGet(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who follows: a person, and the key or the session's cookie that they came with."""
+    """The follower of a turn: a person, and the key or the session's cookie that they came with."""
 
     user: AbstractBaseUser
     key_id: uuid.UUID | None = None
@@ -78,7 +78,7 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 
 
 def check_room(viewer: Viewer) -> None:
-    """Raise `TooManyStreams`."""
+    """Raise `TooManyStreams` unless one more stream of this person may begin."""
     connection.STREAMS.check_room(int(viewer.user.pk))
 
 
@@ -87,10 +87,10 @@ def stream_of(
     *,
     chat_id: uuid.UUID,
     turn_id: uuid.UUID,
-    seen: Place | None = None,
+    seen: StreamPosition | None = None,
     greeting: str = "",
 ) -> HttpResponseBase:
-    """The events of a turn that the viewer may follow, behind a greeting of events."""
+    """Return the events of a turn that the viewer may follow, after a greeting of events."""
     updates = follow(
         turn_id=turn_id,
         row=read_row_with_reply(turn_id),
@@ -112,7 +112,10 @@ def stream_of(
 
 
 def viewer_of(request: HttpRequest) -> Viewer:
-    """The key's owner, or without an `Authorization` header the session's person."""
+    """Return the key's owner, or without an `Authorization` header the session's person.
+
+    Raises `StreamRefused` without either, and what `keys.key_from_header` raises.
+    """
     keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
     authorization = request.headers.get("Authorization")
     if authorization is None:
@@ -129,7 +132,7 @@ def viewer_of(request: HttpRequest) -> Viewer:
 
 
 def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
-    """Whether the key or the session lives and the chat is still theirs."""
+    """Tell whether the key or the session lives and the chat is still theirs."""
     if viewer.key_id is not None:
         user = viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
     else:
@@ -144,22 +147,22 @@ def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
 
 
 class Program:
-    """One program's view of a turn: where its text stands."""
+    """One program's view of a turn: its place in the text."""
 
-    def __init__(self, *, turn_id: uuid.UUID, seen: Place | None) -> None:
+    def __init__(self, *, turn_id: uuid.UUID, seen: StreamPosition | None) -> None:
         self.turn_id = turn_id
         self.beginning = seen.beginning if seen else Beginning()
         self.position = seen.position if seen else 0
 
     async def encode(self, update: Update) -> str:
-        """The events of one update."""
+        """Return the events of one update."""
         match update:
             case Snapshot(beginning, text):
                 self.beginning = beginning
                 return self.text("snapshot", offset=0, text=text)
             case Delta(offset=offset, text=text):
                 return self.text("delta", offset=offset, text=text)
-            case State(sentence):
+            case TurnNotice(sentence):
                 return self.event("state", text=sentence)
             case Reshaped(beginning):
                 return self.begin_anew(beginning)
@@ -167,15 +170,15 @@ class Program:
                 return self.end(row)
 
     def begin_anew(self, beginning: Beginning) -> str:
-        """Word that the text so far counts no longer."""
+        """Tell the program that the text so far no longer counts."""
         self.beginning, self.position = beginning, 0
         return self.event("reshaped")
 
     def end(self, row: Row) -> str:
-        """The rest of the stored reply, if the bus lost some of it, and the end."""
+        """Return the rest of the stored reply, if the bus lost some of it, and the end."""
         rest = ""
         if row.beginning != self.beginning or self.position > len(row.text):
-            # Less was stored than was heard: the end of a lost worker's turn, or an erasure.
+            # Less was stored than was streamed: a lost worker's turn ended, or an erasure came.
             rest = self.begin_anew(row.beginning) if self.position else ""
             self.beginning = row.beginning
             rest += self.text("snapshot", offset=0, text=row.text)
@@ -184,7 +187,7 @@ class Program:
         return rest + self.event("done", marked=True, status=row.status, code=row.code)
 
     def text(self, event: str, *, offset: int, text: str) -> str:
-        """An event that moves this program's place to the end of the text."""
+        """Return an event that moves this program's place to the end of the text."""
         self.position = offset + len(text)
         return self.event(event, marked=True, offset=offset, text=text)
 
@@ -197,7 +200,7 @@ class Program:
         text: str = "",
         **more: str,
     ) -> str:
-        """One event; `marked` gives it the id of this program's place."""
+        """Return one event; `marked` gives it the id of this program's place."""
         data = {
             "turn": str(self.turn_id),
             "attempt": self.beginning.attempt,
@@ -206,5 +209,7 @@ class Program:
             "text": text,
             **more,
         }
-        event_id = connection.event_id_of(Place(self.beginning, self.position)) if marked else ""
+        event_id = (
+            connection.event_id_of(StreamPosition(self.beginning, self.position)) if marked else ""
+        )
         return connection.sse(event, json.dumps(data), event_id=event_id)

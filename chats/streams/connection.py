@@ -1,4 +1,4 @@
-"""One open event stream: who may hold it, how long it lives, and how it ends well.
+"""One open event stream: checks permission, limits its life, and ends it well.
 
 Authorised when it opens and again every minute; pinged so that proxies keep it; ended after a
 quarter of an hour or when this process shuts down, each time so that the client comes back.
@@ -9,14 +9,17 @@ import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
-from chats import live
-from chats.refusals import Refusal
-from chats.streams.follow import Beginning, Place, Update
+from chats.ground import live
+from chats.ground.refusals import Refusal
+from chats.streams.follow import Beginning, StreamPosition
+
+# An update of whatever is followed.
+T = TypeVar("T")
 
 PING_SECONDS = 15.0
 PING = ": ping\n\n"
@@ -25,7 +28,7 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """More open streams than one person, or this process, may hold."""
+    """One person, or this process, would hold more open streams than allowed."""
 
     code = "too_many_streams"
     status = 429
@@ -42,21 +45,21 @@ class Streams:
         self.hubs: dict[asyncio.AbstractEventLoop, live.Hub] = {}
 
     def hub(self) -> live.Hub:
-        """The hub of the running loop."""
+        """Return the hub of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self.hubs:
             self.hubs[loop] = live.Hub(live.connect(settings.REDIS_URL))
         return self.hubs[loop]
 
     def has_room(self, user_id: int) -> bool:
-        """Whether one more stream of this person may begin."""
+        """Tell whether one more stream of this person may begin."""
         return bool(
             self.by_user[user_id] < settings.STREAMS_PER_USER
             and self.by_user.total() < settings.STREAMS_PER_INSTANCE
         )
 
     def check_room(self, user_id: int) -> None:
-        """Raise `TooManyStreams`."""
+        """Raise `TooManyStreams` unless one more stream of this person may begin."""
         if not self.has_room(user_id):
             raise TooManyStreams
 
@@ -74,7 +77,7 @@ class Streams:
 STREAMS = Streams()
 
 
-class Sentinel(Exception):
+class StreamEnded(Exception):
     """The stream is over; `farewell` goes to the client first."""
 
     def __init__(self, farewell: str = "") -> None:
@@ -82,16 +85,18 @@ class Sentinel(Exception):
         super().__init__(farewell)
 
 
-class EventStream:
-    """One open stream. Its source never rests for long, so between two updates is time enough
-    to look at the clock and at the end of this process.
+class EventStream(Generic[T]):
+    """One open stream.
+
+    Its source never rests for long, so between two updates there is time to look at the clock and
+    at the end of this process.
     """
 
     def __init__(
         self,
         *,
-        updates: AsyncIterator[list[Update]],
-        encode: Callable[[Update], Awaitable[str]],
+        updates: AsyncIterator[list[T]],
+        encode: Callable[[T], Awaitable[str]],
         may_still: Callable[[], Awaitable[bool]],
     ) -> None:
         now = asyncio.get_running_loop().time()
@@ -103,13 +108,16 @@ class EventStream:
         self.ping_at = now + PING_SECONDS
 
     async def next_text(self) -> str:
-        """The next text to send, empty for none. Raises `Sentinel` when the stream has to end."""
+        """Return the next text to send, empty for none.
+
+        Raises `StreamEnded` when the stream has to end.
+        """
         updates = await anext(self.updates, None)
         now = asyncio.get_running_loop().time()
         await self.check(now)
         if updates is None:
             # The turn is over, or this viewer was too slow and comes back.
-            raise Sentinel
+            raise StreamEnded
         if updates:
             self.ping_at = now + PING_SECONDS
             return "".join([await self.encode(update) for update in updates])
@@ -119,37 +127,40 @@ class EventStream:
         return PING
 
     async def check(self, now: float) -> None:
-        """May it go on? Once a minute: is the person still allowed to read this?"""
+        """Raise `StreamEnded` unless the stream may go on.
+
+        Once a minute it asks whether the person may still read this.
+        """
         if STREAMS.closing.is_set():
-            raise Sentinel(RESTARTING)
+            raise StreamEnded(RESTARTING)
         if now >= self.end_at:
-            raise Sentinel(RESUME)
+            raise StreamEnded(RESUME)
         if now >= self.check_at:
             self.check_at = now + settings.STREAM_RECHECK_SECONDS
             if not await self.may_still():
-                raise Sentinel
+                raise StreamEnded
 
     async def close(self) -> None:
         """End the source, which gives up its place on the bus."""
-        await cast(AsyncGenerator[list[Update], None], self.updates).aclose()
+        await cast(AsyncGenerator[list[T], None], self.updates).aclose()
 
 
 async def events(
     *,
     user_id: int,
-    updates: AsyncIterator[list[Update]],
-    encode: Callable[[Update], Awaitable[str]],
+    updates: AsyncIterator[list[T]],
+    encode: Callable[[T], Awaitable[str]],
     may_still: Callable[[], Awaitable[bool]],
     greeting: str = "",
 ) -> AsyncIterator[bytes]:
-    """The bytes of one event stream, from updates of a turn in the words of a door.
+    """Yield the bytes of one event stream, from updates in the form of a door.
 
-    The greeting is events that are told whatever becomes of the stream.
+    The greeting is events that are sent whatever happens to the stream.
     """
     if greeting:
         yield greeting.encode()
     if not STREAMS.has_room(user_id):
-        # Let in together with others that began first: it comes back, and is told then.
+        # Let in together with others that began first: the client comes back, and is refused then.
         yield RESUME.encode()
         return
     async with STREAMS.place(user_id):
@@ -158,7 +169,7 @@ async def events(
             while True:
                 if text := await stream.next_text():
                     yield text.encode()
-        except Sentinel as end:
+        except StreamEnded as end:
             if end.farewell:
                 yield end.farewell.encode()
         finally:
@@ -166,7 +177,7 @@ async def events(
 
 
 def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
-    """The answer that carries a stream: never stored, never buffered by a proxy."""
+    """Make the response that carries a stream: never stored, never buffered by a proxy."""
     answer = StreamingHttpResponse(body, content_type="text/event-stream; charset=utf-8")
     answer["Cache-Control"] = "no-store"
     answer["X-Accel-Buffering"] = "no"
@@ -174,27 +185,30 @@ def response(body: AsyncIterator[bytes]) -> StreamingHttpResponse:
 
 
 def sse(event: str, data: str, *, event_id: str = "") -> str:
-    """One server-sent event; every line of the data is prefixed, so none can begin a field."""
+    """Write one server-sent event.
+
+    Every line of the data is prefixed, so that none can begin a field.
+    """
     lines = data.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     head = (f"id: {event_id}\n" if event_id else "") + f"event: {event}\n"
     return head + "".join(f"data: {line}\n" for line in lines) + "\n"
 
 
-def event_id_of(place: Place) -> str:
-    """The id of an event after which a viewer has come to a place."""
+def event_id_of(place: StreamPosition) -> str:
+    """Return the id of an event after which a viewer has come to a place."""
     beginning = place.beginning
     anew = f".{beginning.anew}" if beginning.anew else ""
     return f"{beginning.attempt}.{beginning.step}.{place.position}{anew}"
 
 
-def place_from(last_event_id: str) -> Place | None:
-    """The place that a `Last-Event-ID` names, or None when it is not ours."""
+def place_from(last_event_id: str) -> StreamPosition | None:
+    """Return the place that a `Last-Event-ID` names, or None when it is not ours."""
     pieces = last_event_id.split(".")
     if not all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
         return None
     match [int(piece) for piece in pieces]:
         case [attempt, step, position]:
-            return Place(Beginning(attempt, step), position)
+            return StreamPosition(Beginning(attempt, step), position)
         case [attempt, step, position, anew]:
-            return Place(Beginning(attempt, step, anew), position)
+            return StreamPosition(Beginning(attempt, step, anew), position)
     return None

@@ -1,6 +1,7 @@
-"""The event stream of a turn for the page: fragments of HTML, snapshot first."""
+"""Streams to a person's pages: fragments of HTML of their replies, and which chats changed."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -12,104 +13,160 @@ from django.contrib.auth import get_user
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.html import escape
+from django.views.decorators.http import require_GET
 
-from chats.access import check_turn
-from chats.refusals import NotFound
+from chats.ground.refusals import NotFound
+from chats.record.access import owns_turn
 from chats.rendering.blocks import closed_blocks
 from chats.rendering.fragments import delta_fragments, snapshot_fragments
 from chats.streams import connection
 from chats.streams.follow import (
+    GONE,
     Beginning,
     Delta,
     Done,
-    Place,
     Reshaped,
     Snapshot,
-    State,
+    StreamPosition,
+    TurnFollower,
+    TurnNotice,
     Update,
-    follow,
     read_row,
+)
+from chats.streams.person import (
+    ChatChanged,
+    FollowedTurn,
+    NoticesLost,
+    PersonUpdate,
+    TurnUpdate,
+    follow_person,
 )
 
 # Longer texts are rendered in a thread, so that one long block does not hold up every stream.
 THREAD_FROM = 2000
+# The most replies that one stream follows; a person has fewer at once.
+MOST_TURNS = 20
 
 
-def turn_stream(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
-    """Follow one turn of one's own chat; a page that comes back never sees less than it had.
+@require_GET
+def stream(request: HttpRequest) -> HttpResponseBase:
+    """Follow one's own chats, and the replies that the browser's tabs show.
 
-    Raises `NotFound` and `TooManyStreams`.
+    Each `turn` of the query is a reply's id, and after a `~` the place that the browser has come
+    to; `since` is a time in milliseconds, up to which it knows of changes. Of what is not the
+    person's it is told as of a reply that is gone. Raises `NotFound` for nobody, and
+    `TooManyStreams`.
     """
-    user_id = request.user.pk or 0
-    check_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
-    connection.STREAMS.check_room(user_id)
-    updates = follow(
-        turn_id=turn_id,
-        row=read_row(turn_id),
+    user = request.user
+    if not user.is_authenticated:
+        raise NotFound
+    connection.STREAMS.check_room(user.pk)
+    read = sync_to_async(read_row)
+    turns = [
+        FollowedTurn(
+            viewer=TurnFollower(turn_id=turn_id, read=read),
+            row=read_row(turn_id) if owns_turn(user=user, turn_id=turn_id) else GONE,
+            seen=seen,
+        )
+        for turn_id, seen in asked_turns(request.GET.getlist("turn"))
+    ]
+    updates = follow_person(
+        user_id=user.pk, turns=turns, since=number(request.GET.get("since", "")),
         hub=connection.STREAMS.hub,
-        read=sync_to_async(read_row),
-        seen=connection.place_from(request.headers.get("Last-Event-ID", "")),
-        whole=True,
-    )
-    check = partial(still, request, chat_id=chat_id, turn_id=turn_id)
+    )  # fmt: skip
     return connection.response(
         connection.events(
-            user_id=user_id,
+            user_id=user.pk,
             updates=updates,
-            encode=Page().encode,
-            may_still=sync_to_async(check),
+            encode=PersonView().encode,
+            may_still=sync_to_async(partial(still, request)),
         )
     )
 
 
-def still(request: HttpRequest, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
-    """Whether the session lives and the chat is still theirs."""
-    try:
-        check_turn(user=user_now(cookie_of(request)), chat_id=chat_id, turn_id=turn_id)
-    except NotFound:
-        return False
-    return True
+def asked_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | None]]:
+    """Return the replies that a query names with the place of each; what is no id is left out."""
+    found = {}
+    for value in values[:MOST_TURNS]:
+        turn, _, place = value.partition("~")
+        try:
+            found[uuid.UUID(turn)] = connection.place_from(place)
+        except ValueError:
+            continue
+    return list(found.items())
+
+
+def number(text: str) -> int:
+    """Return a time of a query; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
+
+
+def still(request: HttpRequest) -> bool:
+    """Tell whether the session lives."""
+    return bool(user_now(cookie_of(request)).pk == request.user.pk)
 
 
 def cookie_of(request: HttpRequest) -> str:
-    """The session that a request names; empty without one."""
+    """Return the session that a request names; empty without one."""
     return request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
 
 
 def user_now(cookie: str) -> AbstractBaseUser | AnonymousUser:
-    """Whose session the cookie is at this moment: it may have ended since."""
+    """Return the person whose session the cookie is at this moment: it may have ended since."""
     fresh = HttpRequest()
     fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie or None)
     return get_user(fresh)
 
 
-class Page:
-    """One page's view of a reply: which part of the text is still open, and where it stands."""
+class PersonView:
+    """The view that a person's pages have of their replies."""
 
     def __init__(self) -> None:
+        self.replies: dict[uuid.UUID, ReplyView] = {}
+
+    async def encode(self, update: PersonUpdate) -> str:
+        """Return the events of one update."""
+        match update:
+            case TurnUpdate(turn_id, told):
+                reply = self.replies.setdefault(turn_id, ReplyView(turn_id))
+                return await reply.encode(told)
+            case ChatChanged(chat_id, at):
+                return connection.sse("changed", json.dumps({"chat": chat_id, "at": at}))
+            case NoticesLost():
+                return connection.sse("lost", "")
+
+
+class ReplyView:
+    """One reply as the pages show it: the part of the text that is still open, and its place.
+
+    Its events bear the turn's id before a point; their ids are the place to come back to.
+    """
+
+    def __init__(self, turn_id: uuid.UUID) -> None:
+        self.turn_id = turn_id
         self.open = ""
-        self.place = Place(Beginning(), 0)
+        self.place = StreamPosition(Beginning(), 0)
 
     async def encode(self, update: Update) -> str:
-        """The events of one update."""
+        """Return the events of one update."""
         match update:
             case Snapshot(beginning, text):
-                self.place = Place(beginning, len(text))
+                self.place = StreamPosition(beginning, len(text))
                 fragments = await rendered(snapshot_fragments, text)
                 self.open = text[closed_blocks(text) :]
                 return self.events(fragments)
             case Delta(offset, text):
-                self.place = Place(self.place.beginning, offset + len(text))
+                self.place = StreamPosition(self.place.beginning, offset + len(text))
                 return await self.grow(text)
-            case State(sentence):
-                return connection.sse("state", escape(sentence))
+            case TurnNotice(sentence):
+                return self.event("state", escape(sentence))
             case Reshaped():
-                return connection.sse("refresh", "")
+                return self.event("refresh", "")
             case Done():
-                return connection.sse("refresh", "") + connection.sse("done", "")
+                return self.event("refresh", "") + self.event("done", "")
 
     async def grow(self, text: str) -> str:
-        """More text: as text, and as finished HTML once a block closes."""
+        """Return more text: as text, and as finished HTML once a block closes."""
         before, after = self.open, self.open + text
         fragments = await rendered(delta_fragments, before, after)
         closed = any(event == "block" for event, _ in fragments)
@@ -117,18 +174,27 @@ class Page:
         return self.events(fragments)
 
     def events(self, fragments: list[tuple[str, str]]) -> str:
-        """The fragments of one update; the page has come to its place with the last of them."""
+        """Return the fragments of one update; with the last the page has come to its place."""
         if not fragments:
             return ""
         *others, (event, html) = fragments
-        last = connection.sse(event, html, event_id=connection.event_id_of(self.place))
-        return "".join(connection.sse(*fragment) for fragment in others) + last
+        last = self.event(event, html, event_id=self.event_id)
+        return "".join(self.event(*fragment) for fragment in others) + last
+
+    @property
+    def event_id(self) -> str:
+        """The place that the pages have come to, as they name it when they come back."""
+        return f"{self.turn_id}~{connection.event_id_of(self.place)}"
+
+    def event(self, name: str, data: str, *, event_id: str = "") -> str:
+        """Return one event of this reply."""
+        return connection.sse(f"{self.turn_id}.{name}", data, event_id=event_id)
 
 
 async def rendered(
     render: Callable[..., list[tuple[str, str]]], *texts: str
 ) -> list[tuple[str, str]]:
-    """The fragments, made in a thread when the text is long."""
+    """Make the fragments, in a thread when the text is long."""
     if sum(map(len, texts)) < THREAD_FROM:
         return render(*texts)
     return await asyncio.to_thread(render, *texts)

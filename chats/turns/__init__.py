@@ -1,0 +1,1 @@
+"""The way of a message: accepted, claimed, replied to, written down, recovered."""

@@ -1,7 +1,7 @@
 """The breaker of a provider account: a refused key is not tried again and again.
 
-Open, it refuses new turns with its reason; it closes by itself after a while, or at once when an
-operator saves the account.
+While it is open, it refuses new turns with its reason; it closes by itself after a while, or at
+once when an operator saves the account.
 """
 
 from datetime import datetime, timedelta
@@ -23,7 +23,7 @@ REASONS = {
 def trip(*, model: ModelSpec | None, code: str, now: datetime) -> None:
     """Pause the model's provider if the failure asks for it; call inside a transaction.
 
-    The first failure opens the breaker and is told to the ledger; later ones change nothing.
+    The first failure opens the breaker and is recorded in the ledger; later ones change nothing.
     """
     if code not in REASONS or model is None:
         return

@@ -1,14 +1,14 @@
-"""What follows a turn that is complete: the strategy of its policy hears of it, if it wants to.
+"""Tells the strategy of a policy that a turn is complete, if it wants to hear of turns.
 
-In the background, after the end was committed. Nothing waits for it, it may be missed when the
-broker is away, and what goes wrong in it changes nothing.
+It runs in the background, after the end was committed. Nothing waits for it, it may be missed when
+the broker is away, and its failure changes nothing.
 """
 
 import logging
 import uuid
 
-from chats import history
 from chats.models import Message, Turn
+from chats.record import history
 from contextpolicy import plugins
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import in_our_count, prompt_limit
@@ -36,7 +36,7 @@ def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
 def messages_of(
     turn: Turn, *, reply: Message, values: PolicyValues, counter: TokenCounter
 ) -> tuple[engine.Message, ...]:
-    """The messages up to the reply, ascending, and never more than the window's worth of them."""
+    """Return the messages up to the reply, ascending, at most as many as the window holds."""
     model = turn.model
     limit = prompt_limit(values, model_window=model.window if model else None)
     loaded = history.load(

@@ -1,4 +1,4 @@
-"""The sweep: what a dead worker or a lost broker message left behind goes on.
+"""The sweep: takes up again what a dead worker or a lost broker message left behind.
 
 Idempotent and safe to run twice at once: each step is one conditional UPDATE.
 """
@@ -7,26 +7,19 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import (
-    DateTimeField,
-    DurationField,
-    Exists,
-    ExpressionWrapper,
-    OuterRef,
-    Q,
-    QuerySet,
-)
-from django.db.models.functions import Now
+from django.db.models import Q
 
-from chats import queue
-from chats.compaction import maintain, plan
+from chats.compaction import claims, maintain
+from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
+from chats.record.expiry import expired
+from chats.turns import statements, warm_ups
 from chats.turns.lease import RELEASED
-from chats.turns.start import UNFINISHED
 from chats.turns.steps import attempt_data, enqueue_next
-from contextpolicy import ledger, prepared, verification
+from contextpolicy import ledger, verification
 
+ERASED_AT_ONCE = 20
 LOST_CODE = "worker_lost"
 LOST_SENTENCE = (
     "The reply was begun {losses} times and each time its worker ended before it was written."
@@ -35,34 +28,39 @@ LOST_SENTENCE = (
 
 
 def sweep(*, now: datetime) -> int:
-    """Re-queue turns whose lease ran out and enqueue what waited too long; returns how many.
+    """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
-    Compactions whose worker ended are closed too, and lost indexing goes on.
+    Compactions and warm-ups whose worker ended are closed too, lost indexing is resumed, and chats
+    whose time is over are erased.
     """
     return (
         release_expired(now=now)
         + enqueue_overdue()
         + maintain.sweep(now=now)
         + archive.sweep()
+        + warm_ups.sweep(now=now)
         + enqueue_verifications(now=now)
+        + enqueue_erasures(now=now)
     )
 
 
 def take_over(*, now: datetime, worker: str) -> int:
-    """Free at once what workers held that are known to have ended; their names begin with `worker`.
+    """Free at once what workers held that have ended; their names begin with `worker`.
 
-    Returns how many turns went on. Their summaries are closed and asked for again.
+    Returns how many turns were freed. Their summaries are closed and asked for again.
     """
     released = release_expired(now=now, worker=worker)
-    if plan.expire(worker=worker):
-        plan.sweep_dead(now=now)
+    if claims.expire(worker=worker):
+        claims.sweep_dead(now=now)
+    if warm_ups.expire(worker=worker):
+        warm_ups.sweep(now=now)
     return released
 
 
 def release_expired(*, now: datetime, worker: str = "") -> int:
     """Take turns from workers that stopped renewing; at once from those of a given name."""
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
-    ended = Q(worker__startswith=worker) if worker else Q(lease_until__lt=Now())
+    ended = Q(worker__startswith=worker) if worker else leases.ended()
     gone = gone.filter(ended)
     released = 0
     for turn in gone.select_related("branch").order_by("queued_at"):
@@ -72,7 +70,7 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
 
 
 def release(turn: Turn, *, now: datetime) -> int:
-    """One lost turn: back into the queue, or failed after too many losses."""
+    """Put one lost turn back into the queue, or fail it after too many losses."""
     mine = Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING, lease_token=turn.lease_token)
     losses = turn.losses + 1
     if turn.stop_requested_at:
@@ -112,22 +110,17 @@ def enqueue_verifications(*, now: datetime) -> int:
     return len(found)
 
 
-def overdue(at: prepared.At) -> QuerySet[Turn]:
-    """Turns that wait for longer than they should, or that a worker gave back."""
-    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
-    since = ExpressionWrapper(Now() - at("age", DurationField()), output_field=DateTimeField())
-    # Asked twice of the status: SQLite finds the index of unfinished turns by its own words only,
-    # and without it would look through all turns there ever were.
-    waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
-    return waiting.filter(~Exists(running), Q(queued_at__lt=since) | Q(handed_back=True))
-
-
-_OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
+def enqueue_erasures(*, now: datetime) -> int:
+    """Send tasks for chats that are to be erased by now; a few, the next sweep sends more."""
+    found = expired(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
+    for chat_id in found:
+        queue.enqueue(queue.ERASE_CHAT, chat_id=chat_id)
+    return len(found)
 
 
 def enqueue_overdue() -> int:
     """Send tasks again for turns that no worker fetched: their broker message may be lost."""
-    found = _OVERDUE.tuples(age=timedelta(seconds=settings.REQUEUE_AFTER))
+    found = statements.OVERDUE.tuples(age=timedelta(seconds=settings.REQUEUE_AFTER))
     for (turn_id,) in found:
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
     return len(found)

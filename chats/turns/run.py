@@ -1,8 +1,8 @@
-"""Work on one turn, from its opening to its end, as a coroutine on the worker's loop.
+"""The work on one turn, from its opening to its end, as a coroutine on the worker's loop.
 
-Read it top down: `run` waits for the opening, `turns.beats` keeps the lease alive; `Run.work`
-repeats steps; `Run.answer` calls the model with patience; `turns.call` listens to one stream. Every
-write is in `turns.steps`.
+Read it top down: `run` waits for the opening, `worker.heartbeats` keeps the lease alive;
+`TurnAttempt.work` repeats steps; `TurnAttempt.answer` calls the model with patience; `turns.call`
+reads one stream. Every write is in `turns.steps`.
 """
 
 import asyncio
@@ -18,21 +18,20 @@ from typing import Any, Protocol, TypeVar
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from chats import answering, context
 from chats.compaction import window
 from chats.compaction.publish import publish_prepared
-from chats.live import Frame
+from chats.ground.live import Frame
+from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
+from chats.prompt import composition, model_choice
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.refusals import Refusal
 from chats.turns import lease as leases
-from chats.turns import limits, state, steps
-from chats.turns.call import Call
-from chats.turns.lease import Beat, LeaseLost, Partial
+from chats.turns import overflow_learning, state_extraction, steps
+from chats.turns.call import ModelCall
+from chats.turns.lease import Heartbeat, LeaseLost, Partial
 from chats.turns.opening import Opening
 from chats.turns.steps import Ending
-from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -44,13 +43,13 @@ CUT_SENTENCE = "The reply broke off before its end. The text so far is kept; con
 
 
 class Worker(Protocol):
-    """What a turn needs from the process that works on it (`turns.runtime`, or a test)."""
+    """The process that works on a turn, as the turn sees it (`worker.runtime`, or a test)."""
 
     clock: Callable[[], datetime]
 
     @property
     def counter(self) -> TokenCounter:
-        """Counts the tokens of what is stored and sent."""
+        """The counter of the tokens that are stored and sent."""
         ...
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
@@ -58,11 +57,11 @@ class Worker(Protocol):
         ...
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Say something on the live bus."""
+        """Send a frame on the live bus."""
         ...
 
     def provider(self, account: Account) -> Provider:
-        """The adapter for a provider account."""
+        """Return the adapter for a provider account."""
         ...
 
 
@@ -71,9 +70,9 @@ async def run(
     opened: Awaitable[Opening | None],
     asked_at: float,
     worker: Worker,
-    runs: dict[uuid.UUID, "Run"],
+    runs: dict[uuid.UUID, "TurnAttempt"],
 ) -> None:
-    """Work on the turn that is opened; one that cannot be claimed is somebody else's.
+    """Work on the turn that is opened; one that cannot be claimed belongs to another worker.
 
     `asked_at` is when its opening was asked for, by the monotonic clock.
     """
@@ -81,11 +80,11 @@ async def run(
     if opening is None:
         return
     turn_id = opening.turn.pk
-    current = Run(opening=opening, worker=worker)
+    current = TurnAttempt(opening=opening, worker=worker)
     runs[turn_id] = current
     try:
         if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
-            # The lease has run since the claim, and the next beat may be long in coming.
+            # The lease has run since the claim, and the next heartbeat may be far off.
             current.obey((await worker.db(leases.renew, leases=[opening.lease]))[0])
         await current.to_the_end()
     finally:
@@ -94,17 +93,17 @@ async def run(
 
 
 class EmptyReply(Refusal):
-    """The model answered, but without a word."""
+    """The model replied, but without a word."""
 
     code = "empty_reply"
     sentence = "The model answered twice without any text. Your message is saved; try again."
 
 
 class Interrupted(Exception):
-    """The run was told to end: its turn was stopped, or this process shuts down."""
+    """The attempt was told to end because this process shuts down."""
 
 
-class Run:
+class TurnAttempt:
     """One attempt at one turn."""
 
     def __init__(self, *, opening: Opening, worker: Worker) -> None:
@@ -112,22 +111,22 @@ class Run:
         self.worker = worker
         # As the open step read it.
         self.turn = opening.turn
-        # Until its prompt and its call are used.
+        # Kept until its prompt and its call are used.
         self.opening: Opening | None = opening
-        self.prompt: context.Prompt | None = None
+        self.prompt: composition.Prompt | None = None
         self.reason = ""
         self.interrupted = asyncio.Event()
-        self.call: Call | None = None
+        self.call: ModelCall | None = None
         self.saved = 0
 
     def interrupt(self, reason: str) -> None:
-        """End the run as soon as possible: `STOP`, `LOST` or `SHUTDOWN`; the first counts."""
+        """End the attempt as soon as possible: `STOP`, `LOST` or `SHUTDOWN`; the first counts."""
         if not self.reason:
             self.reason = reason
             self.interrupted.set()
 
     async def to_the_end(self) -> None:
-        """Work until the turn is over or no longer ours; `turns.beats` keeps the lease."""
+        """Work until the turn is over or no longer ours; `worker.heartbeats` keeps the lease."""
         try:
             await self.work()
         except LeaseLost:
@@ -149,11 +148,11 @@ class Run:
                 )
 
     async def work(self) -> None:
-        """Step after step, while tools ran or messages arrived."""
+        """Work step after step, while tools ran or messages arrived."""
         if self.turn.attempt > 1:
             self.say("restarted")
         while True:
-            # What the step before said is stored: it is no text of this one.
+            # The text of the step before is stored; it is not part of this one.
             self.call = None
             self.saved = 0
             self.say("step")
@@ -161,8 +160,8 @@ class Run:
                 self.interrupt(STOP)
             try:
                 goes_on = await self.step()
-            except (Refusal, BudgetRefusal) as refusal:
-                await self.fail(refusal.code, getattr(refusal, "sentence", str(refusal)))
+            except Refusal as refusal:
+                await self.fail(refusal.code, refusal.sentence)
                 return
             if not goes_on:
                 return
@@ -174,7 +173,7 @@ class Run:
             )
 
     async def step(self) -> bool:
-        """Compose, call, store. True when another step follows."""
+        """Compose, call, store; return True when another step follows."""
         prompt = self.opening.prompt if self.opening else None
         call = await self.answer(prompt or await self.compose())
         if self.reason == STOP:
@@ -185,46 +184,46 @@ class Run:
             return False
         return await self.finish(call)
 
-    async def compose(self, *, smaller_than: int | None = None) -> context.Prompt:
-        """The prompt of the running step; moves the window first where that is needed."""
+    async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
+        """Compose the prompt of the running step; move the window first if needed."""
         turn = self.turn
         for _ in range(5):
             prompt = await self.worker.db(
-                context.compose,
+                composition.compose,
                 turn=turn,
                 counter=self.worker.counter,
                 window_limit=smaller_than,
             )
-            if isinstance(prompt, context.TailDue):
+            if isinstance(prompt, composition.TailDue):
                 await self.build_tail(prompt.choice)
                 continue
-            if isinstance(prompt, context.Prompt) and prompt.need.action != "swap":
+            if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
                 return prompt
-            # A summary that is ready goes in now; when none is, nobody waits for one.
+            # A summary that is ready goes into force now; when none is, nobody waits for one.
             if await self.worker.db(
                 publish_prepared, branch_id=turn.branch_id, now=self.worker.clock()
             ):
                 continue
-            if isinstance(prompt, context.Prompt):
+            if isinstance(prompt, composition.Prompt):
                 return prompt
             await self.worker.db(
                 window.move, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
             )
         raise RuntimeError("the window moved again and again and the prompt still does not fit")
 
-    async def build_tail(self, choice: answering.Choice) -> None:
+    async def build_tail(self, choice: model_choice.ChosenModel) -> None:
         """Bring the state up to the question, once per turn; a stop is heeded before the reply."""
         tail = await self.worker.db(
-            state.begin,
+            state_extraction.begin,
             lease=self.lease,
             turn=self.turn,
             choice=choice,
             counter=self.worker.counter,
             now=self.worker.clock(),
         )
-        if isinstance(tail, state.Extraction):
-            self.say("state", state.SENTENCE)
-            call = await state.ask(
+        if isinstance(tail, state_extraction.Extraction):
+            self.say("state", state_extraction.SENTENCE)
+            call = await state_extraction.ask(
                 tail,
                 provider=self.worker.provider(tail.account),
                 clock=self.worker.clock,
@@ -233,7 +232,7 @@ class Run:
             self.say("state")
             self.go_on_unless_gone()
             tail = await self.worker.db(
-                state.finish,
+                state_extraction.finish,
                 lease=self.lease,
                 turn=self.turn,
                 extraction=tail,
@@ -243,10 +242,10 @@ class Run:
             )
         self.turn.tail = tail
 
-    async def answer(self, prompt: context.Prompt) -> Call:
-        """Call the model; before its first token a passing fault is tried again, an overflow once.
+    async def answer(self, prompt: composition.Prompt) -> ModelCall:
+        """Call the model; before its first token retry a passing fault, and an overflow once.
 
-        An answer without any text is tried again once, silently.
+        A reply without any text is tried again once, silently. Raises `EmptyReply`.
         """
         overflowed = emptied = False
         number = 0
@@ -256,7 +255,7 @@ class Run:
             overflow = (
                 None
                 if overflowed or self.reason
-                else limits.overflow_of(call, model=self.turn.model)
+                else overflow_learning.overflow_of(call, model=self.turn.model)
             )
             if overflow is not None and not (overflowed or self.reason):
                 overflowed = True
@@ -273,14 +272,17 @@ class Run:
                 prompt = plain
                 continue
             if call.error is not None and not await self.wait_to_retry(call.error, number):
+                call.error.sentence = told(call.error, provider=prompt.account.name, calls=number)
                 return call
             await self.close_receipt(call)
             if call.error is None and emptied:
                 raise EmptyReply
             emptied = call.error is None
 
-    async def without_tools(self, call: Call, prompt: context.Prompt) -> context.Prompt | None:
-        """The prompt without tools, when the server refused the call for them; remembered."""
+    async def without_tools(
+        self, call: ModelCall, prompt: composition.Prompt
+    ) -> composition.Prompt | None:
+        """Return a prompt without tools if the server refused the call for them; remember that."""
         refused = call.error is not None and call.error.code == "tools_unsupported"
         if not refused or not prompt.request.tools or self.turn.model is None:
             return None
@@ -291,24 +293,24 @@ class Run:
         return await self.compose()
 
     async def shrink(
-        self, prompt: context.Prompt, overflow: ProviderError
-    ) -> context.Prompt | None:
-        """A smaller prompt, and the model's limit remembered; None if nothing more can leave."""
+        self, prompt: composition.Prompt, overflow: ProviderError
+    ) -> composition.Prompt | None:
+        """Return a smaller prompt, and remember the model's limit; None if no part can leave."""
         if self.turn.model is not None:
             await self.worker.db(
-                limits.learn,
+                overflow_learning.learn,
                 model_id=self.turn.model.pk,
-                limit=limits.taught(prompt, overflow),
+                limit=overflow_learning.taught(prompt, overflow),
                 now=self.worker.clock(),
             )
         try:
-            return await self.compose(smaller_than=limits.shrunk(prompt, overflow))
-        except BudgetRefusal:
-            # What may not leave the prompt is already too much for this model.
+            return await self.compose(smaller_than=overflow_learning.shrunk(prompt, overflow))
+        except composition.PromptRefused:
+            # The parts that may not leave the prompt are already too much for this model.
             return None
 
-    async def drop(self, call: Call, overflow: ProviderError) -> None:
-        """Book a call whose answer does not count, and take back what was shown of it."""
+    async def drop(self, call: ModelCall, overflow: ProviderError) -> None:
+        """Book a call whose reply does not count, and take back what was shown of it."""
         was_shown = call.is_useful
         call.error = overflow
         await self.close_receipt(call)
@@ -324,11 +326,11 @@ class Run:
             )
             self.say("anew")
 
-    async def one_call(self, prompt: context.Prompt, number: int) -> Call:
+    async def one_call(self, prompt: composition.Prompt, number: int) -> ModelCall:
         """Book one call, then listen to it."""
         receipt_id = await self.booked(prompt, number)
         self.prompt = prompt
-        call = Call(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
+        call = ModelCall(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
         self.call = call
         self.saved = 0
         if not self.reason:
@@ -337,8 +339,8 @@ class Run:
         self.go_on_unless_gone()
         return call
 
-    async def booked(self, prompt: context.Prompt, number: int) -> uuid.UUID:
-        """The receipt of a call that is about to be made; the first call has it already."""
+    async def booked(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
+        """Return the receipt of a call that is about to be made; the first call has it already."""
         opening, self.opening = self.opening, None
         if opening is not None and opening.receipt_id is not None:
             return opening.receipt_id
@@ -352,13 +354,13 @@ class Run:
         )
 
     def go_on_unless_gone(self) -> None:
-        """Raise `LeaseLost` or `Interrupted` when this run may write nothing more."""
+        """Raise `LeaseLost` or `Interrupted` when this attempt may write nothing more."""
         if self.reason == LOST:
             raise LeaseLost(self.lease.turn_id)
         if self.reason == SHUTDOWN:
             raise Interrupted
 
-    async def close_receipt(self, call: Call) -> None:
+    async def close_receipt(self, call: ModelCall) -> None:
         """Book the end of a call that is followed by another."""
         await self.worker.db(
             steps.close_call,
@@ -368,7 +370,7 @@ class Run:
         )
 
     async def wait_to_retry(self, error: ProviderError, number: int) -> bool:
-        """Wait before the next call, shown in the page. False when there is none."""
+        """Wait before the next call, shown in the page; return False when there is none."""
         if not error.retryable or number >= settings.PROVIDER_CALLS:
             return False
         seconds = error.retry_after
@@ -390,8 +392,8 @@ class Run:
         await self.worker.db(leases.write, lease=self.lease, waiting_until=None)
         return not self.reason
 
-    async def finish(self, call: Call) -> bool:
-        """Store what the model answered; the turn ends unless something follows."""
+    async def finish(self, call: ModelCall) -> bool:
+        """Store the model's reply; return False when the turn has ended."""
         await self.use_tools(call)
         if call.finish == Message.Finish.INCOMPLETE:
             await self.fail("reply_incomplete", CUT_SENTENCE, call=call)
@@ -407,8 +409,8 @@ class Run:
             self.say("end")
         return goes_on
 
-    async def use_tools(self, call: Call) -> None:
-        """Answer the model's tool calls; at the step limit the reply ends there, and says so."""
+    async def use_tools(self, call: ModelCall) -> None:
+        """Run the model's tool calls; at the step limit the reply ends there, and says so."""
         if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
             return
         # Some servers say "stop" beside tool calls, others "tool_calls" without any.
@@ -431,12 +433,12 @@ class Run:
         if self.turn.step >= settings.MAX_STEPS:
             call.finish = Message.Finish.LIMIT
 
-    async def stopped(self, call: Call) -> None:
-        """A person stopped the reply: what there is of it is the reply."""
+    async def stopped(self, call: ModelCall) -> None:
+        """End a reply that a person stopped: its text so far is the reply."""
         call.finish = Message.Finish.STOPPED
         await self.end_early(Turn.Status.STOPPED, self.ending(call))
 
-    async def fail(self, code: str, sentence: str, *, call: Call | None = None) -> None:
+    async def fail(self, code: str, sentence: str, *, call: ModelCall | None = None) -> None:
         """End the turn with a failure; text that was already shown is kept as incomplete."""
         if call is not None:
             call.finish = Message.Finish.INCOMPLETE
@@ -446,7 +448,7 @@ class Run:
         await self.end_early(Turn.Status.FAILED, self.ending(call, code=code, sentence=sentence))
 
     async def end_early(self, status: str, ending: Ending) -> None:
-        """Write the end and say so."""
+        """Write the end and send it on."""
         await self.worker.db(
             steps.end_early,
             lease=self.lease,
@@ -457,8 +459,8 @@ class Run:
         )
         self.say("end")
 
-    def ending(self, call: Call | None, *, code: str = "", sentence: str = "") -> Ending:
-        """How the call ended, as a value."""
+    def ending(self, call: ModelCall | None, *, code: str = "", sentence: str = "") -> Ending:
+        """Return how the call ended, as a value."""
         if call is None:
             return Ending(error_code=code, error_sentence=sentence)
         if call.error and not code:
@@ -472,6 +474,7 @@ class Run:
             error_code=code,
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
+            warm_from=self.prompt.warm_from if self.prompt else None,
             strategy=self.prompt.strategy if self.prompt else "",
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
             factors=self.prompt.factors if self.prompt else Factors(),
@@ -479,13 +482,13 @@ class Run:
         )
 
     async def hand_back(self) -> None:
-        """This process ends: let another one begin again, at once."""
+        """Hand the turn back, because this process ends: another one begins again at once."""
         with suppress(LeaseLost):
             await self.worker.db(steps.hand_back, lease=self.lease, now=self.worker.clock())
             self.say("restarted")
 
     def unsaved(self) -> Partial | None:
-        """The text so far, when there is more of it than at the last checkpoint."""
+        """Return the text so far, if there is more of it than at the last checkpoint."""
         call = self.call
         if call is None or call.length <= self.saved:
             return None
@@ -498,15 +501,15 @@ class Run:
             reasoning=str(call.reasoning),
         )
 
-    def obey(self, beat: Beat) -> None:
-        """Heed what a beat learned: the turn was asked to stop, or is no longer ours."""
-        if beat is Beat.STOP:
+    def obey(self, beat: Heartbeat) -> None:
+        """Heed what a heartbeat learned: the turn was asked to stop, or is no longer ours."""
+        if beat is Heartbeat.STOP:
             self.interrupt(STOP)
-        elif beat is Beat.LOST:
+        elif beat is Heartbeat.LOST:
             self.interrupt(LOST)
 
     def say(self, kind: str, text: str = "", offset: int = 0) -> None:
-        """One frame on the live bus."""
+        """Send one frame on the live bus."""
         turn = self.turn
         frame = Frame(
             kind=kind,
@@ -517,3 +520,15 @@ class Run:
             text=text,
         )
         self.worker.put(turn.pk, frame)
+
+
+def told(error: ProviderError, *, provider: str, calls: int) -> str:
+    """Say beside the error's own words whose it is, with which status, and how often it was tried.
+
+    At most as much as a turn keeps.
+    """
+    facts = [provider] if provider else []
+    if error.status is not None:
+        facts.append(f"status {error.status}")
+    facts.append("asked once" if calls == 1 else f"asked {calls} times")
+    return f"{error.sentence} ({', '.join(facts)}.)"[:500]

@@ -1,7 +1,7 @@
-"""Accept a message: one transaction with the message, its turn, the event and the key.
+"""Accepts a message: one transaction with the message, its turn, the event and the key.
 
-The answer is "accepted", never "done": the reply is a Celery task's work, enqueued after the
-commit. A refusal is raised before anything is written.
+The response is "accepted", never "done": a Celery task, enqueued after the commit, writes the
+reply. A refusal is raised before anything is written.
 """
 
 import uuid
@@ -12,18 +12,20 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, User
+from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import Exists, OuterRef
 
-from chats import answering, messages, queue
-from chats.failpoints import hit
-from chats.idempotency import Keyed
+from chats.ground import queue
+from chats.ground.failpoints import failpoint
+from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Message, Turn
-from chats.refusals import NotFound, Refusal
-from contextpolicy import ledger, prepared
-
-UNFINISHED = [Turn.Status.QUEUED, Turn.Status.RUNNING]
+from chats.prompt import model_choice
+from chats.record import messages
+from chats.record.idempotency import IdempotentRequest
+from chats.record.locking import chat_to_write_in
+from chats.turns import statements
+from contextpolicy import ledger
+from speed import prepared
 
 
 class ChatBusy(Refusal):
@@ -46,7 +48,7 @@ class ChatFull(Refusal):
     sentence = "This chat holds {limit:,} messages and takes no more. Continue in a new chat."
 
 
-class TooManyRuns(Refusal):
+class TooManyTurns(Refusal):
     """The person has as many replies running as they may."""
 
     code = "too_many_runs"
@@ -55,7 +57,7 @@ class TooManyRuns(Refusal):
     retry_after = 5
 
 
-class TooManyRunsOfKey(TooManyRuns):
+class TooManyTurnsOfKey(TooManyTurns):
     """A program has as many replies running as one key may."""
 
     sentence = (
@@ -64,7 +66,7 @@ class TooManyRunsOfKey(TooManyRuns):
 
 
 class TurnNotOver(Refusal):
-    """Only a turn that ended can be tried again or continued."""
+    """The turn has not ended, so it cannot be tried again or continued."""
 
     code = "turn_not_over"
     status = 409
@@ -80,7 +82,7 @@ class NothingToContinue(Refusal):
 
 
 class NotTheLastTurn(Refusal):
-    """The chat went on after this turn."""
+    """Other messages followed this turn."""
 
     code = "not_the_last_turn"
     status = 409
@@ -89,7 +91,7 @@ class NotTheLastTurn(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A stored message and the turn that will answer it; `repeated` when the key was known."""
+    """A stored message and the turn that will reply to it; `repeated` when the key was known."""
 
     message: Message
     turn: Turn
@@ -107,19 +109,19 @@ def start(
 ) -> Accepted:
     """Accept a user message in a chat of this person's; `api_key` is what a program asks with.
 
-    Raises the refusals of `chats.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyRuns`,
+    Raises the refusals of `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`,
     `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, and what resolving the
     policy raises.
     """
-    keyed = Keyed(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=text)
+    keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=text)
     known = keyed.find(now=now)
     if known:
         return recall(known)
-    # SQLite has one lock for everything: what only reads is over before it is taken.
+    # SQLite has one lock for everything: all that only reads is done before it is taken.
     choice = answerable(chat, text=text)
     with transaction.atomic():
-        asked, chat = chat, lock_chat(chat)
-        # The same request may have come twice at once.
+        asked, chat = chat, chat_to_write_in(chat.pk)
+        # The same request may have been sent twice at once.
         known = keyed.find(now=now)
         if known:
             return recall(known)
@@ -133,27 +135,6 @@ def start(
     return Accepted(message=message, turn=turn, repeated=False)
 
 
-def lock_chat(chat: Chat) -> Chat:
-    """The chat's row, locked: acceptance in one chat is one after the other.
-
-    Locked first and read then: PostgreSQL would read what is joined to a row that it waits for as
-    it was before the wait, and not find the branch that was opened meanwhile.
-    """
-    _LOCK.hold(chat=chat.pk)
-    locked = _CHAT.first(chat=chat.pk)
-    if locked is None:
-        raise Chat.DoesNotExist
-    return locked
-
-
-_LOCK = prepared.Lock(
-    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat")).values_list("pk")
-)
-_CHAT = prepared.Select(
-    lambda at: Chat.objects.select_related("active_branch", "model").filter(pk=at("chat"))
-)
-
-
 def accept_message(
     *,
     user: AbstractBaseUser,
@@ -162,16 +143,19 @@ def accept_message(
     now: datetime,
     api_key: ApiKey | None = None,
 ) -> tuple[Message, Turn]:
-    """Check and store a message with its turn; the chat is locked by the caller."""
+    """Check and store a message with its turn; the caller has locked the chat.
+
+    Raises what `start` raises, apart from the refusals of its key.
+    """
     choice = answerable(chat, text=text)
     return store_message(user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key)
 
 
-def answerable(chat: Chat, *, text: str) -> answering.Choice:
-    """What will answer the text. Raises where its policy or its model does not allow that."""
-    choice = answering.choose(chat=chat)
+def answerable(chat: Chat, *, text: str) -> model_choice.ChosenModel:
+    """Return the model that will reply to the text. Raises if its policy or model forbids it."""
+    choice = model_choice.choose(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
-    answering.available_account(choice.model)
+    model_choice.available_account(choice.model)
     return choice
 
 
@@ -179,12 +163,12 @@ def store_message(
     *,
     user: AbstractBaseUser,
     chat: Chat,
-    choice: answering.Choice,
+    choice: model_choice.ChosenModel,
     text: str,
     now: datetime,
     api_key: ApiKey | None,
 ) -> tuple[Message, Turn]:
-    """Store a checked message with its turn, if there is room; the chat is locked by the caller."""
+    """Store a checked message with its turn, if there is room; the caller has locked the chat."""
     branch = open_branch(chat)
     check_room(user=user, chat=chat, api_key=api_key)
     message = messages.accept(chat=chat, branch=branch, text=text, now=now)
@@ -203,13 +187,13 @@ def store_message(
     chat.updated_at = now
     prepared.save(chat, "title", "updated_at", "accepted_count")
     started_event(turn, actor=f"user:{user.pk}", chat=chat, now=now, message=message)
-    transaction.on_commit(partial(hit, "before_enqueue"))
+    transaction.on_commit(partial(failpoint, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn
 
 
 def open_branch(chat: Chat) -> Branch:
-    """The branch that new messages go to; every chat has one from its creation on."""
+    """Return the branch that new messages go to; every chat has one from its creation on."""
     if chat.active_branch is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     return chat.active_branch
@@ -218,42 +202,15 @@ def open_branch(chat: Chat) -> Branch:
 def started_event(
     turn: Turn, *, actor: str, chat: Chat, now: datetime, message: Message | None
 ) -> None:
-    """The ledger's row about an accepted turn: ids and sizes, never the text."""
+    """Record an accepted turn in the ledger: ids and sizes, never the text."""
     data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name}
     if message is not None:
         data |= {"message": str(message.pk), "characters": len(message.text)}
     ledger.record("turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
 
 
-_WAITING = prepared.Select(
-    lambda at: Message.objects.filter(branch=at("branch"), seq=None).values_list("pk")
-)
-_PERSON = prepared.Lock(
-    lambda at: User.objects.select_for_update(no_key=True).filter(pk=at("owner")).values_list("pk")
-)
-_BUSY_BRANCHES = prepared.Select(
-    lambda at: (
-        Turn.objects.filter(status__in=UNFINISHED, api_key=None)
-        .exclude(branch=at("branch"))
-        # Asked of each, for there are few: from the person's side it were all they ever said.
-        .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
-        .values_list("branch")
-        .distinct()
-    )
-)
-
-_BUSY_BRANCHES_OF_KEY = prepared.Select(
-    lambda at: (
-        Turn.objects.filter(status__in=UNFINISHED, api_key=at("key"))
-        .exclude(branch=at("branch"))
-        .values_list("branch")
-        .distinct()
-    )
-)
-
-
 def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
-    """Raise `ChatFull`, `ChatBusy` or `TooManyRuns`; the chat is locked by the caller.
+    """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` without room; the caller has locked the chat.
 
     A person's replies and those of each key are counted apart: no program silences its owner.
     """
@@ -261,23 +218,23 @@ def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) ->
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     # Counted here: there are never many more than the limits allow.
-    waiting = len(_WAITING.tuples(branch=branch.pk))
+    waiting = len(statements.WAITING.tuples(branch=branch.pk))
     if waiting >= settings.WAITING_PER_CHAT:
         raise ChatBusy(waiting=waiting)
-    # After the chat, as everywhere: two chats of one person that ask at once see each other.
-    _PERSON.hold(owner=user.pk)
+    # Locked after the chat, as everywhere: two chats of one person that ask at once see each other.
+    statements.PERSON_LOCK.hold(owner=user.pk)
     if api_key is not None:
-        others = _BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)
-        if len(others) >= settings.RUNS_PER_KEY:
-            raise TooManyRunsOfKey(limit=settings.RUNS_PER_KEY)
+        others = statements.BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)
+        if len(others) >= settings.TURNS_PER_KEY:
+            raise TooManyTurnsOfKey(limit=settings.TURNS_PER_KEY)
         return
-    others = _BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
-    if len(others) >= settings.RUNS_PER_USER:
-        raise TooManyRuns(limit=settings.RUNS_PER_USER)
+    others = statements.BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
+    if len(others) >= settings.TURNS_PER_USER:
+        raise TooManyTurns(limit=settings.TURNS_PER_USER)
 
 
 def title_from(text: str) -> str:
-    """The first line of the first message, at a word's end, as the chat's title."""
+    """Make a title of the first line of the first message, cut at a word's end."""
     line = next(line.strip() for line in text.splitlines() if line.strip())
     if len(line) <= 80:
         return line
@@ -288,30 +245,33 @@ def title_from(text: str) -> str:
 def retry(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Answer the same message again after a failure or a stop, as a new turn.
+    """Reply to the same message again after a failure or a stop, as a new turn.
 
-    Raises `TurnNotOver` and `NotTheLastTurn`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, and what `follow_up` raises.
     """
-    return follow_up(user=user, turn=turn, now=now, make=again, api_key=api_key)
+    return follow_up(user=user, turn=turn, now=now, make=retry_cause, api_key=api_key)
 
 
 def continue_reply(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Let the model go on with a reply that was cut, as a new turn without a message.
+    """Let the model continue a reply that was cut, as a new turn without a message.
 
-    Raises `TurnNotOver`, `NotTheLastTurn` and `NothingToContinue`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and what `follow_up` raises.
     """
-    return follow_up(user=user, turn=turn, now=now, make=onward, api_key=api_key)
+    return follow_up(user=user, turn=turn, now=now, make=continuation_cause, api_key=api_key)
 
 
-def again(turn: Turn) -> dict[str, Any]:
-    """What a retry is caused by: the same message, or the same cut reply."""
+def retry_cause(turn: Turn) -> dict[str, Any]:
+    """Return the cause of a retry: the same message, or the same cut reply."""
     return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
 
 
-def onward(turn: Turn) -> dict[str, Any]:
-    """What a continuation is caused by: the turn whose reply was cut."""
+def continuation_cause(turn: Turn) -> dict[str, Any]:
+    """Return the cause of a continuation: the turn whose reply was cut.
+
+    Raises `NothingToContinue`.
+    """
     if turn.reply is None or turn.reply.finish == Message.Finish.STOP:
         raise NothingToContinue
     return {"trigger_id": None, "continues_id": turn.pk}
@@ -325,9 +285,12 @@ def follow_up(
     make: Callable[[Turn], dict[str, Any]],
     api_key: ApiKey | None,
 ) -> Turn:
-    """A new turn in the same branch, caused by an earlier one. Raises `ModelUnavailable` too."""
+    """Create a new turn in the same branch, caused by an earlier one.
+
+    Raises `TurnNotOver`, `NotTheLastTurn`, and what `make` and `caused_turn` raise.
+    """
     with transaction.atomic():
-        chat = lock_chat(turn.branch.chat)
+        chat = chat_to_write_in(turn.branch.chat_id)
         turn = Turn.objects.select_related("reply").get(pk=turn.pk)
         if not turn.is_over:
             raise TurnNotOver
@@ -354,12 +317,12 @@ def caused_turn(
     now: datetime,
     api_key: ApiKey | None,
 ) -> Turn:
-    """A new turn without a new message; the chat is locked by the caller.
+    """Create a new turn without a new message; the caller has locked the chat.
 
     Raises `ModelUnavailable`, the refusals of `check_room`, and what resolving the policy raises.
     """
-    choice = answering.choose(chat=chat)
-    answering.available_account(choice.model)
+    choice = model_choice.choose(chat=chat)
+    model_choice.available_account(choice.model)
     check_room(user=user, chat=chat, api_key=api_key)
     new = Turn.objects.create(
         branch_id=branch_id,
@@ -377,7 +340,10 @@ def caused_turn(
 
 
 def recall(known: dict[str, str]) -> Accepted:
-    """What the first request with the same key led to. Raises `NotFound` when it was deleted."""
+    """Return the result of the first request with the same key.
+
+    Raises `NotFound` when it was deleted.
+    """
     message = Message.objects.filter(pk=uuid.UUID(known["message"])).first()
     turns = Turn.objects.select_related("branch__chat").filter(pk=uuid.UUID(known["turn"]))
     turn = turns.first()

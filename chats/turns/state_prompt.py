@@ -1,4 +1,4 @@
-"""What a model is sent that reads the state of a chat, and the receipt of that call."""
+"""The prompt for a model that reads the state of a chat, and the receipt of that call."""
 
 import uuid
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from chats import context, history, receipts
 from chats.models import Branch, ChatState, Message, PromptText, Receipt, Turn
+from chats.prompt import composition
 from chats.providers.base import ProviderRequest, StateTask
-from contextpolicy import prepared
+from chats.record import history, receipts
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
@@ -22,9 +22,10 @@ from contextpolicy.engine.strategies.entity_state import (
 )
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
 from contextpolicy.models import EffectivePolicy, ModelSpec
+from speed import prepared
 
-# User messages that one extraction reads at most. It is given more than one after a failure, or
-# where messages arrived during a reply.
+# The most user messages that one extraction reads. It has more than one to read after a failure, or
+# if messages arrived during a reply.
 MOST_MESSAGES = 20
 
 
@@ -40,7 +41,7 @@ class StatePrompt:
 
     @property
     def to_seq(self) -> int:
-        """The newest message read."""
+        """The seq of the newest message read."""
         return self.read[-1][0].seq
 
 
@@ -53,10 +54,10 @@ def compose(
     model: ModelSpec,
     counter: TokenCounter,
 ) -> StatePrompt | None:
-    """The call for the state after the question; None when there is nothing new to read."""
+    """Compose the call for the state after the question; None when there is nothing new to read."""
     schema, known = values.state_schema, base.values if base else {}
     limit = prompt_limit(values, model_window=model.window)
-    factor = context.calibration_of(branch, model=model)
+    factor = composition.calibration_of(branch, model=model)
     ours = in_our_count(max(limit, 1), calibration=factor)
     frame = state_request(question=(), state=known, schema=schema)
     room = ours - sum(wire_tokens(wire, counter) for wire in frame)
@@ -107,11 +108,11 @@ def unread(
     room: int,
     counter: TokenCounter,
 ) -> tuple[engine.Message, ...]:
-    """What the person said since the state was last brought up to date, up to the question.
+    """Return the person's messages since the state was last updated, up to the question.
 
-    The newest messages that fit into `room`, at least one if there is any.
+    They are the newest messages that fit into `room`, at least one if there is any.
     """
-    question, _ = context.turn_messages(turn, branch=branch)
+    question, _ = composition.turn_messages(turn, branch=branch)
     if not question:
         return ()
     after = base.to_seq if base else 0
@@ -129,7 +130,7 @@ def unread(
 def book(
     prompt: StatePrompt, *, turn: Turn, effective: EffectivePolicy, now: datetime
 ) -> uuid.UUID:
-    """Write the receipt before the call, in the caller's transaction; once however often asked.
+    """Write the receipt before the call, in the caller's transaction; a second call writes none.
 
     The words of messages stay with the messages, where an erasure finds them.
     """
@@ -165,7 +166,7 @@ def book(
 
 
 def gaps(seqs: Sequence[int]) -> list[list[Any]]:
-    """The messages before and between those read: the state so far stands for them."""
+    """Return the ranges before and between the messages read: the state so far stands for them."""
     ends = [0, *seqs]
     return [
         [before + 1, after - 1, "state"]

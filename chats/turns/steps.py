@@ -11,26 +11,29 @@ from typing import Any, cast
 
 from django.db import IntegrityError, transaction
 
-from chats import calibrate, messages, queue, receipts
-from chats.context import Prompt
-from chats.failpoints import hit
+from chats.ground import queue
+from chats.ground.failpoints import failpoint
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
-from chats.tools import registry as tools
-from chats.turns import breaker
+from chats.prompt import calibration
+from chats.prompt.composition import Prompt
+from chats.prompt.tools import registry as tools
+from chats.record import locking, messages, receipts
+from chats.turns import breaker, statements
 from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
-from contextpolicy import ledger, plugins, prepared
-from contextpolicy.durability import unflushed
+from contextpolicy import ledger, plugins
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
+from speed import prepared
+from speed.commits import unflushed
 
 WORKER = "worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a step or a turn ended: its parts, why the text stopped, and the failure if any."""
+    """The end of a step or a turn: its parts, why the text stopped, and the failure if any."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     finish: str = Message.Finish.STOP
@@ -42,7 +45,9 @@ class Ending:
     error_details: Mapping[str, Any] = field(default_factory=dict)
     # Folding is due once the reply has so many tokens; None: this policy does not fold.
     fold_from: int | None = None
-    # Of the policy; some want to hear of a reply.
+    # From so many tokens of the reply on, the next prompt is read ahead; None: it is not.
+    warm_from: int | None = None
+    # The policy's strategy; some want to hear of a reply.
     strategy: str = ""
     # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
     estimate: int = 0
@@ -50,50 +55,22 @@ class Ending:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def asks_for_folding(self, reply: Message | None) -> bool:
-        """Whether the chat may have grown over a mark of its policy."""
+        """Tell whether the chat may have grown over a mark of its policy."""
         tokens = reply.token_count or 0 if reply else 0
         return self.fold_from is not None and tokens >= self.fold_from
 
+    def asks_for_warm_up(self, reply: Message | None) -> bool:
+        """Tell whether the next prompt may begin in another way than this one."""
+        tokens = reply.token_count or 0 if reply else 0
+        return self.warm_from is not None and tokens >= self.warm_from
+
     @property
     def outcome(self) -> str:
-        """What the receipt of the call says."""
+        """The outcome in the receipt of the call."""
         if self.error_code:
             return Receipt.Outcome.FAILED
         stopped = self.finish == Message.Finish.STOPPED
         return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
-
-
-_BRANCH = prepared.Lock(
-    lambda at: (
-        Branch.objects.select_for_update(no_key=True)
-        .filter(pk__in=Turn.objects.filter(pk=at("turn")).values("branch"))
-        .values_list("pk")
-    )
-)
-_OWN_STEPS = prepared.Select(
-    lambda at: Message.objects.filter(turn=at("turn"), role=Message.Role.ASSISTANT).values_list(
-        "pk"
-    )
-)
-_BOOKED = prepared.Select(
-    lambda at: Receipt.objects.filter(
-        turn=at("turn"), attempt=at("attempt"), step=at("step"), call=at("call")
-    ).values_list("pk")
-)
-_OPEN_RECEIPT = prepared.Update(
-    lambda at: Receipt.objects.filter(pk=at("receipt"), outcome=Receipt.Outcome.OPEN),
-    ("outcome", "usage", "error_code", "finished_at"),
-)
-_CHAT = prepared.Select(
-    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat"))
-)
-_NEXT = prepared.Select(
-    lambda at: (
-        Turn.objects.filter(branch=at("branch"), status=Turn.Status.QUEUED)
-        .order_by("accepted")
-        .values_list("pk")[:1]
-    )
-)
 
 
 def begin(
@@ -101,18 +78,18 @@ def begin(
 ) -> tuple[Lease, Turn] | None:
     """Claim the turn and open its first step at once; None when it cannot be claimed.
 
-    The branch is locked first: of two turns of a branch that begin at the same time, one would
-    hold itself and wait to absorb the other, which waits to see whether the first one runs.
+    The branch is locked first: of two turns of a branch that begin at the same time, one would hold
+    itself and wait to absorb the other, which waits to see whether the first one runs.
     """
     try:
         with unflushed():
-            _BRANCH.hold(turn=turn_id)
+            locking.lock_branch_of(turn_id)
             lease = claim(turn_id=turn_id, worker=worker, now=now)
             if lease is None:
                 return None
             return lease, opened(read_turn(lease), lease=lease, counter=counter, now=now)
     except IntegrityError:
-        # Of one branch another turn was quicker.
+        # Another turn of the branch was quicker.
         return None
 
 
@@ -125,7 +102,7 @@ def use_tool(
     counter: TokenCounter,
     now: datetime,
 ) -> str | None:
-    """Run a tool call and note in the ledger what it read. Raises `LeaseLost`."""
+    """Run a tool call and record in the ledger what it read. Raises `LeaseLost`."""
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
     answer = tools.answer(call, branch=branch, offered=offered, counter=counter)
     if answer.read:
@@ -144,7 +121,7 @@ def use_tool(
 
 @transaction.atomic
 def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
-    """Offer the model no tools from now on: its server refused them. The model as it is then."""
+    """Offer the model no tools from now on: its server refused them. Return it as it is then."""
     model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.supports_tools:
         model.supports_tools = False
@@ -157,7 +134,7 @@ def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
 
 @transaction.atomic
 def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
-    """Open the next step of a turn that goes on. Raises `LeaseLost`."""
+    """Open the next step of a turn that continues. Raises `LeaseLost`."""
     extend(lease)
     return opened(read_turn(lease), lease=lease, counter=counter, now=now)
 
@@ -165,7 +142,7 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Take up every waiting message and begin the next step, in the caller's transaction."""
     messages.take_up(turn=turn, counter=counter, now=now)
-    # A first attempt that begins has none yet.
+    # A first attempt that begins has no steps yet.
     own = own_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:
         Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).exclude(
@@ -184,8 +161,8 @@ def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) ->
 
 
 def own_steps(turn: Turn) -> int:
-    """How many steps of the turn are stored."""
-    return len(_OWN_STEPS.tuples(turn=turn.pk))
+    """Count the stored steps of the turn."""
+    return len(statements.OWN_STEPS.tuples(turn=turn.pk))
 
 
 @transaction.atomic
@@ -200,33 +177,19 @@ def book_call(
 ) -> uuid.UUID:
     """Write the receipt of a call before it is made, and the event of a compressed context.
 
-    After a commit of unknown fate this is asked again: the call may be booked already, unless the
+    After a commit of unknown fate this is called again: the call may be booked already, unless the
     attempt has only just begun.
     """
     write(lease, effective_policy=prompt.effective)
     if not is_first_asking:
-        booked = _BOOKED.tuples(turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call)
+        booked = statements.BOOKED_CALLS.tuples(
+            turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call
+        )
         if booked:
             return cast(uuid.UUID, booked[0][0])
-    # In a text layout the first piece carries the joints, which can be more than it took itself.
-    counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
-    digests = [
-        PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
-        for key, origin, text in prompt.texts
-    ]
-    PromptText.objects.bulk_create(digests, ignore_conflicts=True)
-    receipt = Receipt(
-        turn=turn,
-        attempt=turn.attempt,
-        step=turn.step,
-        call=call,
-        effective_policy=prompt.effective,
-        compaction=prompt.compaction,
-        model_name=turn.model_name,
-        created_at=now,
-        **prompt.receipt_fields,
+    receipt = written_receipt(
+        prompt, turn=turn, step=turn.step, call=call, model_name=turn.model_name, now=now
     )
-    prepared.insert(receipts.seal(receipt))
     if prompt.compressed and turn.step == 1 and call == 1:
         ledger.record(
             "context.compressed",
@@ -239,23 +202,49 @@ def book_call(
     return receipt.pk
 
 
+def written_receipt(
+    prompt: Prompt, *, turn: Turn, step: int, call: int, model_name: str, now: datetime
+) -> Receipt:
+    """Write the receipt of a call that is about to be made, with the texts that it names."""
+    # In a text layout the first piece carries the joints, which can be more than it took itself.
+    counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
+    digests = [
+        PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
+        for key, origin, text in prompt.texts
+    ]
+    PromptText.objects.bulk_create(digests, ignore_conflicts=True)
+    receipt = Receipt(
+        turn=turn,
+        attempt=turn.attempt,
+        step=step,
+        call=call,
+        effective_policy=prompt.effective,
+        compaction=prompt.compaction,
+        model_name=model_name,
+        created_at=now,
+        **prompt.receipt_fields,
+    )
+    prepared.insert(receipts.seal(receipt))
+    return receipt
+
+
 def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
-    """Complete a receipt once: what became of the call. Later writes change nothing."""
+    """Complete a receipt once, with the outcome of the call. Later writes change nothing."""
     completed = {
         "outcome": ending.outcome,
         "usage": dict(ending.usage),
         "error_code": ending.error_code,
         "finished_at": now,
     }
-    _OPEN_RECEIPT.run(completed, receipt=receipt_id)
+    statements.OPEN_RECEIPT.run(completed, receipt=receipt_id)
 
 
 def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
-    """Store a finished step. True when the turn goes on: tools ran, or a message arrived.
+    """Store a finished step; return True when the turn continues: tools ran, or a message arrived.
 
     Otherwise the same transaction ends the turn, so that no message can slip in between. After a
-    commit of unknown fate this is asked again: a turn that ended is no longer ours, and a step
-    that is stored goes on.
+    commit of unknown fate this is called again: a turn that ended is no longer ours, and a step
+    that is stored continues.
     """
     # Counted before anything is locked: a long reply takes its time.
     counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
@@ -263,7 +252,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         turn = locked_turn(lease)
         if own_steps(turn) == turn.step:
             return True
-        chat = locked_chat(turn)
+        chat = locking.chat_of(turn)
         goes_on = ending.finish == Message.Finish.TOOL_CALLS or messages.any_waiting(
             branch_id=turn.branch_id
         )
@@ -282,15 +271,15 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
             )
         # Last, because replies of one model wait for each other from here to the commit.
         learn(turn=turn, ending=ending)
-        hit("before_commit_reply")
-    hit("after_commit_reply")
+        failpoint("before_commit_reply")
+    failpoint("after_commit_reply")
     return goes_on
 
 
 def learn(*, turn: Turn, ending: Ending) -> None:
-    """Let the model's calibration follow what the provider counted."""
+    """Adjust the model's calibration to what the provider counted."""
     if turn.model_id is not None and ending.usage:
-        calibrate.learn(
+        calibration.learn(
             model_id=turn.model_id,
             factors=ending.factors,
             shares=ending.shares,
@@ -300,18 +289,10 @@ def learn(*, turn: Turn, ending: Ending) -> None:
         )
 
 
-def locked_chat(turn: Turn) -> Chat:
-    """The turn's chat, locked: nobody accepts a message in it until the transaction ends."""
-    chat = _CHAT.first(chat=turn.branch.chat_id)
-    if chat is None:
-        raise Chat.DoesNotExist
-    return chat
-
-
 def store_step(
     *, turn: Turn, chat: Chat, ending: Ending, counted: messages.Counted, now: datetime
 ) -> Message:
-    """The step's assistant message and its completed receipt."""
+    """Store the step's assistant message and complete its receipt."""
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     return messages.append_step(
@@ -325,7 +306,7 @@ def end_early(
 ) -> None:
     """End a turn that failed or was stopped; the text so far is kept as its reply."""
     turn = locked_turn(lease)
-    chat = locked_chat(turn)
+    chat = locking.chat_of(turn)
     reply = None
     if ending.parts:
         counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
@@ -345,7 +326,7 @@ def end(
     ending: Ending,
     now: datetime,
 ) -> None:
-    """Bring the turn to its end state, tell the ledger, and enqueue what follows."""
+    """Bring the turn to its end state, record it in the ledger, and enqueue what follows."""
     write(
         lease,
         status=status,
@@ -375,13 +356,15 @@ def end(
         breaker.trip(model=turn.model, code=ending.error_code, now=now)
     if ending.asks_for_folding(reply):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    if ending.asks_for_warm_up(reply):
+        queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
 
 
 def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:
-    """The ledger's words about an ended turn: ids, numbers, and a commitment to each call."""
+    """Return the ledger's data about an ended turn: ids, numbers, and a commitment to each call."""
     data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt_data(turn)}
     if reply is not None:
         data |= {"reply": str(reply.pk), "seq": reply.seq}
@@ -393,14 +376,14 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
 
 
 def attempt_data(turn: Turn) -> dict[str, Any]:
-    """The ledger's words about the attempt that ends: its number, and each call it made."""
+    """Return the ledger's data about the attempt that ends: its number, and each call it made."""
     calls = receipts.calls_of(turn_id=turn.pk, attempt=turn.attempt)
     return {"attempt": turn.attempt, "calls": calls}
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:
     """Hand the branch's oldest queued turn to a worker."""
-    for (turn_id,) in _NEXT.tuples(branch=branch_id):
+    for (turn_id,) in statements.NEXT_TURNS.tuples(branch=branch_id):
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
 
 

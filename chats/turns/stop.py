@@ -1,7 +1,8 @@
-"""Stop a turn: at once when it only waits, else by telling its worker."""
+"""Stops a turn: at once when it only waits, else by telling its worker."""
 
 import logging
 from datetime import datetime
+from functools import partial
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -9,9 +10,10 @@ from django.db import transaction
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chats.live import STOPS
-from chats.models import Turn
-from chats.refusals import Refusal
+from chats.ground.live import STOPS
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Turn
+from chats.models.turns import UNFINISHED
 from chats.turns.lease import RELEASED
 from contextpolicy import ledger
 
@@ -19,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class TurnIsOver(Refusal):
-    """Nothing is left to stop."""
+    """The turn has ended, so nothing is left to stop."""
 
     code = "turn_is_over"
     status = 409
@@ -29,8 +31,8 @@ class TurnIsOver(Refusal):
 def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
     """Ask the turn to stop. A queued one ends here, a running one at its next token.
 
-    The request stands in the row, which the worker reads at each heartbeat; the bus only makes
-    it quicker. Raises `TurnIsOver`; asking twice is asking once.
+    The request stands in the row, which the worker reads at each heartbeat; the bus only makes it
+    quicker. Asking again changes nothing. Raises `TurnIsOver`.
     """
     with transaction.atomic():
         turn = Turn.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.pk)
@@ -41,6 +43,16 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
     if turn.status == Turn.Status.RUNNING:
         tell_workers(turn)
     return turn
+
+
+def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
+    """Ask every turn of a chat that is not over to stop; call inside a transaction."""
+    running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED)
+    rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
+    for turn in rows.filter(stop_requested_at=None).order_by("accepted"):
+        request_stop(turn, actor=actor, now=now)
+        if turn.status == Turn.Status.RUNNING:
+            transaction.on_commit(partial(tell_workers, turn))
 
 
 def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:

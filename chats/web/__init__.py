@@ -1,0 +1,1 @@
+"""The pages: HTTP in, one call into the domain, HTML out."""

@@ -1,4 +1,4 @@
-"""The chat page and what is done on it: read, send, rename, choose a model, delete."""
+"""The chat page and its actions: read, send, rename, choose a model."""
 
 import uuid
 
@@ -6,27 +6,28 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import reswap, retarget
 
-from chats import access, library
-from chats.idempotency import IdempotencyKeyReused
+from chats.actions import lifecycle
+from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
-from chats.refusals import Refusal
+from chats.record import access
+from chats.record.idempotency import IdempotencyKeyReused
 from chats.turns.start import start
-from chats.web.composer import PolicyInTheWay, composer_for, meter_view
-from chats.web.doors import PersonRequest, actor, count_message, signed_in
-from chats.web.looks import next_look
-from chats.web.rows import branch_of, now_on
+from chats.turns.warm_ups import begin_to_write
+from chats.web.auth import PersonRequest, actor, count_message, count_warm_up, signed_in
 from chats.web.shell import shell_for
-from chats.web.tails import look_of, seen, seq_from, tail_update
-from chats.web.thread import thread_of
-from chats.web.versions import branches_of
-from contextpolicy.engine.budget import BudgetRefusal
+from chats.web.thread.composer import composer_for, meter_view
+from chats.web.thread.message_acts import PATTERN
+from chats.web.thread.rows import branch_of, now_on
+from chats.web.thread.thread import thread_of
+from chats.web.thread.updates import seen, seq_from, tail_update
+from chats.web.thread.versions import branches_of
 
 
 class AlreadySent(Refusal):
-    """The box was sent, its answer got lost on the way, and then the text was changed."""
+    """The box was sent, its response got lost on the way, and then the text was changed."""
 
     code = "already_sent"
     status = 409
@@ -39,7 +40,7 @@ class AlreadySent(Refusal):
 @require_GET
 @signed_in
 def home(request: PersonRequest) -> HttpResponse:
-    """The newest chat, or the page for a new one."""
+    """Redirect to the newest chat, or to the page for a new one."""
     newest = access.chats_visible_to(user=request.user).order_by("-updated_at", "-pk").first()
     return redirect("chats:chat", newest.pk) if newest else redirect("chats:chat-new")
 
@@ -47,14 +48,15 @@ def home(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def chat_page(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """A chat: its newest messages, or those before a seq."""
+    """Show a chat: its newest messages, or those before a seq."""
     branch = access.branch_for(user=request.user, chat_id=chat_id)
     chat = branch.chat
     before = seq_from(request, "before")
     if request.htmx and before:
         thread = thread_of(chat=chat, user=request.user, before=before, branch=branch)
-        return render(request, "chats/_earlier.html", {"chat": chat, "thread": thread})
-    library.mark_read(chat=chat)
+        context = {"chat": chat, "thread": thread, "more": True}
+        return render(request, "chats/_earlier.html", context)
+    lifecycle.mark_read(chat=chat)
     return chat_response(request, chat, before=before, branch=branch)
 
 
@@ -68,18 +70,18 @@ def chat_response(
     notice: Refusal | None = None,
     branch: Branch | None = None,
 ) -> HttpResponse:
-    """The whole page; with a refusal the text stays in the box under its sentence.
+    """Render the whole page; with a refusal the text stays in the box under its sentence.
 
     `notice`: the refusal of anything but a message. `branch`: that of the chat, read just now.
     """
     refused = refusal or notice
-    models = library.enabled_models()
+    models = lifecycle.enabled_models()
     thread = thread_of(
         chat=chat,
         user=request.user,
         before=before,
         branch=branch,
-        default=library.default_of(models),
+        default=lifecycle.default_of(models),
     )
     meter = meter_view(chat=chat, thread=thread)
     composer = composer_for(
@@ -99,13 +101,13 @@ def chat_response(
             "chat": chat,
             "shell": shell_for(user=request.user, current=chat),
             "thread": thread,
-            "look": look_of(thread),
             "before": before,
             "meter": meter,
             "composer": composer,
             "branches": branches_of(chat) if thread.ground.facts.branches > 1 else (),
             "compaction_count": thread.ground.facts.compactions,
             "notice": notice,
+            "acts": PATTERN,
         },
         status=refused.status if refused else 200,
     )
@@ -114,7 +116,7 @@ def chat_response(
 @require_POST
 @signed_in
 def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Send a message. Refused, the text comes back in its box."""
+    """Send a message. If it is refused, the text comes back in its box."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     text, key = sent_text(request), request.POST.get("key", "")
     try:
@@ -122,9 +124,6 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         start(user=request.user, chat=chat, text=text, now=timezone.now(), idempotency_key=key)
     except IdempotencyKeyReused:
         return message_refused(request, chat, text=text, refusal=AlreadySent())
-    except BudgetRefusal as error:
-        refusal = PolicyInTheWay(reason=str(error))
-        return message_refused(request, chat, text=text, refusal=refusal)
     except Refusal as refusal:
         return message_refused(request, chat, text=text, refusal=refusal)
     return tail_update(request, chat, sent=True)
@@ -133,7 +132,7 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def message_refused(
     request: PersonRequest, chat: Chat, *, text: str, refusal: Refusal
 ) -> HttpResponse:
-    """The message box with the text and the sentence above it, alone or in its page."""
+    """Render the message box with the text and the sentence above it, alone or in its page."""
     if not request.htmx:
         return chat_response(request, chat, text=text, refusal=refusal)
     composer = composer_for(
@@ -149,38 +148,44 @@ def message_refused(
 
 
 def sent_text(request: PersonRequest) -> str:
-    """The text as it was typed: browsers send line ends as CRLF."""
+    """Return the text as it was typed: browsers send line ends as CRLF."""
     return request.POST.get("text", "").replace("\r\n", "\n")
 
 
 @require_GET
 @signed_in
 def tail(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """The end of the thread as it is now."""
+    """Show the end of the thread as it is now."""
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
 
 
 @require_GET
 @signed_in
-def look(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """The whole thread if its seams or rails changed, else the next look, if there is one."""
+def changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Answer a page that was told of a change: the thread's end, or nothing if it shows all."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
-    number = (seq_from(request, "n") or 0) + 1
     now = now_on(branch_of(chat))
-    if seen(request).partition(".")[0] not in {"", now.state} or not request.htmx:
-        return tail_update(request, chat, looks=number)
-    following = next_look(
-        number=number, turn=now.turn, is_preparing=now.is_preparing, now=timezone.now()
-    )
-    return render(request, "chats/_look.html", {"chat": chat, "look": following})
+    is_shown = seen(request).partition(".")[0] == now.state
+    is_shown &= request.GET.get("turn", "") == now.turn
+    return HttpResponse(status=204) if is_shown else tail_update(request, chat)
 
 
 @require_GET
 @signed_in
 def meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """What the next message would send."""
+    """Show what the next message would send."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     return render(request, "chats/_meter.html", {"chat": chat, "meter": meter_view(chat=chat)})
+
+
+@require_POST
+@signed_in
+def warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Take note that somebody begins to write; whatever becomes of it is no matter of theirs."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    count_warm_up(request)
+    begin_to_write(chat=chat, now=timezone.now())
+    return HttpResponse(status=204)
 
 
 @require_POST
@@ -189,31 +194,20 @@ def chat_rename(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Give the chat another title."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     title = request.POST.get("title", "")
-    library.rename_chat(chat=chat, title=title, actor=actor(request), now=timezone.now())
+    lifecycle.rename_chat(chat=chat, title=title, actor=actor(request), now=timezone.now())
     return redirect("chats:chat", chat.pk)
 
 
 @require_POST
 @signed_in
 def chat_model(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Let another model answer from the next message on."""
+    """Let another model reply from the next message on."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     slug = request.POST.get("model", "")
-    library.choose_model(chat=chat, model_slug=slug, actor=actor(request), now=timezone.now())
+    lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor(request), now=timezone.now())
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#composer")
     view = meter_view(chat=chat)
     composer = composer_for(user=request.user, chat=chat, limit=view.limit)
     context = {"chat": chat, "composer": composer, "meter": view}
     return render(request, "chats/_model_update.html", context)
-
-
-@require_http_methods(["GET", "POST"])
-@signed_in
-def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Ask, then delete the chat with everything said in it."""
-    chat = access.chat_for(user=request.user, chat_id=chat_id)
-    if request.method == "POST":
-        library.delete_chat(chat=chat, actor=actor(request), now=timezone.now())
-        return redirect("chats:home")
-    return render(request, "chats/delete.html", {"chat": chat})

@@ -9,17 +9,17 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats import access, answering
-from chats.compaction import rights
-from chats.compaction.force import summary_of
+from chats.compaction.coverage import summary_of
+from chats.compaction.people import rights
+from chats.ground.refusals import Refusal
 from chats.memory import archive, words
-from chats.memory.search import Found, search
+from chats.memory.search import SearchResult, search
 from chats.models import Branch, Chat, Message
-from chats.refusals import Refusal
-from chats.web.doors import PersonRequest, signed_in
-from chats.web.rows import branch_of
-from chats.web.seams import source
-from contextpolicy.engine.budget import BudgetRefusal
+from chats.prompt import model_choice
+from chats.record import access
+from chats.web.auth import PersonRequest, signed_in
+from chats.web.thread.compaction_marker import source
+from chats.web.thread.rows import branch_of
 
 # The best matches of one search, and the longest question, in characters.
 MOST = 20
@@ -31,7 +31,7 @@ TOKEN = re.compile(r"[^\W_]+")
 
 
 class QuestionTooLong(Refusal):
-    """A question has a limit and is never cut."""
+    """The question is over its limit; questions are never cut."""
 
     code = "question_too_long"
     status = 422
@@ -41,7 +41,7 @@ class QuestionTooLong(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A message that was found: the words around what matched, and where its original stands.
+    """A message that was found: the words around the match, and the address of its original.
 
     `pieces` are (text, whether it matched). `address` is empty where nothing stands for it.
     """
@@ -55,13 +55,13 @@ class Match:
 @require_GET
 @signed_in
 def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """The originals that answer a question best, as a part or as a page of its own."""
+    """Show the originals that match a question best, as a part or as a page of its own."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     branch = branch_of(chat)
     question = request.GET.get("q", "").strip()
     closed = archive_lock(chat)
     refusal = closed or too_long(question)
-    found = Found()
+    found = SearchResult()
     if question and not refusal:
         found = search(branch, question=question, most=MOST)
     context = {
@@ -79,27 +79,27 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 
 
 def archive_lock(chat: Chat) -> Refusal | None:
-    """Why the originals are not searched; a policy that cannot be used closes nothing."""
+    """Return why the originals are not searched; a policy that cannot be used closes nothing."""
     try:
-        return rights.closed_archive(answering.choose(chat=chat))
-    except (Refusal, BudgetRefusal):
+        return rights.closed_archive(model_choice.choose(chat=chat))
+    except Refusal:
         return None
 
 
 def too_long(question: str) -> Refusal | None:
-    """Why the question is not asked."""
+    """Return the refusal of a question that is too long, else None."""
     is_fine = len(question) <= LONGEST
     return None if is_fine else QuestionTooLong(limit=LONGEST, length=len(question))
 
 
-def matches_of(found: Found, *, chat: Chat, branch: Branch, question: str) -> list[Match]:
-    """The matches, best first; the same that a model finds with `chat_history_search`."""
+def matches_of(found: SearchResult, *, chat: Chat, branch: Branch, question: str) -> list[Match]:
+    """Return the matches, best first; a model finds the same ones with `chat_history_search`."""
     wanted = set(words.asked(question))
     return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found.rows]
 
 
 def match_of(row: Message, *, chat: Chat, branch: Branch, wanted: Set[str]) -> Match:
-    """One match, with the address of its original."""
+    """Return one match, with the address of its original."""
     seq = row.seq or 0
     summary, active = summary_of(branch.active_compaction), branch.active_compaction
     over = summary if summary is not None and seq <= summary.to_seq else active
@@ -111,7 +111,7 @@ def match_of(row: Message, *, chat: Chat, branch: Branch, wanted: Set[str]) -> M
 
 
 def around(text: str, *, wanted: Set[str]) -> list[tuple[str, bool]]:
-    """The words around the first match in one line, in pieces that match and pieces that do not.
+    """Return the words around the first match in one line, cut into pieces that match or do not.
 
     A message can be found by its neighbours or its day; then its beginning is shown.
     """
@@ -130,7 +130,7 @@ def around(text: str, *, wanted: Set[str]) -> list[tuple[str, bool]]:
 def marked(
     line: str, hits: Sequence[tuple[int, int]], *, start: int, end: int
 ) -> Iterator[tuple[str, bool]]:
-    """The part of a line between two places, cut where a match begins and ends."""
+    """Yield the part of a line between two places, cut where a match begins and ends."""
     at = start
     for first, last in hits:
         if first >= end:

@@ -1,5 +1,6 @@
-"""The page for a chat that does not exist yet; its first message makes it."""
+"""The page for a chat that does not exist yet; its first message creates it."""
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -7,19 +8,19 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from chats import answering, library
-from chats.idempotency import IdempotencyKeyReused
+from chats.actions import lifecycle
+from chats.ground.refusals import Refusal
 from chats.models import Chat
-from chats.refusals import Refusal
+from chats.prompt import model_choice
+from chats.record.idempotency import IdempotencyKeyReused
+from chats.web.auth import PersonRequest, count_message, signed_in
 from chats.web.chat_pages import AlreadySent, sent_text
-from chats.web.composer import PolicyInTheWay, composer_for
-from chats.web.doors import PersonRequest, count_message, signed_in
 from chats.web.shell import shell_for
+from chats.web.thread.composer import composer_for
 from contextpolicy import resolution
-from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.engine.policy import PolicyValues
 
-# Beginnings that a first message can take: what the button says, what it is for, its text.
+# Beginnings for a first message: the words of the button, its purpose, its text.
 SUGGESTIONS = (
     (
         "Explain a text in plain words",
@@ -47,58 +48,63 @@ SUGGESTIONS = (
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_new(request: PersonRequest) -> HttpResponse:
-    """Welcome, or make the chat with its first message."""
+    """Welcome, or create the chat with its first message."""
     if request.method == "GET":
         return welcome(request)
     text = sent_text(request)
     try:
         count_message(request)
-        accepted = library.start_in_new_chat(
+        accepted = lifecycle.start_in_new_chat(
             user=request.user,
             text=text,
             now=timezone.now(),
             model_slug=request.POST.get("model", ""),
+            temporary="temporary" in request.POST,
             idempotency_key=request.POST.get("key", ""),
         )
     except IdempotencyKeyReused:
         return welcome(request, text=text, refusal=AlreadySent())
-    except BudgetRefusal as error:
-        return welcome(request, text=text, refusal=PolicyInTheWay(reason=str(error)))
     except Refusal as refusal:
         return welcome(request, text=text, refusal=refusal)
     return redirect(reverse("chats:chat", args=[accepted.turn.branch.chat_id]))
 
 
-def limit_for(user: User) -> int:
-    """How long a first message may be, in code points, under the policies that apply to a person.
+def values_for(user: User) -> PolicyValues:
+    """Return what the policies for a person say of a chat that has no model yet.
 
-    The model's own window decides nothing here, so none is asked for.
+    The model's own window limits no first message, so no model is asked for.
     """
     try:
-        effective = answering.effective_policy(chat=Chat(owner=user), model=None)
-    except BudgetRefusal:
-        return PolicyValues().input_length_limit
-    return resolution.values_of(effective).input_length_limit
+        effective = model_choice.effective_policy(chat=Chat(owner=user), model=None)
+    except model_choice.PolicyRefused:
+        return PolicyValues()
+    return resolution.values_of(effective)
 
 
 def welcome(
     request: PersonRequest, *, text: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """The page; with a refusal the text stays in the box under its sentence."""
+    """Render the page; with a refusal the text stays in the box under its sentence."""
+    models = lifecycle.enabled_models()
+    policy = values_for(request.user)
     composer = composer_for(
         user=request.user,
         chat=None,
-        limit=limit_for(request.user),
+        limit=policy.input_length_limit,
         text=text,
         refusal=refusal,
+        models=models,
     )
-    models = composer.models
     values = {
         "shell": shell_for(user=request.user),
         "composer": composer,
         "suggestions": SUGGESTIONS,
-        "only_demo": bool(models) and all(choice.is_demo for choice in models),
-        "no_model": not models,
+        "may_be_temporary": policy.temporary_chats,
+        "temporary": "temporary" in request.POST,
+        "temporary_hours": settings.TEMPORARY_CHAT_HOURS,
+        "only_demo": bool(composer.models) and all(choice.is_demo for choice in composer.models),
+        # The picker is empty too where the policy works with no model.
+        "no_model": all(model.provider_name is None for model in models),
     }
     status = refusal.status if refusal else 200
     return render(request, "chats/new.html", values, status=status)

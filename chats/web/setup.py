@@ -1,64 +1,188 @@
-"""The first steps: connect a model server, or try the demo."""
+"""The first steps: connect a model server, or try the demo; test, edit and disconnect servers."""
 
+import time
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retarget
 
-from chats import providers_setup, sessions
+from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
-from chats.refusals import Refusal
-from chats.web.doors import PersonRequest, actor, signed_in
+from chats.providers import accounts
+from chats.web.account.confirming import confirm_here, is_fresh
+from chats.web.auth import PersonRequest, actor, signed_in
+from contextpolicy.models import ModelSpec
 
 PERMISSION = "chats.change_provideraccount"
 
 
 class MayNotConnect(Refusal):
-    """Only operators connect servers."""
+    """The person is no operator; only operators connect servers."""
 
     code = "not_permitted"
     status = 403
     sentence = "Your account may not connect model servers. Ask an operator of this installation."
 
 
+@sensitive_post_parameters("api_key", "confirm_password", "confirm_link")
 @require_http_methods(["GET", "POST"])
 @signed_in
 def setup(request: PersonRequest) -> HttpResponse:
-    """What is connected and what was found; an operator may add a server."""
+    """Show what is connected and what was found; let an operator add a server.
+
+    Raises `MayNotConnect`.
+    """
     if request.method == "GET":
         return setup_page(request)
+    check_operator(request)
+    return answered(request, accounts.connect, **typed(request))
+
+
+@sensitive_post_parameters("api_key", "confirm_password", "confirm_link")
+@require_http_methods(["GET", "POST"])
+@signed_in
+def server(request: PersonRequest, slug: str) -> HttpResponse:
+    """Show one server's name, address and key to an operator, who may change them.
+
+    Raises `MayNotConnect` and `NotFound`.
+    """
+    check_operator(request)
+    account = account_for(slug)
+    if request.method == "GET":
+        return setup_page(request, edited=account)
+    return answered(request, accounts.edit, edited=account, account=account, **typed(request))
+
+
+@require_POST
+@signed_in
+def server_test(request: PersonRequest, slug: str) -> HttpResponse:
+    """Ask a connected server for its models again. Raises `MayNotConnect` and `NotFound`."""
+    check_operator(request)
+    account = account_for(slug)
+
+    def ask(**marks: Any) -> ProviderAccount:
+        accounts.refresh_models(account=account, **marks)
+        return account
+
+    return answered(request, ask)
+
+
+@sensitive_post_parameters("confirm_password", "confirm_link")
+@require_POST
+@signed_in
+def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
+    """Remove a server with its key; what it answered stays.
+
+    Raises `MayNotConnect` and `NotFound`.
+    """
+    check_operator(request)
+    account = account_for(slug)
+    try:
+        confirm_here(request)
+        accounts.delete_account(account=account, actor=actor(request), now=timezone.now())
+    except Refusal as refusal:
+        return setup_page(request, refusal=refusal, edited=account)
+    messages.success(request, f"{account.name} is disconnected, and its key is gone.")
+    return gone_to_setup(request)
+
+
+def check_operator(request: PersonRequest) -> None:
+    """Raise `MayNotConnect` unless the person may change providers."""
     if not request.user.has_perm(PERMISSION):
         raise MayNotConnect
-    now = timezone.now()
+
+
+def account_for(slug: str) -> ProviderAccount:
+    """Return the connected server. Raises `NotFound`; the demo is none."""
+    found = ProviderAccount.objects.filter(slug=slug, kind=ProviderAccount.Kind.OPENAI).first()
+    if found is None:
+        raise NotFound
+    return found
+
+
+def typed(request: PersonRequest) -> dict[str, Any]:
+    """Return what the form says of a server."""
+    return {name: request.POST.get(name, "") for name in ("name", "base_url", "api_key")}
+
+
+def answered(
+    request: PersonRequest,
+    ask: Callable[..., ProviderAccount],
+    *,
+    edited: ProviderAccount | None = None,
+    **values: Any,
+) -> HttpResponse:
+    """Do what asks a server, and say what it answered and how fast; or why it was refused."""
     try:
-        sessions.require_recent(session=request.session, now=now)
-        providers_setup.connect(
-            name=request.POST.get("name", ""),
-            base_url=request.POST.get("base_url", ""),
-            api_key=request.POST.get("api_key", ""),
-            actor=actor(request),
-            now=now,
-        )
+        if values:
+            confirm_here(request)
+        begun = time.monotonic()
+        account = ask(**values, actor=actor(request), now=timezone.now())
     except Refusal as refusal:
-        return setup_page(request, refusal=refusal)
-    return redirect("chats:setup")
+        return setup_page(request, refusal=refusal, edited=edited)
+    seconds = time.monotonic() - begun
+    messages.success(request, answer_words(account, seconds=seconds))
+    return gone_to_setup(request)
 
 
-def setup_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    """The page; after a refusal with what was typed, except the key."""
+def answer_words(account: ProviderAccount, *, seconds: float) -> str:
+    """Say what a test found."""
+    models = ModelSpec.objects.filter(provider=account.slug)
+    usable = models.filter(enabled=True).count()
+    other = models.count() - usable
+    said = f"{account.name} answered in {seconds:.2f} s. Models for chatting: {usable}."
+    return f"{said} Others, which are switched off: {other}." if other else said
+
+
+def gone_to_setup(request: PersonRequest) -> HttpResponse:
+    """Load the page of servers anew, also from a form that htmx sent."""
+    return HttpResponseClientRedirect("/setup/") if request.htmx else redirect("chats:setup")
+
+
+def setup_page(
+    request: PersonRequest,
+    *,
+    refusal: Refusal | None = None,
+    edited: ProviderAccount | None = None,
+) -> HttpResponse:
+    """Render the page; after a refusal with what was typed, except the key.
+
+    A form that htmx sent keeps the key too, in the browser: only the notice is swapped.
+    """
     may_connect = request.user.has_perm(PERMISSION)
-    is_fresh = sessions.reauthenticated_recently(session=request.session, now=timezone.now())
     context = {
-        "accounts": ProviderAccount.objects.filter(enabled=True).annotate(
-            is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
-        ),
-        "found": providers_setup.found_servers() if may_connect and is_fresh else [],
+        "accounts": connected(),
+        "found": accounts.found_servers() if may_connect and not edited else [],
+        "small_model": accounts.small_model_offer() if may_connect and not edited else "",
+        "small_model_name": accounts.SMALL_MODEL,
         "may_connect": may_connect,
-        "is_fresh": is_fresh,
+        "is_fresh": is_fresh(request),
         "refusal": refusal,
-        "name": request.POST.get("name", ""),
-        "base_url": request.POST.get("base_url", ""),
+        "edited": edited,
+        "name": request.POST.get("name", edited.name if edited else ""),
+        "base_url": request.POST.get("base_url", edited.base_url if edited else ""),
     }
+    if refusal is not None and request.htmx:
+        # As an answer and not as an error, which htmx would report to the console.
+        response = render(request, "setup.html", context)
+        return reswap(retarget(reselect(response, ".notice"), "#notices"), "innerHTML")
     return render(request, "setup.html", context, status=refusal.status if refusal else 200)
+
+
+def connected() -> list[tuple[ProviderAccount, list[ModelSpec]]]:
+    """Return the servers in use, each with its models."""
+    rows = ProviderAccount.objects.filter(enabled=True).annotate(
+        is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
+    )
+    models: dict[str, list[ModelSpec]] = {}
+    for model in ModelSpec.objects.filter(enabled=True):
+        models.setdefault(model.provider, []).append(model)
+    return [(row, models.get(row.slug, [])) for row in rows]

@@ -8,18 +8,14 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from chats import access, systemtext
+from chats.actions import system_texts
+from chats.ground.refusals import Refusal
 from chats.models import Chat
-from chats.refusals import Refusal
-from chats.web.doors import PersonRequest, actor, signed_in
+from chats.record import access
+from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.reasons import SYSTEM_TEXT_RULES
 from chats.web.words import grouped
-from contextpolicy.engine.budget import BudgetRefusal
 from contextpolicy.lint import LONGEST_TEXT
-
-WHERE = {
-    "append": "It stands behind the system text of the policy, if that has one.",
-    "replace": "It stands in place of the system text of the policy.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +29,12 @@ class SystemTextView:
 
     @property
     def length(self) -> str:
-        """How many characters it has."""
+        """The number of its characters."""
         return grouped(len(self.text))
 
     @property
     def is_over(self) -> bool:
-        """Whether it is too long."""
+        """True if it is too long."""
         return len(self.text) > self.limit
 
     @property
@@ -50,14 +46,14 @@ class SystemTextView:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """The text with its form. One that is refused comes back with its sentence."""
+    """Show the text with its form, and store it. A refused one comes back with its sentence."""
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return answer(request, chat, text=chat.system_text)
     # Browsers send line ends as CRLF.
     text = request.POST.get("text", "").replace("\r\n", "\n")
     try:
-        systemtext.write(chat=chat, text=text, actor=actor(request), now=timezone.now())
+        system_texts.write(chat=chat, text=text, actor=actor(request), now=timezone.now())
     except Refusal as refusal:
         return answer(request, chat, text=text, refusal=refusal)
     if not request.htmx:
@@ -74,7 +70,7 @@ def answer(
     refusal: Refusal | None = None,
     saved: str = "",
 ) -> HttpResponse:
-    """The page, or its changing part for a page that is there already."""
+    """Render the page, or its changing part for a page that is there already."""
     context = {
         "chat": chat,
         "view": view_of(chat, text=text),
@@ -82,16 +78,16 @@ def answer(
         "saved": saved,
     }
     if request.htmx:
-        # As a success: a part that is answered with an error is not put in its place.
+        # As a success: htmx does not put a part with an error status in its place.
         return render(request, "chats/_system_text.html", context)
     status = refusal.status if refusal else 200
     return render(request, "chats/system_text.html", context, status=status)
 
 
 def view_of(chat: Chat, *, text: str) -> SystemTextView:
-    """The text under its policy; one whose policy cannot be used is locked with its sentence."""
+    """Return the text under its policy, locked with a sentence if that cannot be used."""
     try:
-        place = systemtext.place_of(chat=chat)
-    except (Refusal, BudgetRefusal) as problem:
+        place = system_texts.place_of(chat=chat)
+    except Refusal as problem:
         return SystemTextView(text=text, where="", lock=str(problem))
-    return SystemTextView(text=text, where=WHERE.get(place.rule, ""), lock=place.lock)
+    return SystemTextView(text=text, where=SYSTEM_TEXT_RULES.get(place.rule, ""), lock=place.lock)

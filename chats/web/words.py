@@ -4,12 +4,15 @@ from datetime import date, timedelta
 
 
 def grouped(number: int) -> str:
-    """12418 → 12,418."""
+    """Write a number with separators: 12418 → 12,418."""
     return f"{number:,}"
 
 
 def short(number: int) -> str:
-    """12418 → 12.4k; below a thousand as it is, from ten million on in millions."""
+    """Write a number in short: 12418 → 12.4k.
+
+    Below a thousand it is written as it is, from ten million on in millions.
+    """
     if number < 1000:
         return str(number)
     if number < 10_000_000:
@@ -18,12 +21,12 @@ def short(number: int) -> str:
 
 
 def counted(number: int, one: str) -> str:
-    """1 message, 2 messages."""
+    """Write a number with its noun: 1 message, 2 messages."""
     return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 def day_name(day: date, *, today: date) -> str:
-    """Today, Yesterday, Tuesday 17 November; with the year when it is another one."""
+    """Name a day: Today, Yesterday, Tuesday 17 November; with the year if it is another one."""
     if day == today:
         return "Today"
     if day == today - timedelta(days=1):
@@ -33,12 +36,12 @@ def day_name(day: date, *, today: date) -> str:
 
 
 def clipped(text: str, length: int) -> str:
-    """The beginning of a text in one line."""
+    """Return the beginning of a text in one line."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
 
 
 def cut_words(cut_to: int | None, results_to: int | None) -> list[str]:
-    """To how much of them a message's texts and its tool results were cut."""
+    """Say to what length a message's texts and its tool results were cut."""
     limits = (("cut", cut_to), ("results cut", results_to))
     return [f"{what} to {counted(to, 'character')}" for what, to in limits if to is not None]

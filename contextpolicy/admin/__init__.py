@@ -1,4 +1,4 @@
-"""What administrators see of policies and of the ledger."""
+"""The administration's pages of policies and of the ledger."""
 
 from contextpolicy.admin.assignments import PolicyAssignmentAdmin
 from contextpolicy.admin.ledger import AuditEventAdmin, EffectivePolicyAdmin
@@ -6,7 +6,7 @@ from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.site import site
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, PolicyAssignment
 
-# The site with every page registered, for `project.urls`.
+# `project.urls` takes the site from here, where every page is registered.
 __all__ = ["site"]
 
 site.register(ContextPolicy, ContextPolicyAdmin)

@@ -1,4 +1,4 @@
-"""Where policies apply."""
+"""The administration's pages of assignments: where policies apply."""
 
 from typing import Any
 
@@ -21,10 +21,10 @@ TARGETS = {
 
 
 class AssignmentForm(forms.ModelForm[PolicyAssignment]):
-    """Where a policy applies: a place and exactly the target it needs.
+    """The form of an assignment: a place and exactly the target it needs.
 
-    The places are fields of the form, not of the model, whose constraints would refuse a place
-    that has a policy already; here a policy takes the place of the one before.
+    The places are fields of the form, not of the model, whose constraints would refuse a place that
+    has a policy already; here a policy replaces the one before.
     """
 
     place = forms.ChoiceField(
@@ -47,7 +47,7 @@ class AssignmentForm(forms.ModelForm[PolicyAssignment]):
             policy.queryset = ContextPolicy.objects.filter(retired=False, current__isnull=False)
 
     def clean_person(self) -> User | None:
-        """The person of that name."""
+        """Find the person of that name; raises ValidationError if there is none."""
         name = self.cleaned_data["person"]
         if not name:
             return None
@@ -57,7 +57,7 @@ class AssignmentForm(forms.ModelForm[PolicyAssignment]):
         return person
 
     def clean(self) -> dict[str, Any]:
-        """Exactly one target, the one of the place."""
+        """Check that there is exactly one target, the one of the place."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         wanted = TARGETS.get(cleaned.get("place", ""))
         for field in TARGETS.values():
@@ -71,7 +71,7 @@ class AssignmentForm(forms.ModelForm[PolicyAssignment]):
 
 
 class PolicyAssignmentAdmin(DomainAdmin):
-    """Where policies apply. A new assignment takes the place of the one before."""
+    """The page of assignments. A new assignment replaces the one before."""
 
     form = AssignmentForm
     refusals = (publish.PolicyNotInUse,)
@@ -82,15 +82,15 @@ class PolicyAssignmentAdmin(DomainAdmin):
     fields = ("policy", "place", "members_of", "person", "chat")
 
     def get_fields(self, request: HttpRequest, obj: PolicyAssignment | None = None) -> Any:
-        """The form's fields, or what is told of an assignment that exists."""
+        """Return the form's fields, or what is shown of an assignment that exists."""
         return ("policy", "level", "target") if obj is not None else self.fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never: assign another policy to the same place instead."""
+        """Refuse: assign another policy to the same place instead."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Assign."""
+        """Assign the policy."""
         said = form.cleaned_data
         row = publish.assign(
             policy=said["policy"],
@@ -105,10 +105,10 @@ class PolicyAssignmentAdmin(DomainAdmin):
         obj.refresh_from_db()
 
     def delete_model(self, request: HttpRequest, obj: PolicyAssignment) -> None:
-        """Take it back."""
+        """Take the assignment back."""
         publish.unassign(assignment=obj, actor=actor_of(request), now=timezone.now())
 
     @admin.display(description="Applies to")
     def target(self, assignment: PolicyAssignment) -> str:
-        """The group, person or chat."""
+        """Name the group, person or chat."""
         return str(assignment.group or assignment.user or assignment.chat_id or "everyone")

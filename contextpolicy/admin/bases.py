@@ -1,4 +1,4 @@
-"""What the administration's pages have in common: records that are only read, refusals as words."""
+"""Bases of the administration's pages: records that are only read, refusals shown as messages."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ class DomainAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form; a refusal leaves everything as it was."""
+        """Show or save the form; a refusal leaves everything as it was."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).changeform_view(
@@ -38,7 +38,7 @@ class DomainAdmin(ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The confirmation; a refusal leaves everything as it was."""
+        """Confirm or delete; a refusal leaves everything as it was."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).delete_view(request, object_id, extra_context)
@@ -46,7 +46,7 @@ class DomainAdmin(ModelAdmin):
         return self.or_said(request, view)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """The view's answer, or its refusal as a message on the same page."""
+        """Return the view's response, or its refusal as a message on the same page."""
         try:
             return view()
         except self.refusals as refusal:
@@ -54,7 +54,7 @@ class DomainAdmin(ModelAdmin):
             return HttpResponseRedirect(request.get_full_path())
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """No deletion in bulk: each one is confirmed and recorded by itself."""
+        """Offer no deletion in bulk: each one is confirmed and recorded by itself."""
         actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -68,13 +68,13 @@ class ReadOnlyAdmin(ModelAdmin):
     actions: tuple[str, ...] | None = None
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Never."""
+        """Refuse."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Never."""
+        """Refuse."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Never."""
+        """Refuse."""
         return False

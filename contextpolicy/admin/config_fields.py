@@ -1,4 +1,4 @@
-"""The configs of strategies from packages as form fields, made from their own schemas.
+"""Makes form fields for the configs of strategies from packages, from their own schemas.
 
 Whether a config fits is judged by the schema when the policy is saved, not by the fields.
 """
@@ -15,7 +15,7 @@ from contextpolicy import plugins
 from contextpolicy.admin.fields import UNSET, WordsField, choice, text_area, yes_or_no
 from contextpolicy.admin.stored_values import YES_OR_NO, is_empty
 
-# What stands for a whole config whose schema names no properties.
+# The key of a whole config whose schema names no properties.
 WHOLE = ""
 
 
@@ -35,7 +35,7 @@ class JsonField(forms.JSONField):
     """JSON that is an empty field when nothing is set, not the word null."""
 
     def prepare_value(self, value: Any) -> Any:
-        """The text in the field."""
+        """Return the text in the field."""
         return "" if value is None else super().prepare_value(value)
 
 
@@ -43,7 +43,7 @@ class ObjectField(JsonField):
     """A whole config as JSON."""
 
     def validate(self, value: Any) -> None:
-        """A config is an object."""
+        """Check that a config is an object; raises ValidationError if it is not."""
         super().validate(value)
         if value is not None and not isinstance(value, dict):
             raise forms.ValidationError(
@@ -52,7 +52,7 @@ class ObjectField(JsonField):
 
 
 def config_fields() -> list[ConfigField]:
-    """The fields of all installed strategies that take a config, in the order of their schemas."""
+    """Return the fields of all installed strategies that take a config, in their schemas' order."""
     return [
         field
         for strategy, plugin in plugins.installed().plugins.items()
@@ -61,7 +61,7 @@ def config_fields() -> list[ConfigField]:
 
 
 def fields_of(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
-    """One field for each property; one for the whole config where no property is named."""
+    """Yield a field for each property, or one for the whole config where no property is named."""
     properties = schema.get("properties") or {}
     for key, fact in properties.items():
         yield _field(strategy, key, fact if isinstance(fact, Mapping) else {})
@@ -72,7 +72,7 @@ def fields_of(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]
 def read_config(
     strategy: str, cleaned: Mapping[str, Any], *, stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The config that a form holds for a strategy, with what `stored` has and no field shows."""
+    """Read a strategy's config from a form, with what `stored` has and no field shows."""
     fields = [field for field in config_fields() if field.strategy == strategy]
     shown = {field.key for field in fields}
     config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
@@ -88,7 +88,7 @@ def read_config(
 
 
 def shown_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The initial values of a strategy's fields."""
+    """Return the initial values of a strategy's fields."""
     found = {}
     for field in config_fields():
         if field.strategy == strategy and field.key == WHOLE:
@@ -99,7 +99,7 @@ def shown_config(strategy: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def field_for(strategy: str, sentence: str) -> str:
-    """The name of the field that a sentence about a config speaks of, else the strategy's."""
+    """Name the field that a sentence about a config speaks of, else the strategy's."""
     for field in config_fields():
         if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):
             return field.name

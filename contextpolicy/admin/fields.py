@@ -19,36 +19,36 @@ Choices = list[tuple[str, str]]
 
 
 def lock() -> forms.BooleanField:
-    """The box beside a field."""
+    """Make the box beside a field."""
     return forms.BooleanField(label="Locked", required=False)
 
 
 def number(label: str, text: str, smallest: int = 0) -> forms.IntegerField:
-    """A whole number."""
+    """Make a field for a whole number."""
     return forms.IntegerField(
         label=label, help_text=text, required=False, min_value=smallest, max_value=100_000_000
     )
 
 
 def percent(label: str, text: str) -> forms.DecimalField:
-    """A share of the prompt limit."""
+    """Make a field for a share of the prompt limit."""
     return PercentField(
         label=label, help_text=text, required=False, min_value=Decimal("0.01"), max_value=100
     )
 
 
 def choice(label: str, text: str, choices: Choices | Callable[[], Choices]) -> forms.ChoiceField:
-    """One of several, or nothing."""
+    """Make a field for one of several values, or none."""
     return forms.ChoiceField(label=label, help_text=text, required=False, choices=choices)
 
 
 def yes_or_no(label: str, text: str) -> forms.ChoiceField:
-    """Yes, no, or nothing."""
+    """Make a field for yes, no, or nothing."""
     return choice(label, text, [UNSET, ("yes", "Yes"), ("no", "No")])
 
 
 def several(label: str, text: str, choices: Choices | Callable[[], Choices]) -> forms.Field:
-    """Any number of several."""
+    """Make a field for any number of several values."""
     return forms.MultipleChoiceField(
         label=label,
         help_text=text,
@@ -59,7 +59,7 @@ def several(label: str, text: str, choices: Choices | Callable[[], Choices]) -> 
 
 
 def text_area(rows: int) -> forms.Textarea:
-    """A text of several lines."""
+    """Make a box for a text of several lines."""
     return forms.Textarea(attrs={"rows": rows, "cols": 80})
 
 
@@ -67,7 +67,7 @@ class PercentField(forms.DecimalField):
     """A percentage with any number of places."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """By value: what is stored is a number, what is sent a text."""
+        """Compare by value: what is stored is a number, what is sent a text."""
         return super().has_changed(None if initial is None else Decimal(initial), data)
 
 
@@ -78,12 +78,12 @@ class WordsField(forms.CharField):
         super().__init__(required=False, strip=False, **options)
 
     def to_python(self, value: Any) -> str:
-        """With line feeds, whatever the browser sends."""
+        """Use line feeds, whatever the browser sends."""
         text: str = super().to_python(value) or ""
         return text.replace("\r\n", "\n")
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Line ends aside."""
+        """Compare without regard to line ends."""
         return super().has_changed(self.to_python(initial), data)
 
 
@@ -103,11 +103,11 @@ class LinesField(forms.Field):
         self.read = read
 
     def prepare_value(self, value: Any) -> Any:
-        """The lines in the field; what was typed stays as it was typed."""
+        """Return the lines in the field; lines that a person typed stay as typed."""
         return value if value is None or isinstance(value, str) else self.write(value)
 
     def to_python(self, value: Any) -> Any:
-        """The structured value, None if nothing was written."""
+        """Read the structured value, None if nothing was written; raises ValidationError."""
         text = str(value or "").replace("\r\n", "\n")
         if not text.strip():
             return None
@@ -117,7 +117,7 @@ class LinesField(forms.Field):
             raise forms.ValidationError(str(refusal), code=refusal.code) from refusal
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """By value: the same rules in other words are no change."""
+        """Compare by value: the same rules in other words are no change."""
         try:
             return bool(self.to_python(data) != initial)
         except forms.ValidationError:
@@ -125,10 +125,10 @@ class LinesField(forms.Field):
 
 
 def rules(label: str, text: str) -> LinesField:
-    """Rules for tools, one on each line."""
+    """Make a field for rules of tools, one on each line."""
     return LinesField(write=rules_text, read=rules_from, rows=4, label=label, help_text=text)
 
 
 def schema(label: str, text: str) -> LinesField:
-    """The form of a state, a value on each line."""
+    """Make a field for the form of a state, a value on each line."""
     return LinesField(write=schema_text, read=schema_from, rows=6, label=label, help_text=text)

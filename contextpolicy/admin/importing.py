@@ -1,4 +1,4 @@
-"""The page on which a strategy in import form becomes a policy, or a version of one."""
+"""The page that imports a strategy as a policy, or as a version of one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ EXAMPLE = """{
     "config": {"threshold": 10}
   }
 }"""
-REFUSALS = (MalformedImport, PolicyExists, publish.PolicyRefused, publish.PolicyChangedMeanwhile)
+REFUSALS = (MalformedImport, PolicyExists, publish.PolicyProblems, publish.PolicyChangedMeanwhile)
 
 
 class ImportForm(forms.Form):
@@ -57,10 +57,10 @@ class ImportForm(forms.Form):
     file = forms.FileField(label="File", required=False)
 
     def clean(self) -> dict[str, Any]:
-        """One of the two says something."""
+        """Check that the file or the text says something."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         file = cleaned.get("file")
-        # One byte more than any text of the allowed length can have: longer ones are told so.
+        # One byte more than any text of the allowed length can have: a longer one is told so.
         given = file.read(4 * LONGEST_IMPORT + 1) if file else cleaned.get("pasted", "")
         try:
             cleaned["text"] = given.decode("utf-8-sig") if isinstance(given, bytes) else given
@@ -75,9 +75,9 @@ class ImportForm(forms.Form):
 def import_page(
     page: ModelAdmin, request: HttpRequest, *, tell: Callable[[HttpRequest, ContextPolicy], None]
 ) -> HttpResponse:
-    """The form; then the policy's page, or the reasons why nothing was imported.
+    """Show the form; then the policy's page, or the reasons why nothing was imported.
 
-    `tell` says what works but may surprise.
+    `tell` shows what works but may surprise. Raises PermissionDenied for who may not edit policies.
     """
     if not page.has_add_permission(request) or not page.has_change_permission(request):
         raise PermissionDenied
@@ -99,7 +99,7 @@ def import_page(
 
 
 def imported(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
-    """The policy with what the form says; None, with the reasons on the form, if it is refused."""
+    """Import what the form says; return None, with the reasons on the form, if it is refused."""
     given = form.cleaned_data
     try:
         policy = import_strategy(

@@ -27,18 +27,18 @@ SHORT = 140
 
 
 class FamilyFilter(admin.SimpleListFilter):
-    """By family of events; the closed vocabulary is asked, not the table."""
+    """A filter by family of events; it reads the closed vocabulary, not the table."""
 
     title = "event"
     parameter_name = "family"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The first words of the types."""
+        """Return the first words of the types."""
         families = {event.partition(".")[0] for event in EVENT_TYPES}
         return [(family, family.replace("_", " ")) for family in sorted(families)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The events of the family."""
+        """Keep the events of the family."""
         family = self.value()
         if not family:
             return queryset
@@ -47,34 +47,34 @@ class FamilyFilter(admin.SimpleListFilter):
 
 
 class ScopeFilter(admin.SimpleListFilter):
-    """By chain: the instance's or those of chats."""
+    """A filter by chain: the instance's or those of chats."""
 
     title = "scope"
     parameter_name = "scope"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Two choices."""
+        """Return the two choices."""
         return [(INSTANCE, "Instance"), ("chats", "Chats")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The events of the chains."""
+        """Keep the events of the chosen chains."""
         if self.value() == INSTANCE:
             return queryset.filter(scope=INSTANCE)
         return queryset.exclude(scope=INSTANCE) if self.value() == "chats" else queryset
 
 
 class ActorFilter(admin.SimpleListFilter):
-    """By kind of actor."""
+    """A filter by kind of actor."""
 
     title = "actor"
     parameter_name = "actor"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """People and the product's own parts."""
+        """Return people and the product's own parts."""
         return [("user:", "People"), ("worker", "Worker"), ("system", "System")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """What they did."""
+        """Keep the events of these actors."""
         value = self.value()
         return queryset.filter(actor__startswith=value) if value else queryset
 
@@ -103,12 +103,15 @@ class AuditEventAdmin(ReadOnlyAdmin):
     )
 
     def get_urls(self) -> list[URLPattern]:
-        """With the page of the verification."""
+        """Add the page of the verification."""
         page = self.admin_site.admin_view(self.verification)
         return [path("verify/", page, name="contextpolicy_ledger_verify"), *super().get_urls()]
 
     def verification(self, request: HttpRequest) -> HttpResponse:
-        """Recompute the chains, or the one of `?scope=`, and show where each breaks."""
+        """Recompute the chains, or the one of `?scope=`, and show where each breaks.
+
+        Raises PermissionDenied for who may not read the ledger.
+        """
         if not self.has_view_permission(request):
             raise PermissionDenied
         scope = request.GET.get("scope") or None
@@ -133,7 +136,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """By exact type, chat or turn id, or by the person who acted."""
+        """Search by exact type, chat or turn id, or by the person who acted."""
         term = search_term.strip()
         if not term:
             return queryset, False
@@ -146,7 +149,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         return queryset.filter(actor__in=[term, *(f"user:{pk}" for pk in people)]), False
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
-        """The list, with the names of the page's people fetched at once."""
+        """Return the list, with the names of the page's people fetched at once."""
         changes = super().get_changelist_instance(request)
         rows = list(changes.result_list)
         _name_actors(rows)
@@ -155,42 +158,42 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Actor", ordering="actor")
     def actor_name(self, event: AuditEvent) -> str:
-        """The person by name, beside the id that the ledger holds."""
+        """Name the person, beside the id that the ledger holds."""
         if not hasattr(event, "named_actor"):
             _name_actors([event])
         return str(getattr(event, "named_actor", event.actor))
 
     @admin.display(description="Time (UTC)", ordering="at")
     def when(self, event: AuditEvent) -> str:
-        """To the second."""
+        """Write the time to the second."""
         return f"{event.at.astimezone(UTC):%d %b %Y %H:%M:%S}"
 
     @admin.display(description="What happened")
     def what(self, event: AuditEvent) -> str:
-        """The data in short."""
+        """Write the data in short."""
         told = ", ".join(_told(event.data))
         return told if len(told) <= SHORT else f"{told[: SHORT - 1]}…"
 
     @admin.display(description="Row")
     def place(self, event: AuditEvent) -> str:
-        """The chain and the place in it."""
+        """Name the chain and the place in it."""
         chain = "instance" if event.scope == INSTANCE else f"chat {str(event.chat_id)[:8]}…"
         return f"{chain} #{event.seq}"
 
     @admin.display(description="Details")
     def details(self, event: AuditEvent) -> SafeString:
-        """The data as it is."""
+        """Show the data as it is."""
         text = json.dumps(event.data, indent=2, sort_keys=True, ensure_ascii=False)
         return render_to_string("admin/contextpolicy/_json.html", {"text": text})
 
     @admin.display(description="Recomputed", boolean=True)
     def recomputed(self, event: AuditEvent) -> bool:
-        """Whether the content still gives the stored hash."""
+        """Tell whether the content still gives the stored hash."""
         return event_hash(event) == event.hash
 
 
 class EffectivePolicyAdmin(ReadOnlyAdmin):
-    """What policies came out to, and where each value came from."""
+    """The pages of effective policies: each value and where it came from."""
 
     list_display = ("label", "digest")
     search_fields = ("label", "=digest")
@@ -199,7 +202,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Values")
     def where_from(self, row: EffectivePolicy) -> SafeString:
-        """Each field with its value and source."""
+        """Show each field with its value and source."""
         told = [
             {"field": name, "value": value, "source": row.sources[name]}
             for name, value in sorted(row.values.items())
@@ -209,7 +212,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Lowered to fit")
     def changed_to_fit(self, row: EffectivePolicy) -> str:
-        """What was lowered because the values could not work together."""
+        """List what was lowered because the values could not work together."""
         lowered = [f"{name}: {said} → {used}" for name, said, used in row.adjusted]
         return ", ".join(lowered) or "nothing"
 
@@ -228,7 +231,10 @@ def _user_ids(actor: str) -> Iterable[re.Match[str]]:
 
 
 def _told(data: Mapping[str, Any]) -> Iterator[str]:
-    """Each entry in words: a change as old → new, what is empty not at all."""
+    """Write each entry in words: a change as old → new.
+
+    Empty entries are left out.
+    """
     for name, value in data.items():
         if name == "changes" and isinstance(value, dict):
             yield from _told(value)

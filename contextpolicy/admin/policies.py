@@ -1,4 +1,4 @@
-"""The policy editor, which makes versions, and what is told of a policy."""
+"""The policy editor, which makes versions, and the pages that describe a policy."""
 
 import json
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class ContextPolicyAdmin(DomainAdmin):
     """The policy editor: saving makes a new immutable version, in force at once."""
 
     form = PolicyForm
-    refusals = (publish.PolicyRefused, publish.PolicyChangedMeanwhile, publish.PolicyInUse)
+    refusals = (publish.PolicyProblems, publish.PolicyChangedMeanwhile, publish.PolicyInUse)
     list_display = ("name", "version", "strategy", "applies", "retired")
     list_filter = ("retired",)
     search_fields = ("name", "slug")
@@ -42,12 +42,12 @@ class ContextPolicyAdmin(DomainAdmin):
         js = ("admin_policy.js",)
 
     def get_urls(self) -> list[URLPattern]:
-        """With the page that imports a strategy."""
+        """Add the page that imports a strategy."""
         page = self.admin_site.admin_view(self.import_strategy)
         return [path("import/", page, name="contextpolicy_policy_import"), *super().get_urls()]
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
-        """A strategy in import form becomes a policy, or a version of one."""
+        """Make a policy, or a version of one, from a strategy in import form."""
         return import_page(self, request, tell=self.tell_findings)
 
     def get_form(
@@ -57,16 +57,16 @@ class ContextPolicyAdmin(DomainAdmin):
         change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
         **options: Any,
     ) -> Any:
-        """With the config fields of the strategies of packages."""
+        """Add the config fields of the strategies of packages."""
         return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
-        """With the version in force and the number of assignments, in one query."""
+        """Fetch the version in force and the number of assignments in one query."""
         rows: QuerySet[ContextPolicy] = super().get_queryset(request)
         return rows.select_related("current").annotate(places=Count("assignments"))
 
     def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
-        """The editor, or for those who only look, what the policy says."""
+        """Return the editor, or what the policy says for those who may only look."""
         if obj is not None and not self.has_change_permission(request, obj):
             told = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
             return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
@@ -83,14 +83,14 @@ class ContextPolicyAdmin(DomainAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: ContextPolicy | None = None
     ) -> tuple[str, ...]:
-        """What is told about a policy; its slug stays once it has one."""
+        """Return what is shown about a policy; its slug stays once it has one."""
         told = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
         return told if obj is None else ("slug", *told)
 
     def get_prepopulated_fields(
         self, request: HttpRequest, obj: ContextPolicy | None = None
     ) -> dict[str, Sequence[str]]:
-        """The slug follows the name only while the policy is new."""
+        """Let the slug follow the name only while the policy is new."""
         return {"slug": ("name",)} if obj is None else {}
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -123,52 +123,52 @@ class ContextPolicyAdmin(DomainAdmin):
         self.tell_findings(request, obj)
 
     def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
-        """What works but may surprise, as messages."""
+        """Show what works but may surprise, as messages."""
         for finding in findings(whole(policy.current)):
             self.message_user(request, finding.sentence, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never: receipts name versions. A policy is retired instead."""
+        """Refuse: receipts name versions. A policy is retired instead."""
         return False
 
     @admin.display(description="Version")
     def version(self, policy: ContextPolicy) -> str:
-        """The version in force."""
+        """Name the version in force."""
         return f"v{policy.current.number}" if policy.current else "none"
 
     @admin.display(description="Strategy")
     def strategy(self, policy: ContextPolicy) -> str:
-        """The strategy, if the policy sets one."""
+        """Name the strategy, if the policy sets one."""
         said = policy.current.values if policy.current else {}
         return str(said.get("strategy", "not set"))
 
     @admin.display(description="Applies in", ordering="places")
     def applies(self, policy: ContextPolicy) -> str:
-        """How many assignments it has."""
+        """Count its assignments."""
         places = getattr(policy, "places", 0)
         return f"{places} place" if places == 1 else f"{places} places"
 
     @admin.display(description="In plain words")
     def in_plain_words(self, policy: ContextPolicy) -> str:
-        """What it does where no other policy applies."""
+        """Say what it does where no other policy applies."""
         return plain_words(whole(policy.current))
 
     @admin.display(description="To know")
     def to_know(self, policy: ContextPolicy) -> SafeString:
-        """What works but may surprise."""
+        """List what works but may surprise."""
         context = {"findings": findings(whole(policy.current))}
         return render_to_string("admin/contextpolicy/contextpolicy/_findings.html", context)
 
     @admin.display(description="Applies to")
     def where_it_applies(self, policy: ContextPolicy) -> SafeString:
-        """Its assignments, with links."""
+        """List its assignments, with links."""
         rows = policy.assignments.select_related("group", "user")
         context = {"policy": policy, "assignments": rows}
         return render_to_string("admin/contextpolicy/contextpolicy/_assignments.html", context)
 
     @admin.display(description="Says")
     def says(self, policy: ContextPolicy) -> SafeString:
-        """The fields that are set, for those who only look."""
+        """List the fields that are set, for those who may only look."""
         version = policy.current
         values = version.values if version else {}
         locks = version.locks if version else []
@@ -178,7 +178,7 @@ class ContextPolicyAdmin(DomainAdmin):
 
     @admin.display(description="Versions")
     def versions(self, policy: ContextPolicy) -> SafeString:
-        """The newest versions, each with what it changed."""
+        """List the newest versions, each with what it changed."""
         rows = list(policy.versions.order_by("-number")[: VERSIONS_SHOWN + 1])
         people = User.objects.in_bulk([row.created_by_id for row in rows if row.created_by_id])
         told = [
@@ -194,14 +194,14 @@ class ContextPolicyAdmin(DomainAdmin):
 
 
 def whole(version: PolicyVersion | None) -> PolicyValues:
-    """A version's values over the defaults of its strategy."""
+    """Return a version's values over the defaults of its strategy."""
     values = version.values if version else {}
     strategy = values.get("strategy", PolicyValues().strategy)
     return from_json(values, base=defaults_for(strategy))
 
 
 def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:
-    """What a version changed: the field with its value before and after, locks included."""
+    """List what a version changed: the field with its value before and after, locks included."""
     before = told_values(older) if older else {}
     after = told_values(newer)
     return [
@@ -212,7 +212,7 @@ def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[
 
 
 def told_values(version: PolicyVersion) -> dict[str, str]:
-    """The values of a version as texts, a lock in words."""
+    """Return the values of a version as texts, a lock in words."""
     return {
         name: f"{told_value(name, value)}{', locked' if name in version.locks else ''}"
         for name, value in version.values.items()
@@ -220,7 +220,7 @@ def told_values(version: PolicyVersion) -> dict[str, str]:
 
 
 def told_value(name: str, value: Any) -> str:
-    """A stored value as a text; structured ones as the form writes them."""
+    """Write a stored value as a text; structured ones as the form writes them."""
     if name == "tool_output_rules":
         return rules_text(value)
     if name == "state_schema":

@@ -48,13 +48,13 @@ from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
 from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
 from contextpolicy.models import ContextPolicy, ModelSpec
 
-# What becomes of a limit that several policies set, and of a 0.
+# Help texts on limits: how several policies combine, and what 0 means.
 LOWEST = "Of several policies the lowest value counts."
 NO_LIMIT = "0: this policy sets no limit."
 
 
 def strategies() -> Choices:
-    """The strategies that exist, those of packages with the package."""
+    """Return the strategies that exist, those of packages with the package."""
     found = plugins.installed().plugins
     return [
         UNSET,
@@ -66,17 +66,17 @@ def strategies() -> Choices:
 
 
 def strategy_name(name: str) -> str:
-    """A strategy that ships, as people see it."""
+    """Name a strategy that ships, as people see it."""
     return STRATEGY_NAMES.get(name, name)
 
 
 def models() -> Choices:
-    """The models a policy can name."""
+    """Return the models a policy can name."""
     return [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
 
 
 def summarisers() -> Choices:
-    """Who can write summaries."""
+    """Return the choices of what writes summaries."""
     return [UNSET, (BUILT_IN, "No model: pick sentences from the messages"), *models()]
 
 
@@ -274,6 +274,18 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         models,
     )
     lock_allowed_models = lock()
+    temporary_chats = yes_or_no(
+        "Temporary chats",
+        "Whether people may begin chats that are erased when they sign out, or some time after "
+        "the last message. The audit ledger keeps their numbers.",
+    )
+    lock_temporary_chats = lock()
+    warm_up = yes_or_no(
+        "Warm-ups",
+        "Whether a model server that costs nothing reads a changed prompt in the background, so "
+        "that the next message does not wait for it. A server can be left out in its settings.",
+    )
+    lock_warm_up = lock()
     system_text = WordsField(
         label="System text",
         max_length=LONGEST_TEXT,
@@ -315,7 +327,10 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
             self.show_defaults()
 
     def keep_choosable(self, strategy: str) -> None:
-        """A strategy whose package is gone stays chosen: saving says so instead of dropping it."""
+        """Keep a strategy whose package is gone as a choice.
+
+        So saving says that it is missing instead of dropping it.
+        """
         field = self.fields["strategy"]
         if isinstance(field, forms.ChoiceField) and strategy not in dict(strategies()):
             field.choices = [*strategies(), (strategy, f"{strategy} (not installed)")]
@@ -336,7 +351,7 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     def clean(self) -> dict[str, Any]:
         """Collect what is set, and put each problem at the fields it is about.
 
-        What nobody touched stays exactly as it is stored, whatever the fields can show of it.
+        A field that nobody touched stays exactly as it is stored, whatever the form can show of it.
         """
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         names = [name for name in PolicyValues().to_json() if name in self.fields]
@@ -355,14 +370,17 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         return cleaned
 
     def clean_pinned_kinds(self) -> list[str]:
-        """None of them is a choice of its own."""
+        """Refuse "none of them" beside other choices; raises ValidationError."""
         kinds: list[str] = self.cleaned_data["pinned_kinds"]
         if NONE in kinds and len(kinds) > 1:
             raise forms.ValidationError("Tick kinds, or none of them, not both.")
         return kinds
 
     def config(self, cleaned: Mapping[str, Any]) -> dict[str, Any]:
-        """The config of the chosen strategy, with which it is one choice; empty if it has none."""
+        """Return the config of the chosen strategy; empty if it has none.
+
+        Strategy and config are one choice: a config of another strategy is dropped.
+        """
         strategy = cleaned.get("strategy")
         is_the_same = bool(strategy) and strategy == self.stored.get("strategy")
         stored = self.stored.get("strategy_config", {}) if is_the_same else {}
@@ -371,7 +389,7 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         return {"strategy_config": config} if has_one else {}
 
     def say(self, problem: Problem) -> None:
-        """The sentence at the fields that were set, else at the first one it names."""
+        """Put the sentence at the fields that were set, else at the first one it names."""
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
             if name == "strategy_config":
@@ -379,7 +397,7 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
             self.add_error(name if name in self.fields else None, problem.sentence)
 
     def refuse_a_stale_form(self, based_on: int | None) -> None:
-        """Nobody writes over a version they have not seen."""
+        """Refuse to overwrite a version that the person has not seen."""
         current = self.instance.current
         if current is not None and based_on != current.number:
             self.add_error(
@@ -389,7 +407,7 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
             )
 
     def is_new_version(self) -> bool:
-        """Whether anything differs from the version in force."""
+        """Tell whether anything differs from the version in force."""
         current = self.instance.current
         if current is None:
             return True
@@ -398,6 +416,6 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
 
 
 def with_configs(form: type[PolicyForm]) -> type[PolicyForm]:
-    """The form with the config fields of the strategies that are installed now."""
+    """Add the config fields of the strategies that are installed now to the form."""
     made = {field.name: field.make() for field in config_fields()}
     return type(form.__name__, (form,), made)

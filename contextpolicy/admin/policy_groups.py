@@ -1,4 +1,4 @@
-"""The groups of the policy editor's fields, and for which strategies each is shown."""
+"""Groups the policy editor's fields, and says for which strategies each group is shown."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -41,12 +41,12 @@ SUMMARY = (
 )
 PEOPLE = ("approval", "undo_right", "undo_pause_hours", "edit_right")
 TOOLS = ("tool_output_limit", "tool_output_rules")
-LIMITS = ("input_length_limit", "allowed_models")
+LIMITS = ("input_length_limit", "allowed_models", "temporary_chats", "warm_up")
 TEXT = ("system_text", "hide_system_text")
 
 
 def groups() -> list[tuple[str, dict[str, Any]]]:
-    """The fieldsets of every value a policy can set, each field with its lock."""
+    """Return the fieldsets of every value a policy can set, each field with its lock."""
     with_marks = [name for name in plugins.strategy_names() if name not in WITHOUT_MARKS]
     return [
         _group("What is sent", WHAT_IS_SENT),
@@ -86,7 +86,7 @@ def _named(strategy: str) -> str:
 
 
 def _configs() -> list[tuple[str, dict[str, Any]]]:
-    """A group for each strategy of a package that takes a config."""
+    """Return a group for each strategy of a package that takes a config."""
     found = []
     for strategy in dict.fromkeys(field.strategy for field in config_fields()):
         plugin = plugins.installed().plugins[strategy]

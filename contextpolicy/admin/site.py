@@ -45,7 +45,10 @@ class PalimpsestAdminSite(admin.AdminSite):
     def login(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Send people to the product's sign-in; refuse those who are signed in without a role."""
+        """Send people to the product's sign-in.
+
+        Raises PermissionDenied for those who are signed in without a role.
+        """
         if request.user.is_authenticated:
             raise PermissionDenied
         target = request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index")
@@ -64,11 +67,14 @@ class PalimpsestAdminSite(admin.AdminSite):
     def password_change(  # type: ignore[override]  # the same
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """One's own password is changed on the product's page, with its throttle and record."""
+        """Send people to the product's page for their password, with its throttle and record."""
         return HttpResponseRedirect(reverse("password-change"))
 
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
-        """The menu, grouped by what people come to do; models that are not in it stand last."""
+        """Return the menu, grouped by what people come to do.
+
+        Models that are not in it stand last.
+        """
         apps = super().get_app_list(request, app_label)
         if app_label is not None:
             return apps
@@ -92,7 +98,7 @@ class PalimpsestAdminSite(admin.AdminSite):
 
 
 def actor_of(request: HttpRequest) -> str:
-    """The person behind a request, as the ledger names people."""
+    """Name the person behind a request as the ledger does."""
     return f"user:{request.user.pk}"
 
 

@@ -1,4 +1,4 @@
-"""A policy's values between the store and the form: what a field shows, and what it means."""
+"""Converts a policy's values between the store and the form."""
 
 from dataclasses import fields as fields_of
 from decimal import Decimal
@@ -10,14 +10,14 @@ from contextpolicy.admin.written import NONE
 from contextpolicy.engine.policy import PolicyValues
 
 YES_OR_NO = {True: "yes", False: "no"}
-# What stands for the empty string: no model writes the summary, sentences are picked.
+# The form's word for the empty string: no model writes the summary, sentences are picked.
 BUILT_IN = "(built in)"
-# What stands for an explicit empty text, which overrides a farther policy's.
+# The form's word for an explicit empty text, which overrides a farther policy's.
 NO_TEXT = "(none)"
 
 SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
 TEXTS = frozenset({"system_text", "question_prefix"})
-# Where 0 in the form is an explicit "none": unlike an empty field it overrides a farther policy.
+# Fields whose 0 in the form means "none": unlike an empty field it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
     item.name
     for item in fields_of(PolicyValues)
@@ -26,12 +26,12 @@ NONE_IS_ZERO = frozenset(
 
 
 def is_empty(value: object) -> bool:
-    """Whether a field says nothing; 0 and an explicit "none" say something."""
+    """Tell whether a field says nothing; 0 and an explicit "none" say something."""
     return value is None or value in ("", [])
 
 
 def meant(name: str, value: Any) -> Any:
-    """A form's value as policies store it."""
+    """Return a form's value as policies store it."""
     if name in SHARES:
         return float(Decimal(value) / 100)
     if name in NONE_IS_ZERO and value == 0:
@@ -46,7 +46,7 @@ def meant(name: str, value: Any) -> Any:
 
 
 def shown(name: str, value: Any) -> Any:
-    """A stored value as the form shows it."""
+    """Return a stored value as the form shows it."""
     if name in SHARES:
         return f"{(Decimal(str(value)) * 100).normalize():f}"
     if name in NONE_IS_ZERO and value is None:
@@ -63,7 +63,7 @@ def shown(name: str, value: Any) -> Any:
 
 
 def default_words(field: forms.Field, value: Any) -> str:
-    """What holds when nothing is set, in the words of the field."""
+    """Say, in the words of the field, what holds when nothing is set."""
     if isinstance(field, forms.MultipleChoiceField):
         return "all" if value is None else "none"
     if isinstance(field, forms.ChoiceField):

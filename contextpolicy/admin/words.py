@@ -1,4 +1,4 @@
-"""A policy in plain words."""
+"""Describes a policy in plain words."""
 
 from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
@@ -41,7 +41,7 @@ KIND_NAMES = {
 
 
 def plain_words(values: PolicyValues) -> str:
-    """What these values do, in a few sentences with their numbers."""
+    """Describe what these values do, in a few sentences with their numbers."""
     limit = prompt_limit(values, model_window=None)
     describe = {
         "simple": _simple,
@@ -167,6 +167,10 @@ def _rights(values: PolicyValues) -> list[str]:
     sentences = [f"New messages over {values.input_length_limit:,} characters are refused."]
     if values.allowed_models is not None:
         sentences.append(f"Allowed models: {', '.join(values.allowed_models) or 'none'}.")
+    if not values.temporary_chats:
+        sentences.append("People cannot begin temporary chats.")
+    if not values.warm_up:
+        sentences.append("No prompt is read ahead.")
     if values.chat_system == "ignore":
         sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:

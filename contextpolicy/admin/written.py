@@ -1,6 +1,6 @@
-"""Structured values as lines that people write: rules for tools, the form of a state.
+"""Writes structured values as lines that people edit: rules for tools, the form of a state.
 
-What is written is read back exactly; a line that cannot be read is refused by its number.
+A value that was written is read back exactly; a line that cannot be read is refused by its number.
 """
 
 import json
@@ -37,7 +37,7 @@ class LinesRefused(ValueError):
 
 
 def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
-    """Rules for tools as lines, one for each tool."""
+    """Write rules for tools as lines, one for each tool."""
     lines = []
     for tool, rule in rules.items():
         said = [f"{words} {rule[name]}" for name, words in RULE_WORDS.items() if name in rule]
@@ -46,7 +46,7 @@ def rules_text(rules: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def rules_from(text: str) -> dict[str, dict[str, int]]:
-    """Rules from their lines. Raises LinesRefused."""
+    """Read rules from their lines. Raises LinesRefused."""
     found: dict[str, dict[str, int]] = {}
     lines: dict[str, int] = {}
     for number, line in _lines(text):
@@ -65,14 +65,14 @@ def rules_from(text: str) -> dict[str, dict[str, int]]:
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """A state's schema as lines, one for each value; as JSON if lines cannot say all of it."""
+    """Write a state's schema as lines, one for each value; as JSON if lines cannot express it."""
     if not schema:
         return NONE
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and all(isinstance(p, Mapping) for p in properties.values()):
         text = "\n".join(_fact_line(name, fact) for name, fact in properties.items())
         try:
-            if _canonical(_schema_of_lines(text)) == _canonical(schema):
+            if _canonical(_schema_read(text)) == _canonical(schema):
                 return text
         except LinesRefused:
             pass
@@ -80,15 +80,19 @@ def schema_text(schema: Mapping[str, Any]) -> str:
 
 
 def schema_from(text: str) -> dict[str, Any]:
-    """A state's schema from its lines or from JSON. Raises LinesRefused."""
+    """Read a state's schema from its lines or from JSON. Raises LinesRefused."""
     if text.strip() == NONE:
         return {}
-    schema = _json_object(text) if text.lstrip().startswith("{") else _schema_of_lines(text)
+    schema = _schema_read(text)
     try:
         check_schema(schema)
     except SchemaRefused as error:
         raise LinesRefused(str(error)) from error
     return schema
+
+
+def _schema_read(text: str) -> dict[str, Any]:
+    return _json_object(text) if text.lstrip().startswith("{") else _schema_of_lines(text)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

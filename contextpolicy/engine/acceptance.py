@@ -1,4 +1,4 @@
-"""Judging a summary before it may stand for messages: a bad one changes nothing."""
+"""Judges a summary before it may stand for messages: a bad one changes nothing."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ SHORTEST_SUMMARY = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a summary is accepted; if not, every reason, each a stable code.
+    """The judgement of a summary: accepted, or refused with every reason, each a stable code.
 
     `lost` names the facts of the policy's pinned kinds that it should have kept.
     """
@@ -94,7 +94,7 @@ def with_carried(
 def has_unknown_url(
     summary_text: str, *, sources: Sequence[Message], previous: Summary | None
 ) -> bool:
-    """Whether a summary has an address that neither its sources nor the previous one hold.
+    """Tell whether a summary has an address that neither its sources nor the previous one hold.
 
     Calls and results of tools are sources too. An address that was cut counts by its beginning.
     """
@@ -107,7 +107,7 @@ def has_unknown_url(
 
 
 def _everything(message: Message) -> str:
-    """The texts, calls and results of a message as the summariser reads them."""
+    """Return the texts, calls and results of a message as the summariser reads them."""
     written = (value for part in parts_to_json(message.parts) for value in part.values())
     return "\n".join(written)
 
@@ -115,13 +115,13 @@ def _everything(message: Message) -> str:
 def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     if not values.pinned_kinds:
         return ()
-    # What may not stand in a summary cannot be missing there: it is looked for as it may stand.
+    # A summary may hold a quoted template mark only made harmless, so both sides are compared so.
     lost = retention(neutral(read), neutral(text)).lost
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
 def missing_sections(text: str) -> tuple[str, ...]:
-    """The required headings that do not stand on a line of their own."""
+    """Return the required headings that do not stand on a line of their own."""
     found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}
     return tuple(name for name in SECTIONS if name.casefold() not in found)
 

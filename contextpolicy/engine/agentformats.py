@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AgentPrompt:
-    """What an agent's program gets: the prompt, and the text for its system option, if it has one.
+    """The prompt for an agent's program, and the text for its system option, if it has one.
 
     `omitted` counts the oldest context messages that gave way to `max_bytes`.
     """
@@ -28,7 +28,7 @@ class AgentPrompt:
     omitted: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """The form that integrators read; `systemFlag` only where there is one."""
+        """Return the form that integrators read; `systemFlag` only where there is one."""
         written: dict[str, object] = {"prompt": self.prompt}
         if self.system_flag is not None:
             written["systemFlag"] = self.system_flag
@@ -63,12 +63,12 @@ def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
 
 
 def normalized_agent_type(agent_type: str) -> str:
-    """The full name of a known kind of agent, whatever its case; others come back equal."""
+    """Return the full name of a known kind of agent, whatever its case; others come back equal."""
     return _FULL_NAMES.get(agent_type.lower(), agent_type)
 
 
 def claude_code(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Tags around the parts; the instructions go to the program's system option."""
+    """Write tags around the parts; the instructions go to the program's system option."""
     earlier = [
         f'<message from="{_attribute(item.sender)}" to="{_attribute(item.to)}">\n'
         f"{_untagged(item.content)}\n</message>"
@@ -84,13 +84,13 @@ def claude_code(context: AgentContext, messages: Sequence[ContextMessage]) -> Ag
 
 
 def openai_codex(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Markdown headings; the instructions stand first."""
+    """Write Markdown headings above the parts; the instructions stand first."""
     titles = ("# Instructions", "# Team task", "# Conversation", "# Current message")
     return AgentPrompt(_titled(titles, context, messages, "**{sender}** to {to}: {content}"))
 
 
 def google_gemini(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Titles in capitals between rules; the instructions stand first."""
+    """Write titles in capitals between rules; the instructions stand first."""
     titles = (
         "=== INSTRUCTIONS ===",
         "=== TEAM TASK ===",
@@ -101,7 +101,7 @@ def google_gemini(context: AgentContext, messages: Sequence[ContextMessage]) -> 
 
 
 def plain_text(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Plain titles; the instructions stand first."""
+    """Write plain titles above the parts; the instructions stand first."""
     titles = ("Instructions:", "Team task:", "Conversation:", "Current message:")
     return AgentPrompt(_titled(titles, context, messages, "{sender} to {to}: {content}"))
 

@@ -1,13 +1,14 @@
-"""Composing one prompt: from policy, summary, history, question and steps to what is sent.
+"""Composes one prompt from policy, summary, history, question and steps.
 
-`compose` is pure and costs O(what it is given). It answers with the assembled context, or with
+`compose` is pure and costs O(what it is given). It returns the assembled context, or
 `WindowNeeded`: then the caller stores a `window` row and composes again. Afterwards `need` says
 whether a summary should be prepared or swapped in.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Literal
 
 from contextpolicy.engine.budget import (
@@ -33,9 +34,11 @@ from contextpolicy.engine.partition import (
     sort_out,
 )
 from contextpolicy.engine.pieces import Pieces, PromptFacts
+from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_checks import number_clashes
 from contextpolicy.engine.segments import (
     Block,
+    Origin,
     Segment,
     cost_of,
     prompt_json,
@@ -45,15 +48,15 @@ from contextpolicy.engine.segments import (
 from contextpolicy.engine.strategies.contract import STRATEGIES, Strategy, decide
 from contextpolicy.engine.window import (
     NO_CEILING,
-    Choice,
     HistoryView,
     MoveReason,
     Room,
+    WindowChoice,
     WindowMove,
 )
 
-# What the notes of a context can name: changes of the whole prompt, repairs of one message, and
-# why the fallback stood in for a strategy.
+# The notes of a context: changes of the whole prompt, repairs of one message, and the reasons why
+# the fallback stood in for a strategy.
 CHANGES = ("opening_added", "messages_joined")
 REPAIRS = (
     "no_result",
@@ -87,13 +90,14 @@ class ComposeInput(PromptFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssembledContext:
-    """What is sent, and the account of it.
+    """The messages and tools that are sent, and the account of them.
 
     `segments` are in prompt order and add up to `prompt_tokens` (our count). `texts` holds, by
     SHA-256, each text that is no stored message. `original_count` counts the history messages that
     no summary covers and nobody excluded, `compressed_count` those of them sent, `truncated_count`
     the ones of these that were cut. `adjusted` names what had to differ from the policy, `notes`
-    the changes, the repairs for the wire as `seq:repair[:call]`, and `strategy:fallback`.
+    the changes, the repairs for the wire as `seq:repair[:call]`, and `strategy:fallback`. `lead`:
+    how many messages, and how many segments, stand before the tail and the question.
     """
 
     messages: tuple[WireMessage, ...]
@@ -108,6 +112,7 @@ class AssembledContext:
     adjusted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
+    lead: tuple[int, int] = (0, 0)
 
     @property
     def prompt_sha256(self) -> str:
@@ -131,7 +136,7 @@ class WindowNeeded:
 
 @dataclass(frozen=True, slots=True)
 class CompactionNeed:
-    """Whether a summary is due: `prepare` it in the background, `swap` it in as soon as ready.
+    """The answer to "is a summary due?": `prepare` it in the background, `swap` it in once ready.
 
     `tokens` is the prompt in the provider's tokens, `mark` the mark it passed (0: none), `turns`
     the finished turns that stand unfolded.
@@ -163,7 +168,7 @@ def compose(given: ComposeInput) -> AssembledContext | WindowNeeded:
 
 
 def was_compressed(context: AssembledContext) -> bool:
-    """Whether the turn gets an event `context.compressed`: something was left out or cut."""
+    """Tell whether the turn gets an event `context.compressed`: something was left out or cut."""
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
 
@@ -210,8 +215,8 @@ class _Prompt:
         self.sorted = self.pieces.sorted
         self.entries = Entries(self.sorted.live, make=self.maker.history)
 
-    def choose(self) -> tuple[Choice | WindowMove, str]:
-        """The strategy's decision, and why it is not its own: "" if it is."""
+    def choose(self) -> tuple[WindowChoice | WindowMove, str]:
+        """Return the strategy's decision, and why it is not its own: "" if it is."""
         given, taken = self.given, self.fixed.cost
         ceiling = given.values.window_tokens
         view = HistoryView(
@@ -234,20 +239,20 @@ class _Prompt:
         return decide(given.strategy or STRATEGIES.get(given.values.strategy), view)
 
     def window_needed(self, move: WindowMove) -> WindowNeeded:
-        """The move in seqs of the branch."""
+        """Express a move in seqs of the branch."""
         to_seq = self.given.unloaded[1] if self.given.unloaded else 0
         if move.start > 0:
             to_seq = max(to_seq, self.sorted.live[move.start - 1].seq)
         return WindowNeeded(to_seq, move.tokens_before, move.tokens_after, move.reason)
 
-    def assemble(self, choice: Choice, fallback: str) -> AssembledContext:
+    def assemble(self, choice: WindowChoice, fallback: str) -> AssembledContext:
         """Lay out the chosen parts, check the partition and write the account."""
         kept = [*(self.entries[place] for place in choice.kept), *self.pieces.continued]
         pins, left = self._pins_beside(choice)
         blocks, notes = self.pieces.laid_out(pins, kept)
         tokens = tokens_of(blocks)
         while tokens > self.marks.limit and len(kept) > len(self.pieces.continued):
-            # A counter that finds more in a text than in its pieces: the oldest entry gives way.
+            # A text may count more than its pieces: then the oldest entry gives way.
             left.append((kept.pop(0).message.seq, "budget"))
             blocks, notes = self.pieces.laid_out(pins, kept)
             tokens = tokens_of(blocks)
@@ -268,10 +273,11 @@ class _Prompt:
             adjusted=("strategy",) if fallback else (),
             notes=(*([f"strategy:{fallback}"] if fallback else []), *found, *notes),
             texts={s.text_ref: self.maker.texts[s.text_ref] for s in segments if s.text_ref},
+            lead=_lead(blocks),
         )
 
-    def _pins_beside(self, choice: Choice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
-        """The pins that fit beside the chosen history, and what is left out: (seq, reason)."""
+    def _pins_beside(self, choice: WindowChoice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
+        """Return the pins that fit beside the chosen history, and (seq, reason) of all left out."""
         out = [(self.sorted.live[place], reason) for place, reason in choice.left]
         left = [(message.seq, reason) for message, reason in out if not message.pinned]
         left = [*self.sorted.left, *self.fixed.left, *left]
@@ -315,13 +321,55 @@ class _Prompt:
         )
 
 
-# The part of the budget of each origin that is not called like it.
+# What is another one in each prompt, and what follows it. A block that has some of it, because
+# roles were joined or because the layout is one text, is another one too.
+_NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step"})
+
+
+def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
+    """Count the messages and the segments that stand before everything new."""
+    before = list(takewhile(lambda b: all(s.origin not in _NEW for s in b.segments), blocks))
+    return sum(len(b.wires) for b in before), sum(len(b.segments) for b in before)
+
+
+def lead_of(context: AssembledContext) -> AssembledContext | None:
+    """Return the part of a prompt with which the next one begins too, as a prompt of its own.
+
+    The account is of what it sends. None if nothing of what was said is in it.
+    """
+    messages, count = context.lead
+    segments = context.segments[:count]
+    if not any(s.seq or s.origin == "summary" for s in segments):
+        return None
+    taken = dict.fromkeys(_ALL_PARTS, 0) | tokens_by_part(segments)
+    return replace(
+        context,
+        messages=context.messages[:messages],
+        segments=segments,
+        budget=replace(context.budget, **taken),
+        prompt_tokens=sum(segment.tokens for segment in segments),
+        texts={s.text_ref: context.texts[s.text_ref] for s in segments if s.text_ref},
+    )
+
+
+_ALL_PARTS = ("system", "tools", "summary", "pins", "history", "tail", "question", "steps")
+# Origins whose part of the budget has another name.
 _PARTS = {"opening": "system", "pin": "pins", "continue": "question", "step": "steps"}
 
 
-def tokens_by_part(segments: Iterable[Segment]) -> Mapping[str, int]:
-    """What each part of the budget takes, by its name there, in our count."""
+def tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:
+    """Count what each part of the budget takes, by its name there, in our count."""
     taken: Counter[str] = Counter()
     for segment in segments:
         taken[_PARTS.get(segment.origin, segment.origin)] += segment.tokens
     return taken
+
+
+def fold_from(needed: CompactionNeed, *, values: PolicyValues, limit: int) -> int | None:
+    """Return the length of the reply, in tokens, from which folding is due; None: it never is."""
+    if needed.reason == "strategy":
+        return None
+    threshold = values.turn_threshold
+    if needed.action != "none" or (threshold is not None and needed.turns + 1 > threshold):
+        return 0
+    return max(prepare_mark(values, prompt_limit=limit) - needed.tokens, 0)

@@ -32,7 +32,7 @@ class TurnTooLarge(BudgetRefusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a prompt may take and takes, in tokens.
+    """The tokens that a prompt may take and those that it takes.
 
     `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is the prompt
     limit in our count (`prompt_limit` / `calibration`); the parts below it are in our count too.
@@ -68,9 +68,10 @@ class Budget:
 
 
 def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
-    """The most tokens of a prompt: the budget or the model's window, the smaller, less the reserve.
+    """Return the most tokens that a prompt may have.
 
-    May be zero or less for values that cannot work with the model.
+    That is the budget or the model's window, whichever is smaller, less the reserve. May be zero or
+    less for values that cannot work with the model.
     """
     ceiling = values.token_budget
     if model_window is not None:
@@ -79,30 +80,40 @@ def prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
 
 
 def request_limit(values: PolicyValues, *, model_window: int | None) -> int:
-    """The most tokens of a request for a summary: a prompt's, with room for the summary itself."""
+    """Return the most tokens of a request for a summary.
+
+    That is a prompt's limit, with room for the summary itself.
+    """
     limit = prompt_limit(values, model_window=model_window)
     return limit - max(0, values.summary_max_tokens - values.reserve_tokens)
 
 
+def readable_tokens(values: PolicyValues, *, model_window: int | None, calibration: float) -> int:
+    """Return the most tokens of a whole request for a summary, in our count; at least 1."""
+    limit = request_limit(values, model_window=model_window)
+    return in_our_count(max(limit, 1), calibration=calibration)
+
+
 def prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Tokens from which a summary is prepared in the background."""
+    """Return the tokens from which a summary is prepared in the background."""
     return mark(values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit)
 
 
 def compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Tokens from which history is compacted: the high mark."""
+    """Return the tokens from which history is compacted: the high mark."""
     return mark(values.compact_at, values.compact_at_tokens, prompt_limit=prompt_limit)
 
 
 def low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Tokens to which a compaction brings the prompt down."""
+    """Return the tokens to which a compaction brings the prompt down."""
     return mark(values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit)
 
 
 def in_our_count(tokens: int, *, calibration: float) -> int:
     """Turn a number of the provider's tokens into our count.
 
-    `calibration` is the provider's tokens divided by ours, measured per model; it must be positive.
+    `calibration` is the provider's tokens divided by ours, measured per model. Raises ValueError if
+    it is not positive.
     """
     if calibration <= 0:
         raise ValueError("The calibration of a model is a positive factor.")
@@ -120,7 +131,7 @@ class Marks:
 
 
 def marks_of(values: PolicyValues, *, model_window: int | None, calibration: float) -> Marks:
-    """The limit and the marks that hold for a prompt to one model."""
+    """Return the limit and the marks that hold for a prompt to one model."""
     limit = prompt_limit(values, model_window=model_window)
     high = compact_mark(values, prompt_limit=limit)
     low = low_mark(values, prompt_limit=limit)

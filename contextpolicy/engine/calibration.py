@@ -1,4 +1,4 @@
-"""Learning from what providers bill: our count times a factor per model.
+"""Learns from what providers bill: our count times a factor per model.
 
 A character count is wrong by a third on code and by more on Chinese; the factor of a model follows
 the provider's numbers slowly and stays within bounds, so that one odd reply changes little.
@@ -17,7 +17,7 @@ LOWEST, HIGHEST = 0.5, 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a provider billed for one call, and what the call was.
+    """The tokens that a provider billed for one call, and which call it was.
 
     `uncached`, `cache_read` and `cache_write` are its input tokens by price; `estimate` is our
     count of the same prompt.
@@ -37,7 +37,7 @@ class Usage:
 
 
 def why_not_counted(usage: Usage, *, model: str) -> str:
-    """Why a call teaches nothing about `model`, "" if it does.
+    """Say why a call teaches nothing about `model`; "" if it teaches something.
 
     `other_model`, `not_completed` (stopped or failed calls bill anything), `no_numbers`.
     """
@@ -49,7 +49,7 @@ def why_not_counted(usage: Usage, *, model: str) -> str:
 
 
 def calibrate(previous: float, *, estimate: int, actual: int) -> float:
-    """The next factor of a model: the provider's tokens per token of ours.
+    """Return the next factor of a model: the provider's tokens per token of ours.
 
     Moves from `previous` a fifth of the way to this call's ratio, by 0.15 at most, within 0.5 to 2.
     Numbers below 1 change nothing.
@@ -63,16 +63,16 @@ def calibrate(previous: float, *, estimate: int, actual: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What is known of a model's count: a factor over all its calls, and one for each script."""
+    """The factors known of a model's count: one over all its calls, and one for each script."""
 
     overall: float = 1.0
     by_script: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, shares: Mapping[str, float]) -> float:
-        """The factor for a prompt written in these scripts: the largest of them.
+        """Return the factor for a prompt written in these scripts: the largest of them.
 
         A script of which nothing was learned takes the factor over all calls, but none below 1:
-        that others are counted small says nothing about it, and a limit must hold.
+        small factors of other scripts say nothing about it, and a limit must hold.
         """
         if not self.by_script:
             return self.overall
@@ -90,7 +90,7 @@ class Factors:
         return min(*self.by_script.values(), self.unknown) if self.by_script else self.overall
 
     def taught(self, shares: Mapping[str, float], *, estimate: int, actual: int) -> "Factors":
-        """The factors after a call with a prompt in these scripts; a mixture teaches no script."""
+        """Learn from a call with a prompt in these scripts; a mixture teaches no script."""
         overall = calibrate(self.overall, estimate=estimate, actual=actual)
         script = sole(shares)
         if not script:

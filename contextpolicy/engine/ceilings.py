@@ -15,12 +15,12 @@ class History:
 
 
 def is_near_ceiling(history: History, *, values: PolicyValues) -> bool:
-    """Whether history has reached the prepare mark of a ceiling."""
+    """Tell whether history has reached the prepare mark of a ceiling."""
     return any(size >= values.prepare_at * ceiling for size, ceiling in _measured(history, values))
 
 
 def is_low_enough(history: History, *, values: PolicyValues) -> bool:
-    """Whether what stays is at the low mark of every ceiling."""
+    """Tell whether what stays is at the low mark of every ceiling."""
     return all(
         size <= int(values.compact_to * ceiling) for size, ceiling in _measured(history, values)
     )

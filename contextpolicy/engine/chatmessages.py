@@ -1,7 +1,7 @@
-"""OpenAI chat messages as a list of turns, and back.
+"""Converts OpenAI chat messages to a list of turns, and back.
 
 Calls and their results become parts of the assistant's message; role `tool` exists in the list
-only. What is lost on the way in is named (`KIND:detail`), what cannot be read is refused.
+only. What is lost on the way in is named (`KIND:detail`); a message that cannot be read is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,19 +22,19 @@ JOINT = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One message without an id: who, and which parts."""
+class ReadMessage:
+    """One message without an id: its role and its parts."""
 
     role: Role
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ChatList:
-    """A list of chat messages as read: its system text stands apart and is inert."""
+class ReadMessages:
+    """A list of chat messages as it was read; its system text stands apart and has no effect."""
 
     system: str
-    messages: tuple[Said, ...]
+    messages: tuple[ReadMessage, ...]
     losses: tuple[str, ...] = ()
 
 
@@ -44,7 +44,7 @@ class MalformedChatMessage(ValueError):
     code = "malformed_chat_message"
 
 
-def from_chat_messages(data: object) -> ChatList:
+def from_chat_messages(data: object) -> ReadMessages:
     """Read chat messages. Raises MalformedChatMessage for what has no known form.
 
     Losses: `system_moved:N` (a system text after the first message), `stray_result:ID` (a result
@@ -52,11 +52,11 @@ def from_chat_messages(data: object) -> ChatList:
     """
     if not isinstance(data, list | tuple):
         raise MalformedChatMessage("The messages must be a list.")
-    reader = _Reader()
+    reader = _MessageReader()
     for place, item in enumerate(data, start=1):
         reader.read(item, place)
-    messages = tuple(Said(role, tuple(parts)) for role, parts in reader.said)
-    return ChatList(JOINT.join(reader.system), messages, tuple(reader.losses))
+    messages = tuple(ReadMessage(role, tuple(parts)) for role, parts in reader.said)
+    return ReadMessages(JOINT.join(reader.system), messages, tuple(reader.losses))
 
 
 def to_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
@@ -64,13 +64,14 @@ def to_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
     return [_written(wire) for wire in wires]
 
 
-class _Reader:
+class _MessageReader:
     def __init__(self) -> None:
         self.system: list[str] = []
         self.said: list[tuple[Role, list[Part]]] = []
         self.losses: list[str] = []
 
     def read(self, item: object, place: int) -> None:
+        """Read the message at `place`; raises MalformedChatMessage if it has no known form."""
         if not isinstance(item, Mapping):
             raise MalformedChatMessage(f"Message {place} must be an object.")
         role = item.get("role")

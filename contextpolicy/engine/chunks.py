@@ -1,6 +1,6 @@
-"""Folding more than a summariser can read at once: in chunks, whose summaries are then merged.
+"""Folds more than a summariser can read at once: in chunks, whose summaries are then merged.
 
-Every source is in exactly one chunk, so what the merged summary covers is what was really read.
+Every source is in exactly one chunk, so the merged summary covers only what was really read.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ class MapReduce:
 
     One call summarises each chunk. Each round then merges neighbouring summaries: its pairs are
     (from, to) indexes into the round before, the end not included. The last round has one pair.
-    `before` are the messages before the first chunk, for which no call is made: what says something
-    of them is the first of what is merged.
+    `before` are the messages before the first chunk, for which no call is made: text that already
+    covers them comes first in what is merged.
     """
 
     chunks: tuple[Chunk, ...]
@@ -39,7 +39,7 @@ class MapReduce:
 
     @property
     def calls(self) -> int:
-        """How many calls all of it takes."""
+        """The number of calls that all of it takes."""
         return len(self.chunks) + sum(len(merges) for merges in self.rounds)
 
 

@@ -1,4 +1,4 @@
-"""Planning what a summary folds, and judging the summary that came back.
+"""Plans what a summary folds, and judges the summary that came back.
 
 A summary covers from the first message to `to_seq` except the messages it never saw. The next one
 folds the previous summary and the messages after it, so nothing lies between two summaries: the
@@ -27,7 +27,7 @@ Refusal = Literal[
     "strategy", "below_threshold", "nothing_to_fold", "keep_last", "no_gain", "too_early"
 ]
 
-# Less than this cannot become shorter: the five headings of a summary take half of it.
+# Fewer tokens cannot become shorter: the five headings of a summary take half of them.
 SMALLEST_SOURCE = 40
 # A compaction by the token marks has to free this share of the prompt limit, or it would soon be
 # due again.
@@ -42,7 +42,7 @@ class CoverageGap(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan:
-    """What a new summary folds: the previous one and `sources`, ascending.
+    """A plan for a new summary: it folds the previous one and `sources`, ascending.
 
     It will cover `from_seq`..`to_seq` except `exceptions`: pinned, excluded, incomplete and empty
     messages, which were no source. Tokens are those of the prompt, in our count; `tokens_after`
@@ -72,13 +72,13 @@ class CompactionPlan:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def summary(self, *, id: str, text: str, tokens: int) -> Summary:  # noqa: A002 - the field's name
-        """The summary that `text` is, with the coverage of this plan."""
+        """Make the summary from its `text`, with the coverage of this plan."""
         return Summary(id, text, self.from_seq, self.to_seq, self.exceptions, tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class NotNeeded:
-    """Why nothing is folded now. `tokens` is the prompt, `mark` the mark that counts (0: none).
+    """A reason to fold nothing now; `tokens` is the prompt, `mark` the mark that counts (0: none).
 
     `strategy`: the policy has no summaries. `below_threshold`: no mark was reached. `keep_last`:
     all messages are among the last that stay. `nothing_to_fold`: less than two turns, or only
@@ -101,14 +101,16 @@ def plan(
     trigger: Trigger | Literal["auto"] = "auto",
     source_limit: int | None = None,
     counter: TokenCounter | None = None,
+    came_late: bool = False,
 ) -> CompactionPlan | NotNeeded:
     """Decide whether and what to fold.
 
     `messages`: all finished turns after `previous`, ascending without a gap, window or not,
     preceded by those of its exceptions that may be folded now. `prompt_limit` and `fixed_tokens`
     (system, tools, pins, tail) are in our count. `auto` tests the turn threshold, then the prepare
-    mark. `source_limit`: the most tokens the summariser can read; what does not fit waits for the
-    next plan. With a `counter`, messages that the policy cuts are counted as sent. Raises
+    mark. `source_limit`: the most tokens the summariser can read; messages that do not fit wait for
+    the next plan. With a `counter`, messages that the policy cuts are counted as sent. `came_late`:
+    a window had to move before one of the last summaries was ready, so this one waits less. Raises
     CoverageGap.
     """
     if values.strategy != "dynamic_summary":
@@ -125,7 +127,7 @@ def plan(
     end, adjusted = sums.end(due)
     if due == "prepare" and sums.frees_too_little(end):
         return NotNeeded("no_gain", sums.before)
-    if due == "prepare" and sums.is_too_early(end):
+    if due == "prepare" and sums.is_too_early(end, came_late=came_late):
         return NotNeeded("too_early", sums.before, compact_mark(values, prompt_limit=prompt_limit))
     if end and source_limit is not None:
         end, adjusted = sums.within(source_limit, end, adjusted)
@@ -135,8 +137,8 @@ def plan(
 def plan_again(messages: Sequence[Message], *, tokens_before: int) -> CompactionPlan | NotNeeded:
     """Plan a summary of the originals that another one stands for, without that one.
 
-    `messages`: all of its range, ascending without a gap; what is flagged now is no source now.
-    `tokens_before`: the prompt before the range was folded. Raises CoverageGap.
+    `messages`: all of its range, ascending without a gap; messages that are excluded or pinned by
+    now are left out. `tokens_before`: the prompt before the range was folded. Raises CoverageGap.
     """
     sources = tuple(message for message in messages if _is_foldable(message))
     freed = sum(message.tokens for message in sources)
@@ -184,7 +186,7 @@ class _Sums:
         self.before = fixed_tokens + self.prior + sum(self.tokens)
 
     def due(self, trigger: Trigger | Literal["auto"]) -> Trigger | NotNeeded:
-        """The trigger that holds; `manual` and `overflow` always do."""
+        """Return the trigger that holds; `manual` and `overflow` always do."""
         if trigger in ("manual", "overflow"):
             return trigger
         threshold = self.values.turn_threshold
@@ -196,7 +198,7 @@ class _Sums:
         return NotNeeded("below_threshold", self.before, mark)
 
     def end(self, due: Trigger) -> tuple[int, tuple[str, ...]]:
-        """The index before which messages are folded, 0 for none, and what had to give way."""
+        """Return the index before which messages are folded, 0 for none, and what gives way."""
         if due == "turns":
             return self._place(self._turns_to_fold()), ()
         kept = self._before_kept()
@@ -213,19 +215,21 @@ class _Sums:
         return self._down_to(low, steps), ("turn_split",)
 
     def frees_too_little(self, end: int) -> bool:
-        """Whether it would be due again at once; never where messages are the measure."""
+        """Tell whether it would be due again at once; never where messages are the measure."""
         gain = self.before - self._after(end)
         return end > 0 and not self._is_crowded() and gain < SMALLEST_GAIN * self.limit
 
-    def is_too_early(self, end: int) -> bool:
-        """Whether folding now misses the low mark and there is room to wait for another turn.
+    def is_too_early(self, end: int, *, came_late: bool) -> bool:
+        """Tell whether folding now misses the low mark and there is room to wait for another turn.
 
-        A summary that misses it is due again soon, and each one costs the provider's cache.
+        A summary that misses it is due again soon, and each one costs the provider's cache. Where
+        summaries came late, the turn that takes the prompt beyond the high mark is not reckoned in.
         """
         high = compact_mark(self.values, prompt_limit=self.limit)
         if self._is_crowded() or self.before >= high:
             return False
-        return self._after(end) + high - self.before > self._low()
+        growth = high - self.before if came_late else self._growth()
+        return self._after(end) + growth > self._low()
 
     def within(
         self, source_limit: int, end: int, adjusted: tuple[str, ...]
@@ -245,7 +249,7 @@ class _Sums:
     def planned(
         self, due: Trigger, end: int, adjusted: tuple[str, ...]
     ) -> CompactionPlan | NotNeeded:
-        """The plan that folds up to `end`, or why it is not worth it."""
+        """Return the plan that folds up to `end`, or why it is not worth it."""
         folded = self.messages[:end]
         sources = tuple(message for message in folded if _is_foldable(message))
         if not sources:
@@ -274,7 +278,7 @@ class _Sums:
         return is_near_ceiling(self._history_from(0), values=self.values)
 
     def _history_from(self, end: int) -> History:
-        """What stays when everything before `end` is folded."""
+        """Measure what stays when everything before `end` is folded."""
         turns = len(self.cuts) - bisect_left(self.cuts, end)
         return History(self._staying(end), turns, self.every[-1] - self.every[end])
 
@@ -288,11 +292,11 @@ class _Sums:
         return beside + adaptive_low(high, self.tokens, turns=len(self.cuts), every=every)
 
     def _growth(self) -> int:
-        """What the prompt grows by until a summary that is prepared now is swapped in.
+        """Estimate by how much the prompt grows until a summary that is prepared now is swapped in.
 
-        To the high mark and, as nobody writes up to a mark, by another turn of the usual size (a
-        low mark that counts turns has it in it).
-        Below the prepare mark a ceiling in messages or turns made it due: then tokens say nothing.
+        It grows to the high mark and, as nobody writes exactly up to a mark, by another turn of the
+        usual size (a low mark that counts turns already includes it). Below the prepare mark a
+        ceiling in messages or turns made the summary due: then tokens say nothing.
         """
         if self.before < prepare_mark(self.values, prompt_limit=self.limit):
             return 0
@@ -302,9 +306,10 @@ class _Sums:
         return growth + self.every[-1] // len(self.cuts)
 
     def _turns_to_fold(self) -> int:
-        """The policy's number, or so many that as few are left as after any fold.
+        """Return how many turns to fold: the policy's number, or more if many are waiting.
 
-        A chat that came with a thousand turns is not folded five at a time.
+        As few are left as after any fold: a chat that came with a thousand turns is not folded five
+        at a time.
         """
         fold, threshold = self.values.fold_turns, self.values.turn_threshold or 0
         return max(fold, len(self.cuts) - max(1, threshold + 1 - fold))
@@ -313,7 +318,7 @@ class _Sums:
         return self.cuts[turns] if turns < len(self.cuts) else 0
 
     def _before_kept(self) -> int:
-        """The last start of a turn with at least `keep_last_messages` from there on."""
+        """Return the last start of a turn with at least `keep_last_messages` from there on."""
         keep = self.values.keep_last_messages
         return next((cut for cut in reversed(self.cuts) if self._staying(cut) >= keep), 0)
 
@@ -321,7 +326,7 @@ class _Sums:
         return self.counted[-1] - self.counted[end]
 
     def _down_to(self, low: int, places: Iterable[int]) -> int:
-        """The first of ascending places that comes down to `low`, else the last of them, or 0."""
+        """Return the first of ascending places that comes down to `low`, else the last, or 0."""
         last = 0
         for last in places:
             is_enough = self.folding[last] >= SMALLEST_SOURCE and self._after(last) <= low
@@ -330,7 +335,7 @@ class _Sums:
         return last
 
     def _after(self, end: int) -> int:
-        """Tokens of the prompt once a summary of full size stands for what is before `end`."""
+        """Count the tokens of the prompt once a full summary stands for what is before `end`."""
         folding = self.folding[end]
         summary = min(self.values.summary_max_tokens, self.prior + folding)
         return self.before - self.prior - folding + summary

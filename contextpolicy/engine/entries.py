@@ -1,14 +1,20 @@
-"""How one stored message goes on the wire under a policy: repaired, cut, counted."""
+"""One stored message as it goes on the wire under a policy: repaired, cut, counted."""
 
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from contextpolicy.engine.groups import to_wire
-from contextpolicy.engine.messages import Message, WireMessage
+from contextpolicy.engine.messages import (
+    Message,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    WireMessage,
+)
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
-from contextpolicy.engine.toolrules import Stubbed, ruled
+from contextpolicy.engine.toolrules import Stubbed, result_limit, ruled
 from contextpolicy.engine.truncation import cut_texts
 
 _NONE_STUBBED: Stubbed = MappingProxyType({})
@@ -30,7 +36,7 @@ class Entry(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """What the message takes of the prompt limit."""
+        """The part of the prompt limit that the message takes."""
         return self.tokens if self.weight is None else self.weight
 
 
@@ -77,8 +83,8 @@ def entry(
 class Entries(Sequence[Entry]):
     """The entries of messages, each made when first asked for.
 
-    A strategy walks back from the newest message and stops where the room ends; what it never asks
-    for is never cut nor counted, so the cost follows the window and not the history.
+    A strategy walks back from the newest message and stops where the room ends; messages it never
+    asks for are neither cut nor counted, so the cost follows the window and not the history.
     """
 
     def __init__(self, messages: Sequence[Message], *, make: Callable[[Message], Entry]) -> None:
@@ -96,6 +102,26 @@ class Entries(Sequence[Entry]):
         return made
 
     def known_tokens(self, place: int) -> int:
-        """The tokens of an entry: as sent if it was made already, else the stored count."""
+        """Return the tokens of an entry: as sent if it was made already, else the stored count."""
         made = self._made.get(place)
         return self.messages[place].tokens if made is None else made.cost
+
+
+def sendable_tokens(message: Message, *, values: PolicyValues) -> int:
+    """Estimate the most tokens that the message costs after the policy's cuts.
+
+    Never more than its stored count.
+    """
+    shows_tools = values.layout == "multi_turn"
+    characters = 0
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            characters += min(len(part.text), values.max_chars_per_message or len(part.text))
+        elif not shows_tools:
+            continue
+        elif isinstance(part, ToolResultPart):
+            characters += min(len(part.content), result_limit(values, part.name))
+        elif isinstance(part, ToolCallPart):
+            characters += len(part.name) + len(part.arguments)
+    # No token is shorter than a third of a character, and each part has its own overhead.
+    return min(message.tokens, 3 * characters + 16 * len(message.parts))

@@ -1,44 +1,85 @@
-"""A summary without a model: the sentences that carry facts, decisions, wishes and open questions.
+"""Writes a summary without a model: whole sentences that people said, with what they settle.
 
-Honest about what it is: it quotes and selects, it does not rephrase. Deterministic, in the
-language of the chat by construction, and free; what a policy without a summarisation model uses.
+It quotes and selects; it does not rephrase. Deterministic, in the language of the chat by
+construction, and free; a policy without a summarisation model uses it.
+
+Chosen are the sentences that together hold most of what would be missed. Each thing that is said (a
+date, a price, a name, a word that the chat comes back to) counts once, for the sentence that is
+chosen with it; what the others still add, for their length, says which is next.
 """
 
+import heapq
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
-from contextpolicy.engine.facts import facts_in, without_marks
 from contextpolicy.engine.messages import Message, Summary, ToolCallPart, text_of
 from contextpolicy.engine.prompts import SECTIONS, heading_of, neutral
+from contextpolicy.engine.sayings import (
+    Saying,
+    is_small_talk,
+    saying,
+    sayings_in,
+    sentences,
+    things_in_code,
+    wording,
+)
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import cut
 
-EXTRACTIVE_V1 = "extractive-v1"
+EXTRACTIVE_V2 = "extractive-v2"
 # In characters; the shorter ones are tried if not even one bullet fits.
-BULLET_LENGTHS = (280, 120, 50)
-# In bytes of UTF-8, so that a Chinese sentence of nine characters counts as one.
-SHORTEST_STATEMENT = 28
-# Of the messages it folds; the rest would be gained only on paper.
+BULLET_LENGTHS = (400, 120, 50)
+# A summary takes at most this share of the messages it folds; a larger one would gain little.
 LARGEST_SHARE = 0.6
-# Said so often, and in most messages of a role, a sentence is a refrain ("Answer in one
-# sentence."). It is said again after what is folded, so it goes behind everything else.
+# A sentence that stands so often, and in most messages of a role, is a refrain ("Answer in one
+# sentence."). It is said again after what is folded, so every other sentence goes before it,
+# unless it holds a number or the like.
 FEWEST_REFRAINS = 3
 REFRAIN = -100.0
 # In tokens: below this the five headings weigh too much for a share.
 SMALL_SUMMARY = 80
+# What a fact counts that only the model said, beside one of a person; and what one of a person does
+# in the model's words, such as a name out of a person's code.
+BY_MODEL, TAKEN_UP = 0.2, 0.6
+# A line of the summary before was worth one; a new line that says as much goes first.
+CARRIED = 0.9
+# What a word counts that the chat comes back to, and what one that stands once.
+TOPIC, WORD = 0.15, 0.04
+# In the share of the messages in which a word of everyday stands.
+EVERYDAY = 0.08
+# What a courtesy weighs: it needs to say something besides to be quoted.
+SMALL_TALK = -1.5
+# Differences of sums leave crumbs.
+NOTHING = 1e-9
+# In characters a token, about, and in tokens for a bullet's own marks.
+PER_TOKEN, MARKS = 4, 5
+# So many lines that did not fit in a row say that there is no room for another.
+MOST_MISFITS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Bullet:
-    """One line of a summary: `order` places it in time, `score` says how much would be missed."""
+class _Line:
+    """A sentence that may be chosen: `order` and `place` say where it was, `source` says it aloud.
 
-    section: str
-    text: str
+    `share` is what its facts count: all of it if a person said them.
+    """
+
+    said: Saying
+    who: str
+    source: str
     order: int
-    score: float
+    place: int
+    share: float
+    told: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def length(self) -> float:
+        """The tokens that it takes, about."""
+        return len(self.said.text.encode()) / PER_TOKEN + MARKS
 
 
 def extractive_summary(
@@ -47,89 +88,202 @@ def extractive_summary(
     *,
     max_tokens: int,
     counter: TokenCounter,
+    unquoted: int = 0,
 ) -> str:
     """Fold `previous` and `messages` into five sections of bullets with their sources, [#12].
 
     Bullets of the previous summary compete with the new ones and are carried over, never nested.
     At most `max_tokens`, and less than what is folded: if not even one bullet fits that, the
-    headings alone remain.
+    headings alone remain. `unquoted`: the tokens of messages that are folded too and not quoted.
     """
-    new, old = sum(message.tokens for message in messages), previous.tokens if previous else 0
+    new = sum(message.tokens for message in messages) + unquoted
+    old = previous.tokens if previous else 0
     shared = old + int(new * LARGEST_SHARE)
     limit = min(max_tokens, max(shared, min(old + new - 1, SMALL_SUMMARY)))
-    chosen: list[_Bullet] = []
     refrains = _refrains(messages)
+    found = [*_carried_over(previous, refrains), *_said_in(messages, refrains)]
+    lines = _weighed(_distinct(found), messages)
+    chosen: list[_Line] = []
     for longest in BULLET_LENGTHS:
-        found = [*_carried_over(previous, refrains), *_found_in(messages, longest, refrains)]
-        chosen = _fitting(_distinct(found), limit, counter)
+        chosen = _chosen([_cut(line, longest) for line in lines], limit, counter)
         if chosen:
             break
     return _written(chosen)
 
 
-def _fitting(candidates: Sequence[_Bullet], limit: int, counter: TokenCounter) -> list[_Bullet]:
-    chosen: list[_Bullet] = []
-    used = counter.count(_written(chosen))
-    telling = [bullet for bullet in candidates if bullet.score > 0] or candidates
-    for bullet in sorted(telling, key=lambda item: (-item.score, -item.order, item.text)):
-        cost = counter.count(f"- {bullet.text}\n") + 1
-        if used + cost <= limit:
-            chosen.append(bullet)
-            used += cost
+def _cut(line: _Line, longest: int) -> _Line:
+    if len(line.said.text) <= longest:
+        return line
+    text = cut(line.said.text, limit=longest, style="head").text
+    told = {thing: weight for thing, weight in line.told.items() if thing in text.casefold()}
+    return replace(line, said=replace(line.said, text=text), told=told)
+
+
+def _chosen(lines: Sequence[_Line], limit: int, counter: TokenCounter) -> list[_Line]:
+    """Choose greedily by what a line still adds for its length; each thing counts once.
+
+    A line's worth only falls, and only when one of its things is taken, so all updates together
+    are as many as there are things.
+    """
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    worth = [line.said.weight for line in lines]
+    for number, line in enumerate(lines):
+        for thing, weight in line.told.items():
+            holders[thing].append(number)
+            worth[number] += weight
+    heap = [_rank(line, worth[number], number) for number, line in enumerate(lines)]
+    heapq.heapify(heap)
+    chosen: list[_Line] = []
+    marked: set[str] = set()
+    used, misfits = counter.count(_written([])), 0
+    while heap and misfits < MOST_MISFITS:
+        rank = heapq.heappop(heap)
+        number = rank[-1]
+        line = lines[number]
+        # It was pushed again since, with what it is worth now.
+        if rank != _rank(line, worth[number], number):
+            continue
+        # A bullet's marks stand once for all of a message's sentences.
+        marks = "" if line.source in marked else f"- {line.who}{line.source}\n"
+        cost = counter.count(f"{line.said.text} {marks}") + 1
+        # Nothing but what others said already: only a summary that would be empty has use for it.
+        if (worth[number] < NOTHING and chosen) or used + cost > limit:
+            misfits += 1
+            continue
+        chosen.append(line)
+        marked.add(line.source)
+        used, misfits = used + cost, 0
+        for other in _taken(line, holders, lines, worth) - {number}:
+            heapq.heappush(heap, _rank(lines[other], worth[other], other))
     # Counts of lines need not add up to the count of the text with every tokenizer.
     while chosen and counter.count(_written(chosen)) > limit:
         chosen.pop()
     return chosen
 
 
-def _written(bullets: Sequence[_Bullet]) -> str:
-    lines = []
+def _rank(line: _Line, worth: float, number: int) -> tuple[float, int, int, int]:
+    """Return what a heap orders lines by: the best first, of equals the newest."""
+    return (-worth / line.length, -line.order, line.place, number)
+
+
+def _taken(
+    line: _Line, holders: dict[str, list[int]], lines: Sequence[_Line], worth: list[float]
+) -> set[int]:
+    """Take what a chosen line says from the worth of all others; return those that lost by it."""
+    touched: set[int] = set()
+    for thing in line.told:
+        for other in holders.pop(thing, ()):
+            worth[other] -= lines[other].told[thing]
+            touched.add(other)
+    return touched
+
+
+def _written(lines: Sequence[_Line]) -> str:
+    """Write the sections; whole sentences of one message share a bullet."""
+    written = []
     for section in SECTIONS:
-        lines.append(f"## {section}")
-        inside = (bullet for bullet in bullets if bullet.section == section)
-        lines += [f"- {bullet.text}" for bullet in sorted(inside, key=lambda b: (b.order, b.text))]
-    return "\n".join(lines)
+        written.append(f"## {section}")
+        inside = sorted(
+            (line for line in lines if line.said.section == section),
+            key=lambda line: (line.order, line.place, line.said.text),
+        )
+        for _, group in groupby(inside, key=_bullet_of):
+            several = list(group)
+            said = " ".join(line.said.text for line in several)
+            bullet = f"{several[0].who}{said}{several[0].source}"
+            written.append(f"- {neutral(' '.join(bullet.split()))}")
+    return "\n".join(written)
 
 
-def _distinct(bullets: Iterable[_Bullet]) -> list[_Bullet]:
-    """One bullet for each wording, the later one: what was said again still holds."""
-    by_wording = {_wording(bullet.text): bullet for bullet in bullets}
+def _bullet_of(line: _Line) -> tuple[str, int]:
+    """Return the same for sentences that may share a bullet: neither spoken by name, nor cut."""
+    is_whole = not line.who and line.said.text[-1:] in _ENDS
+    return line.source, -1 if is_whole else line.place
+
+
+_ENDS = ".!?…。！？"
+
+
+def _distinct(lines: Iterable[_Line]) -> list[_Line]:
+    """Keep one line for each wording, the later one: what was said again still holds."""
+    by_wording: dict[str, _Line] = {}
+    for line in lines:
+        said = wording(line.said.text)
+        share = max(line.share, by_wording[said].share if said in by_wording else 0.0)
+        by_wording[said] = replace(line, share=share)
     return list(by_wording.values())
 
 
-def _refrains(messages: Sequence[Message]) -> set[str]:
-    """The wordings that stand in more than half of the messages of a role, and often enough."""
-    refrains: set[str] = set()
+def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]:
+    """Give each line what it says, with its weight; only the whole chat tells names and topics."""
+    names = _names_of(line.said for line in lines)
+    people = [line.said for line in lines if line.share > BY_MODEL]
+    standing = Counter(word for said in people for word in said.words)
+    everyday = max(3, int(len(messages) * EVERYDAY))
+    words = {word: _topic(times) for word, times in standing.items() if times <= everyday}
+    theirs = {thing for said in people for thing in _things_of(said, names)}
+    for message in messages:
+        if message.role == "user":
+            theirs.update(things_in_code(text_of(message)))
+    return [replace(line, told=_told(line, names, words, theirs)) for line in lines]
+
+
+def _told(
+    line: _Line, names: Collection[str], words: Mapping[str, float], theirs: Collection[str]
+) -> dict[str, float]:
+    """Return what a line says: its topics, names and facts, each with what it counts there."""
+    taken_up = max(line.share, TAKEN_UP)
+    told = {word: words[word] * line.share for word in sorted(line.said.words) if word in words}
+    for thing, weight in _things_of(line.said, names).items():
+        told[thing] = weight * (taken_up if thing in theirs else line.share)
+    return told
+
+
+def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
+    named = (name.casefold() for name in said.names)
+    return {**{name: NAME for name in named if name in names}, **said.facts}
+
+
+NAME = 0.8
+
+
+def _topic(times: int) -> float:
+    """Return the weight of a word that stands in so many sentences of people."""
+    return WORD if times == 1 else TOPIC * math.log2(times)
+
+
+def _names_of(said: Iterable[Saying]) -> set[str]:
+    """Return the words that are names: with a capital within sentences, seldom without one."""
+    inside: Counter[str] = Counter()
+    small: Counter[str] = Counter()
+    for one in said:
+        inside.update(word.casefold() for word, opens in one.names.items() if not opens)
+        small.update(one.small)
+    return {word for word, times in inside.items() if times >= small[word]}
+
+
+def _refrains(messages: Sequence[Message]) -> dict[str, set[str]]:
+    """Return by role the wordings that stand often, and in more than half of its messages."""
+    refrains: dict[str, set[str]] = {}
     for role in ("user", "assistant"):
         texts = [text_of(message) for message in messages if message.role == role]
         said = Counter(
-            wording
-            for text in texts
-            for wording in {_wording(sentence) for sentence in _sentences(text)}
+            one for text in texts for one in {wording(found) for found in sentences(text)}
         )
         fewest = max(FEWEST_REFRAINS, len(texts) // 2 + 1)
-        refrains |= {wording for wording, times in said.items() if times >= fewest}
+        refrains[role] = {one for one, times in said.items() if times >= fewest}
     return refrains
-
-
-def _worth(text: str, score: float, refrains: Collection[str]) -> float:
-    """The score of a sentence; a refrain has one only if there is a number or the like in it."""
-    if _wording(text) not in refrains:
-        return score
-    is_fact = any(found for kind, found in facts_in(text).items() if kind != "name")
-    return score if is_fact else REFRAIN
-
-
-def _wording(text: str) -> str:
-    return " ".join(without_marks(text).casefold().split())
 
 
 _HEADING = re.compile(r"^\s*#{1,6}\s+(\S.*)$")
 _MARK = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
+_SOURCE = re.compile(r"\s*((?:\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]\s*)+)$")
 
 
-def _carried_over(previous: Summary | None, refrains: Collection[str]) -> Iterator[_Bullet]:
-    """The lines of a summary, whoever wrote it; a line without a known section is a fact."""
+def _carried_over(
+    previous: Summary | None, refrains: Mapping[str, Collection[str]]
+) -> Iterator[_Line]:
+    """Read the lines of a summary, whoever wrote it; a line without a known section is a fact."""
     section = SECTIONS[0]
     names = {name.casefold(): name for name in SECTIONS}
     for line in (previous.text if previous else "").splitlines():
@@ -138,92 +292,37 @@ def _carried_over(previous: Summary | None, refrains: Collection[str]) -> Iterat
         if heading:
             section = names.get(heading_of(heading.group(1)).casefold(), SECTIONS[0])
         elif text and previous is not None:
+            marks = _SOURCE.search(text)
+            source = f" {marks[1].strip()}" if marks else ""
             order = max((int(n) for n in re.findall(r"#(\d+)", text)), default=previous.from_seq)
-            # It was worth a line before; what is new and says as much goes first.
-            score = _worth(text, 1.0 + 0.75 * _weight(text), refrains)
-            yield _Bullet(section, text, order, score)
+            body = text[: marks.start()] if marks else text
+            for place, sentence in enumerate(sentences(body)):
+                said = replace(saying(sentence, by_person=True), section=section)
+                if not said.facts and any(
+                    wording(sentence) in known for known in refrains.values()
+                ):
+                    said = replace(said, weight=REFRAIN)
+                yield _Line(said, "", source, order, place, CARRIED)
 
 
-def _found_in(
-    messages: Sequence[Message], longest: int, refrains: Collection[str]
-) -> Iterator[_Bullet]:
+def _said_in(
+    messages: Sequence[Message], refrains: Mapping[str, Collection[str]]
+) -> Iterator[_Line]:
+    """Read the messages' sentences, and the calls of their tools."""
     for message in messages:
         who = f"{message.speaker}: " if message.speaker else ""
-        for place, sentence in enumerate(_sentences(text_of(message))):
-            section, score = _judged(sentence, message)
-            score = _worth(sentence, score - 0.05 * min(place, 10), refrains)
-            text = cut(sentence, limit=longest, style="head").text
-            line = neutral(" ".join(f"{who}{text} [#{message.seq}]".split()))
-            yield _Bullet(section, line, message.seq, score)
+        source, by_person = f" [#{message.seq}]", message.role == "user"
+        share = 1.0 if by_person else BY_MODEL
+        place = 0
+        for said in sayings_in(text_of(message), by_person=by_person):
+            place += 1
+            if not said.facts and wording(said.text) in refrains[message.role]:
+                said = replace(said, weight=REFRAIN)
+            elif is_small_talk(said):
+                said = replace(said, weight=SMALL_TALK)
+            yield _Line(said, who, source, message.seq, place, share)
         for part in message.parts:
             if isinstance(part, ToolCallPart):
-                called = cut(f"{part.name}({part.arguments})", limit=longest, style="head").text
-                line = neutral(" ".join(f"{called} [#{message.seq}]".split()))
-                yield _Bullet("Done items", line, message.seq, 0.5 * _weight(called))
-
-
-def _sentences(text: str) -> Iterator[str]:
-    """The sentences of a text; code blocks are no sentences and stay in the originals."""
-    for line in _CODE_BLOCK.sub("\n", text).splitlines():
-        plain = _MARK.sub("", line).strip().lstrip("#>| ").strip()
-        for sentence in _BOUNDARY.split(plain):
-            stripped = sentence.strip()
-            if sum(character.isalnum() for character in stripped) >= 2:
-                yield stripped
-
-
-_CODE_BLOCK = re.compile(
-    r"^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1[`~]*\s*$|\Z)", re.MULTILINE | re.DOTALL
-)
-_BOUNDARY = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
-
-_DECIDED = re.compile(
-    r"\b(?:decid\w+|decision|agreed|we(?:'ll| will) (?:go|use|take)|settled on|chose|chosen|"
-    r"beschlossen|entschieden|einigen|décidé|decidid[oa]s?|acordad[oa])\b"
-    r"|决定|同意|就用|确定|採用|决策",
-    re.IGNORECASE,
-)
-_PREFERRED = re.compile(
-    r"\b(?:prefer\w*|favou?rite|i (?:really )?(?:like|love|hate|dislike)|always|never|"
-    r"don't like|lieber|bevorzug\w*|möchte|préfère|prefiero|me gusta)\b"
-    r"|喜欢|偏好|不喜欢|讨厌",
-    re.IGNORECASE,
-)
-_DONE = re.compile(
-    r"\b(?:done|fixed|finished|completed|deployed|merged|shipped|solved|resolved|sent|booked|paid|"
-    r"erledigt|fertig|terminé|hecho|listo)\b|完成|已经|解决了|修好|搞定",
-    re.IGNORECASE,
-)
-_OPEN = re.compile(
-    r"[?？]\s*$|\b(?:to-?do|open|pending|blocked|remind|still (?:need|have)|need(?:s)? to|have to|"
-    r"next step|offen|noch|reste à|pendiente)\b|待办|还需要|需要|尚未|下一步",
-    re.IGNORECASE,
-)
-
-
-def _judged(sentence: str, message: Message) -> tuple[str, float]:
-    """The section of a sentence and how much it says; a user's words weigh more than a model's."""
-    by_user = message.role == "user"
-    score = _weight(sentence) + (1.0 if by_user else 0.0)
-    if by_user and _OPEN.search(sentence):
-        return "Open items", score + 0.5
-    if _DECIDED.search(sentence):
-        return "Decisions", score + 2.0
-    if by_user and _PREFERRED.search(sentence):
-        return "Preferences", score + 2.0
-    if _DONE.search(sentence):
-        return "Done items", score + 1.0
-    return "Facts", score
-
-
-def _weight(text: str) -> float:
-    """Facts count, with less for each further one: ten numbers are a table, not ten facts.
-
-    A few words with nothing but a name in them are a courtesy ("Thanks, Mel!").
-    """
-    weights = {"url": 1.5, "date": 1.5, "identifier": 1.0, "number": 1.0, "name": 0.6}
-    plain = without_marks(text).strip()
-    found = {kind: min(len(facts), 3) for kind, facts in facts_in(plain).items() if facts}
-    weight = sum(weights[kind] * math.sqrt(count) for kind, count in found.items())
-    is_courtesy = len(plain.encode()) < SHORTEST_STATEMENT and not found.keys() - {"name"}
-    return weight - 2.0 if is_courtesy else weight
+                called = saying(f"{part.name}({part.arguments})", by_person=False)
+                called = replace(called, section="Done items")
+                yield _Line(called, who, source, message.seq, place, BY_MODEL)

@@ -1,4 +1,4 @@
-"""Finding what must not get lost in a summary: numbers, dates, URLs, identifiers, names.
+"""Finds what must not get lost in a summary: numbers, dates, URLs, identifiers, names.
 
 Deterministic and without a model. Kinds are looked for in that order of precedence: the digits of a
 date are no number, the words of a URL are no identifier.
@@ -11,7 +11,7 @@ from itertools import dropwhile
 
 from contextpolicy.engine.factscan import KINDS, Kind, scan, standing_in
 
-# Words with a capital that begin sentences without being names.
+# Words that begin sentences with a capital without being names.
 _NO_NAMES = frozenset(
     """
     a an and are as at but by can could did do does for from had has have he her here hi how i
@@ -25,20 +25,20 @@ _NO_NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which facts of the sources a summary still has, by kind, in order of appearance."""
+    """The facts of the sources that a summary kept and lost, by kind, in order of appearance."""
 
     kept: Mapping[Kind, tuple[str, ...]]
     lost: Mapping[Kind, tuple[str, ...]]
 
     @property
     def share(self) -> float:
-        """Kept facts of all facts, 0 to 1; 1 if the sources hold none."""
+        """The share of kept facts in all facts, 0 to 1; 1 if the sources hold none."""
         kept, lost = (sum(map(len, found.values())) for found in (self.kept, self.lost))
         return kept / (kept + lost) if kept + lost else 1.0
 
 
 def without_marks(text: str) -> str:
-    """The text without its source marks, [#12] or [#12, #15]: they are no facts of the chat."""
+    """Remove the source marks of a text, [#12] or [#12, #15]: they are no facts of the chat."""
     return SOURCE_MARK.sub(" ", text)
 
 
@@ -46,12 +46,12 @@ SOURCE_MARK = re.compile(r"\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]")
 
 
 def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:
-    """The facts of a text by kind, each once, in order of appearance."""
+    """Return the facts of a text by kind, each once, in order of appearance."""
     return _Reading(text).facts()
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The names of a text, each once, in order of appearance.
+    """Return the names of a text, each once, in order of appearance.
 
     A capital at the beginning of a sentence says nothing: the first word there belongs to a name
     only if it has its capital elsewhere too. A word that also stands in lower case is no name by
@@ -69,7 +69,7 @@ def retention(sources_text: str, summary_text: str) -> Retention:
     reading = _Reading(sources_text)
     found: dict[Kind, tuple[str, ...]] = {**reading.facts(), "name": reading.names()}
     plain = {fact: _plain(fact) for facts in found.values() for fact in facts}
-    # A fact of which nothing but signs was left stands everywhere.
+    # A fact of which only punctuation was left counts as kept: there is nothing to look for.
     there = {"", *standing_in(filter(None, plain.values()), _plain(without_marks(summary_text)))}
     kept: dict[Kind, tuple[str, ...]] = {}
     lost: dict[Kind, tuple[str, ...]] = {}
@@ -81,7 +81,7 @@ def retention(sources_text: str, summary_text: str) -> Retention:
 
 @dataclass(slots=True)
 class _Run:
-    """Words with a capital one behind the other, as they may make a name."""
+    """Neighbouring words with a capital, which may make a name."""
 
     words: tuple[str, ...]
     at_start: bool
@@ -89,7 +89,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Reading:
-    """What one walk over a text found; `prose` is the text without its facts other than names."""
+    """The result of one walk over a text; `prose` is the text with only names left of its facts."""
 
     text: str
     found: dict[Kind, dict[str, None]] = field(init=False)
@@ -128,15 +128,15 @@ class _Reading:
 
 _SUFFIX = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _LOWER = re.compile(r"\b[a-zà-öø-ÿ][\w'’-]+")
-# What may stand between the end of a sentence and the first word of the next one.
+# Signs that may stand between the end of a sentence and the first word of the next one.
 _OPENERS = " \t*_#>•–—-([{\"'“”‘’«»"
 _ENDS = ".!?…:;。！？\n"
-# A full stop that ends no sentence: of a title or an initial.
+# The full stop of a title or an initial ends no sentence.
 _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St)\.$")
 
 
 def _words_of(name: str) -> tuple[str, ...]:
-    """The words of a run of capitals, without possessives and contractions."""
+    """Split a run of capitals into words, without possessives and contractions."""
     return tuple(_SUFFIX.sub("", word) for word in name.split(" "))
 
 

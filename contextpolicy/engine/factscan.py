@@ -1,7 +1,7 @@
-"""One walk over a text that finds every fact in it, in time linear in the text's length.
+"""Finds every fact of a text in one walk, in time linear in the text's length.
 
-What a regular expression alone would try anew at each letter of an unbroken run (an address, a
-path: base64 has thousands of letters without a space) is found beforehand, once a run.
+Some runs without a break (an address, a path; base64 has thousands of letters without a space)
+would make a regular expression try anew at each letter. They are found beforehand, once each.
 """
 
 import re
@@ -44,7 +44,7 @@ _PATH_RUN = re.compile(r"[\w./-]+")
 _PATH = re.compile(r"(?:[\w.-]*/)+[\w.-]+\.\w+")
 
 
-class Found(NamedTuple):
+class FoundFact(NamedTuple):
     """A fact of a text and where it stands."""
 
     kind: Kind
@@ -60,8 +60,8 @@ class _Span(NamedTuple):
     end: int
 
 
-def scan(text: str) -> Iterator[Found]:
-    """The facts of a text, one behind the other."""
+def scan(text: str) -> Iterator[FoundFact]:
+    """Yield the facts of a text, in order and without overlap."""
     runs = (deque(_mail_addresses(text)), deque(_paths(text)))
     place = 0
     plain = _PATTERN.search(text)
@@ -74,21 +74,21 @@ def scan(text: str) -> Iterator[Found]:
         if plain is None or run.start < plain.start() + (plain.lastgroup not in _BEFORE_RUNS):
             found = run
         else:
-            found = Found(_KIND_OF[plain.lastgroup], plain.start(), plain.end())
+            found = FoundFact(_KIND_OF[plain.lastgroup], plain.start(), plain.end())
         yield found
         place = found.end
 
 
-def _following(spans: deque[_Span], place: int) -> Found:
-    """The first fact of these that begins at `place` or behind it; beyond every text if none."""
+def _following(spans: deque[_Span], place: int) -> FoundFact:
+    """Return the first fact that begins at `place` or later; one beyond every text if none does."""
     while spans and spans[0].last < place:
         spans.popleft()
     if not spans:
         return _NOTHING
-    return Found("identifier", max(place, spans[0].first), spans[0].end)
+    return FoundFact("identifier", max(place, spans[0].first), spans[0].end)
 
 
-_NOTHING = Found("identifier", 1 << 62, 1 << 62)
+_NOTHING = FoundFact("identifier", 1 << 62, 1 << 62)
 
 
 def _mail_addresses(text: str) -> Iterator[_Span]:
@@ -109,7 +109,7 @@ def _paths(text: str) -> Iterator[_Span]:
 
 
 def standing_in(facts: Iterable[str], text: str) -> set[str]:
-    """Those of the facts that stand in a text as a whole: 12 not in 2012, nor ann in hannah.
+    """Return the facts that stand in a text as a whole: 12 not in 2012, nor ann in hannah.
 
     Facts and text are casefolded. All are looked for in one walk (Aho and Corasick), word by word.
     """
@@ -122,7 +122,7 @@ _GOES_ON = re.compile(r"[.,]\d")
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Whether what stands there is no part of a longer word or number; words end by themselves."""
+    """Tell whether a match is no part of a longer word or number; words end by themselves."""
     if _is_word(text[start]) and text[start - 1 : start] in ("_", "."):
         return False
     return not (_is_word(text[end - 1]) and _GOES_ON.match(text, end))
@@ -163,13 +163,13 @@ class _Tree:
                 waiting.append(child)
 
     def step(self, node: int, token: str) -> int:
-        """The node after one more token."""
+        """Return the node after one more token."""
         while node and token not in self.following[node]:
             node = self.fallback[node]
         return self.following[node].get(token, 0)
 
     def walk(self, text: str) -> Iterator[tuple[str, int]]:
-        """Each place at which a fact ends: the fact and where."""
+        """Yield each place at which a fact ends: the fact and where."""
         node = 0
         for token in _TOKEN.finditer(text):
             node = self.step(node, token[0])

@@ -1,9 +1,9 @@
-"""What gives way when even without any history a prompt is over its limit.
+"""Makes a prompt fit its limit when it is too large even without any history.
 
-The order of giving up, from first to last: older steps of the running turn, the inside of the
-newest step's tool results, the summary, the pins from the oldest, the tail. System text, tools,
-the question and user messages taken up within the turn never give way: then a named refusal comes
-instead.
+Parts give way in this order, from first to last: older steps of the running turn, the inside of the
+newest step's tool results, the summary, the pins from the oldest, the tail. System text, tools, the
+question and user messages taken up within the turn never give way: if they do not fit, a named
+refusal is raised.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,13 +34,13 @@ class Fixed:
 
     @property
     def cost(self) -> int:
-        """What all of them take of the prompt limit."""
+        """The part of the prompt limit that all of them take."""
         optional = cost_of((*self.summary, *self.pins, *self.tail))
         return self.required + optional + sum(step.cost for step in self.steps)
 
 
 def require(*, limit: int, system: int, tools: int, question: int) -> int:
-    """The tokens of the parts that never give way.
+    """Return the tokens of the parts that never give way.
 
     Raises PolicyImpossible if system text and tools leave no room for any question,
     QuestionTooLarge if they leave none for this one.
@@ -109,7 +109,7 @@ def fit(fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], E
 def newest_pins(
     pins: Sequence[Block], *, room: int
 ) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
-    """The newest pins that fit `room`, ascending, and (seq, reason) of the others."""
+    """Return the newest pins that fit `room`, ascending, and (seq, reason) of the others."""
     ordered = sorted(pins, key=lambda block: block.segments[0].seq)
     used, first = cost_of(ordered), 0
     while first < len(ordered) and used > room:
@@ -120,10 +120,10 @@ def newest_pins(
 
 
 def _replayed(fixed: Fixed, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
-    """Replay the turn: wherever the limit was passed, the oldest steps left down to `low`.
+    """Replay the turn: wherever the limit was passed, let the oldest steps leave down to `low`.
 
-    Where that was not enough, the data gave way. The replay makes the choice a function of the
-    steps alone: the next call finds the same start and misses the same data.
+    Where that was not enough, the data (summary, pins, tail) gave way. The replay makes the choice
+    a function of the steps alone: the next call begins alike and lacks the same data.
     """
     data = replace(fixed, steps=())
     data = _without_data(data, over=data.cost - limit)
@@ -172,7 +172,7 @@ def _without_data(data: Fixed, *, over: int) -> Fixed:
 def _with_longest_results(
     fixed: Fixed, least: Fixed, limit: int, shorter: Callable[[Entry, int], Entry]
 ) -> Fixed:
-    """The newest step with the longest tool results that fit, found by bisection."""
+    """Keep the newest step with the longest tool results that fit, found by bisection."""
     if fixed.cost <= limit:
         return fixed
     best, fits, fails = least, SMALLEST_RESULT, _longest_result(fixed)

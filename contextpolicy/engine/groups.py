@@ -1,4 +1,4 @@
-"""What belongs together: turns, legal cuts between them, and calls with their results."""
+"""Finds what belongs together: turns, legal cuts between them, and calls with their results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ _TOOL_PARTS = (ToolCallPart, ToolResultPart)
 
 
 def legal_cuts(messages: Sequence[Message]) -> tuple[int, ...]:
-    """The indexes at which a turn begins, ascending: cutting there splits no turn.
+    """Return the indexes at which a turn begins, ascending: cutting there splits no turn.
 
     A turn is a question and all that it caused. It begins, messages being ascending by seq, at a
     user message that follows a reply, or that bears another turn label than the message before it.
-    What stands before the first such message is a turn of its own.
+    Messages before the first such message are a turn of their own.
     """
     return tuple(
         place
@@ -44,7 +44,7 @@ def _starts_turn(message: Message, before: Message) -> bool:
 def settled_turns(
     messages: Sequence[Message],
 ) -> tuple[Sequence[Message], Sequence[Message]]:
-    """The turns that are done, and the last one if a call of it still waits for its result."""
+    """Split off the last turn if a call of it still waits for its result; the others are done."""
     cuts = legal_cuts(messages)
     last = messages[cuts[-1] :] if cuts else ()
     newest = next((message for message in reversed(last) if message.role == "assistant"), None)
@@ -61,12 +61,12 @@ def _has_open_call(message: Message) -> bool:
 
 
 def _is_step(message: Message) -> bool:
-    """What ends with tool calls or results is followed by another step of its turn."""
+    """Tell whether the turn continues after the message: it ends with tool calls or results."""
     return bool(message.parts) and isinstance(message.parts[-1], _TOOL_PARTS)
 
 
 def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
-    """The wire messages of a stored message and notes on what had to be repaired for the wire.
+    """Return the wire messages of a stored message and notes on the repairs made for the wire.
 
     Nothing is cut here (see `truncation.cut_wires`), nothing is changed in the store.
     """
@@ -78,7 +78,7 @@ def to_wire(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
 
 
 def has_content(message: Message) -> bool:
-    """Whether anything of the message goes on the wire; reasoning alone does not."""
+    """Tell whether anything of the message goes on the wire; reasoning alone does not."""
     sent = (FilePart, ToolCallPart) if message.role == "assistant" else (FilePart,)
     for part in message.parts:
         if part.text if isinstance(part, TextPart) else isinstance(part, sent):

@@ -1,4 +1,4 @@
-"""What follows an attempt to compact: the next rung, the pause, or nothing until there is more.
+"""Decides what follows an attempt to compact: the next rung, a pause, or waiting for more messages.
 
 Pure decisions over facts about past attempts. Every ladder ends at the window, which needs no
 model, so a chat stays usable whatever a summariser does.
@@ -13,18 +13,18 @@ from typing import Literal
 from contextpolicy.engine.compaction import SMALLEST_GAIN
 
 Rung = Literal["model", "model_again", "smaller_source", "extractive", "window"]
-Outcome = Literal["published", "insufficient", "rejected", "failed", "overtaken", "stopped"]
+AttemptOutcome = Literal["published", "insufficient", "rejected", "failed", "overtaken", "stopped"]
 
 RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source", "extractive", "window")
 FAILURES_TO_OPEN = 3
 FIRST_PAUSE = timedelta(minutes=15)
 LONGEST_PAUSE = timedelta(hours=6)
-# Reasons that a model can mend when it is told what was wrong.
+# Faults that a model can mend when it is told of them.
 _MENDABLE = frozenset({"lost_facts", "missing_sections", "wrong_language", "role_headers"})
-# Reasons that come from too much to read or to write.
+# Faults that come from too much to read or to write.
 _TOO_MUCH = frozenset({"cut_by_length", "too_long", "not_smaller", "context_overflow"})
 _FAILURES = frozenset({"rejected", "failed"})
-# Why an attempt ended whose worker did.
+# The reason of an attempt whose worker ended before it.
 WORKER_LOST = ("worker_lost",)
 
 
@@ -33,16 +33,17 @@ class Attempt:
     """One attempt: its rung, how it ended and why, and when."""
 
     rung: Rung
-    outcome: Outcome
+    outcome: AttemptOutcome
     reasons: tuple[str, ...] = ()
     at: datetime | None = None
 
 
 def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
-    """The rung after these attempts of one compaction; None when it is done or nothing is left.
+    """Return the rung after these attempts of one compaction; None if done or no rung is left.
 
-    What a model can mend is tried once more with what was wrong; what was too much with fewer
-    sources; everything else goes straight to the extractive summary. No rung is tried twice.
+    A fault that a model can mend gets one more try with the fault named; too much to read gets one
+    with fewer sources; everything else goes straight to the extractive summary. No rung is tried
+    twice.
     """
     if not attempts:
         return "model"
@@ -59,8 +60,8 @@ def next_rung(attempts: Sequence[Attempt]) -> Rung | None:
     return next((rung for rung in left if RUNGS.index(rung) >= RUNGS.index(wanted)), None)
 
 
-def judged(tokens_before: int, tokens_after: int, *, low: int) -> Outcome:
-    """Whether a compaction that brought the prompt to `tokens_after` was enough.
+def judged(tokens_before: int, tokens_after: int, *, low: int) -> AttemptOutcome:
+    """Judge whether a compaction that brought the prompt to `tokens_after` was enough.
 
     `insufficient`: it did not reach the low mark; the next rung goes on from there.
     """
@@ -68,13 +69,13 @@ def judged(tokens_before: int, tokens_after: int, *, low: int) -> Outcome:
 
 
 def has_grown(tokens: int, *, tokens_after: int, prompt_limit: int) -> bool:
-    """Whether the prompt has grown enough since the last compaction for another to be due."""
+    """Tell whether the prompt has grown enough since the last compaction for another to be due."""
     return tokens >= tokens_after + int(SMALLEST_GAIN * prompt_limit)
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Whether attempts pause, after how many failures in a row, and until when."""
+    """The state of a circuit breaker: open or not, failures in a row, and until when it pauses."""
 
     is_open: bool
     failures: int
@@ -82,16 +83,21 @@ class Breaker:
 
 
 def breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
-    """The state of a scope's breaker after its attempts, oldest first.
+    """Return the state of a scope's breaker after its attempts, oldest first.
 
     After three failures in a row attempts pause, each further failure doubles the pause up to six
-    hours; any other outcome closes it. Attempts without a time do not count.
+    hours; any other outcome closes it. Attempts without a time do not count. A ladder that broke
+    off because its worker ended counts as one failure, however many rungs it had tried: the
+    extractive summary, which needs no model, was still to come.
     """
-    return _breaker(len(_failed_last(attempts)), attempts, now=now)
+    failures = 0
+    for ladder in _ladders(_failed_last(attempts)):
+        failures += 1 if ladder[0].reasons == WORKER_LOST else len(ladder)
+    return _breaker(failures, attempts, now=now)
 
 
 def model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
-    """The state of a summarising model's breaker after its attempts, oldest first.
+    """Return the state of a summarising model's breaker after its attempts, oldest first.
 
     A ladder in which the model failed counts as three failures: it had its second try there. One
     that broke off because its worker ended says little about the model and counts as one.
@@ -107,8 +113,19 @@ def model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
 
 
 def _failed_last(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The failures at the end of the attempts, newest first."""
+    """Return the failures at the end of the attempts, newest first."""
     return list(takewhile(lambda attempt: attempt.outcome in _FAILURES, reversed(attempts)))
+
+
+def _ladders(attempts: Sequence[Attempt]) -> list[list[Attempt]]:
+    """Group attempts, newest first, into ladders: a ladder only goes down."""
+    ladders: list[list[Attempt]] = []
+    for attempt in attempts:
+        if ladders and RUNGS.index(attempt.rung) < RUNGS.index(ladders[-1][-1].rung):
+            ladders[-1].append(attempt)
+        else:
+            ladders.append([attempt])
+    return ladders
 
 
 def _breaker(failures: int, attempts: Sequence[Attempt], *, now: datetime) -> Breaker:

@@ -1,7 +1,7 @@
-"""Telling the language of a text, for one question: is a summary in the language of its chat?
+"""Detects the language of a text, for one question: is a summary in the language of its chat?
 
-By script first, then by the little words of languages in Latin letters. It says nothing when it is
-not sure: a summary is never rejected on a guess.
+By script first, then by the little words of languages in Latin letters. Where it is not sure it
+gives no language: a summary is never rejected on a guess.
 """
 
 import re
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 LONGEST_SAMPLE = 20_000
 FEWEST_LETTERS = 40
 FEWEST_WORDS = 4
-# Of the letters in one script, and of one language's little words among all that were found.
+# The share that one script has of the letters, or one language of all little words found.
 CLEAR_SHARE = 0.6
 
 _SCRIPTS: Mapping[str, str] = {
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def language_of(text: str) -> str:
-    """A code for the language of a text, "" if it is not clear.
+    """Return a code for the language of a text, "" if it is not clear.
 
     Code, addresses and headings do not count.
     """
@@ -65,7 +65,7 @@ def language_of(text: str) -> str:
 
 
 def is_other_language(text: str, other: str) -> bool:
-    """Whether two texts are clearly of different languages."""
+    """Tell whether two texts are clearly of different languages."""
     one, two = language_of(text), language_of(other)
     return bool(one and two) and one != two
 

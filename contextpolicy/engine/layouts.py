@@ -1,4 +1,4 @@
-"""How the chosen parts of a prompt become wire messages: the layout `multi_turn`.
+"""Turns the chosen parts of a prompt into wire messages: the layout `multi_turn`.
 
 The order keeps the prompt's beginning the same from call to call: what changes seldom stands first,
 the tail and the question last. The steps of the running turn follow the question.
@@ -29,7 +29,7 @@ from contextpolicy.engine.tokens import (
     wire_tokens,
 )
 from contextpolicy.engine.toolrules import Stubbed
-from contextpolicy.engine.transcript import SECTION_JOINT, Background, Writer
+from contextpolicy.engine.transcript import SECTION_JOINT, Background, TranscriptWriter
 
 # Before a reply that comes first, for providers that want the first message from the user.
 OPENING = "[The chat begins with the assistant's message.]"
@@ -40,8 +40,8 @@ JOINT_BYTES = len(SECTION_JOINT)
 class Maker:
     """Makes the blocks of one prompt, each message in its own role.
 
-    `texts` collects by hash what is no message; `stubbed` names the tool results that the policy's
-    rules leave out.
+    `texts` collects, by hash, each text that is no stored message; `stubbed` names the tool results
+    that the policy's rules leave out.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class Maker:
         self.scale = scale
         self.stubbed = stubbed
         self.texts: dict[str, str] = {}
-        self.writer = Writer(question_prefix=values.question_prefix)
-        # What the layout adds around the pieces, in tokens and in bytes.
+        self.writer = TranscriptWriter(question_prefix=values.question_prefix)
+        # The tokens and bytes that the layout adds around the pieces.
         self.frame = 0
         self.frame_bytes = 0
 
     def system(self, parts: Sequence[tuple[str, str]]) -> Block:
-        """One system message of ordered (origin, text) parts, a blank line between."""
+        """Make one system message of ordered (origin, text) parts, a blank line between."""
         return self.message("system", "system", [(name, text) for name, text in parts if text])
 
     def tools(self, tools: Sequence[ToolSpec]) -> Block:
-        """The tool definitions: no message, but part of the prompt."""
+        """Make the block of the tool definitions: no message, but part of the prompt."""
         if not tools:
             return Block(())
         tokens = tools_tokens(tools, self.counter)
@@ -75,45 +75,45 @@ class Maker:
         return Block((segment,), weight=self.scale.weight(tokens, tools_bytes(tools)))
 
     def summary(self, summary: Summary) -> Block:
-        """The summary in force, as labelled data."""
+        """Make the block of the summary in force, as labelled data."""
         return self.data("summary", summary_wire(summary), label=summary.id)
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """What is known beside the chat: one user message, none if nothing is known."""
+        """Make one user message of what is known beside the chat; none if nothing is known."""
         sections = [*self.writer.background(background), ("tail", text)]
         block = self.message("tail", "user", [(name, told) for name, told in sections if told])
         return (block,) if block.segments else ()
 
     def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
-        """One message whose text is no stored message: summary, instruction."""
+        """Make one message whose text is no stored message: summary, instruction."""
         ref = self.noted(wire.content)
         tokens = wire_tokens(wire, self.counter)
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
 
     def pin(self, message: Message) -> Block:
-        """A pinned message outside the window, as labelled data."""
+        """Make the block of a pinned message outside the window, as labelled data."""
         wire = pin_wire(message, values=self.values)
         tokens = wire_tokens(wire, self.counter)
         return self.weighed((Segment("pin", message.id, message.seq, "user", tokens),), (wire,))
 
     def question(self, message: Message) -> Block:
-        """The question whole; sent even if it is empty, since somebody waits for an answer."""
+        """Make the block of the whole question, even an empty one: somebody waits for a reply."""
         made = self.whole(message)
         if not made.wires:
             made = made._replace(wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
         return entry_block("question", made)
 
     def history(self, message: Message) -> Entry:
-        """A history message as the policy cuts it."""
+        """Make the entry of a history message as the policy cuts it."""
         made = entry(message, values=self.values, counter=self.counter, stubbed=self.stubbed)
         return self._weighed_entry(made)
 
     def continued(self, message: Message) -> Entry:
-        """The cut reply that goes on, whole."""
+        """Make the entry of the cut reply that is continued, whole."""
         return self.whole(message)
 
     def whole(self, message: Message, result_limit: int | None = None) -> Entry:
-        """A message of the running turn: its texts whole, its tool results cut."""
+        """Make the entry of a message of the running turn: its texts whole, tool results cut."""
         made = entry(
             message,
             values=self.values,
@@ -124,19 +124,19 @@ class Maker:
         return self._weighed_entry(made)
 
     def shows(self, message: Message) -> bool:
-        """Whether the layout can show a message of the history."""
+        """Tell whether the layout can show a message of the history."""
         return True
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
-        """The blocks in the order of the wire."""
+        """Return the blocks in the order of the wire."""
         return tuple(multi_turn(parts))
 
     def message(self, origin: Origin, role: WireRole, parts: Sequence[tuple[str, str]]) -> Block:
-        """One message of (label, text) parts with a blank line between, and a segment for each."""
+        """Make one message of (label, text) parts, a blank line between, and a segment for each."""
         if not parts:
             return Block(())
         wire = WireMessage(role, SECTION_JOINT.join(text for _, text in parts))
-        # The first segment gets what the message takes beside the others.
+        # The first segment carries what the message takes beyond the other segments.
         counts = (0, *(self.counter.count(text) for _, text in parts[1:]))
         segments = [
             Segment(origin, label, 0, role, tokens, text_ref=self.noted(text))
@@ -146,12 +146,12 @@ class Maker:
         return self.weighed(block.segments, (wire,))
 
     def weighed(self, segments: tuple[Segment, ...], wires: tuple[WireMessage, ...]) -> Block:
-        """A block with its weight."""
+        """Make a block with its weight."""
         tokens = sum(segment.tokens for segment in segments)
         return Block(segments, wires, self.scale.weight(tokens, wire_bytes(wires) + JOINT_BYTES))
 
     def noted(self, text: str) -> str:
-        """Keep a text that is no message under its hash."""
+        """Keep a text that is no stored message, under its hash."""
         ref = text_ref(text)
         self.texts[ref] = text
         return ref
@@ -164,7 +164,7 @@ class Maker:
 
 
 def multi_turn(parts: Parts) -> Iterator[Block]:
-    """The blocks in the order of the wire, each message in its own role."""
+    """Yield the blocks in the order of the wire, each message in its own role."""
     yield from parts.system
     yield from parts.tools
     yield from parts.summary
@@ -176,7 +176,7 @@ def multi_turn(parts: Parts) -> Iterator[Block]:
 
 
 def entry_block(origin: Origin, made: Entry) -> Block:
-    """A stored message in its own role."""
+    """Make the block of a stored message in its own role."""
     message = made.message
     segment = Segment(
         origin,
@@ -194,7 +194,7 @@ def entry_block(origin: Origin, made: Entry) -> Block:
 def in_strict_roles(
     blocks: Sequence[Block], *, maker: Maker
 ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-    """The blocks for a provider that wants the user first and roles that alternate, and notes.
+    """Arrange the blocks for a provider that wants the user first and alternating roles; add notes.
 
     Neighbours of one role are joined by a blank line; before a reply that comes first stands a
     user message that says so.

@@ -1,4 +1,4 @@
-"""Routing markers inside a team's messages, and their removal on the prompt's view.
+"""Reads routing markers inside a team's messages, and removes them on the prompt's view.
 
 A message may say who writes it (`[FROM:x]`), what the team works on (`[TEAM_TASK]`, with all text
 to the next bracket) and who comes next (`[NEXT:y]`). The store keeps them; a prompt does not show
@@ -32,7 +32,7 @@ def strip_markers(text: str) -> str:
 
 
 def next_names(text: str) -> tuple[str, ...]:
-    """The names in the `[NEXT:…]` markers of a message, in order; a comma separates several."""
+    """Return the names in a message's `[NEXT:…]` markers, in order; a comma separates several."""
     closed = text[: text.rfind("]") + 1]
     found = (name.strip() for match in _NEXT_NAME.findall(closed) for name in match.split(","))
     return tuple(name for name in found if name)

@@ -22,7 +22,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPart:
-    """What a model thought aloud; stored and shown, not sent back."""
+    """A model's thoughts before its reply; stored and shown, not sent back."""
 
     text: str
 
@@ -38,7 +38,7 @@ class ToolCallPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolResultPart:
-    """What a tool answered to the call of the same id."""
+    """The result of a tool for the call of the same id."""
 
     call_id: str
     name: str
@@ -47,7 +47,7 @@ class ToolResultPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A file that belongs to a message: where it is, not what it holds.
+    """A file that belongs to a message: its name and place, not its content.
 
     `reference` is a URL or a label of the store and never goes on the wire; the model reads name
     and kind.
@@ -156,12 +156,12 @@ def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
 
 
 def text_of(message: Message) -> str:
-    """The visible text of a message: its text parts, a blank line between them."""
+    """Return the visible text of a message: its text parts, a blank line between them."""
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def file_text(part: FilePart) -> str:
-    """What a model reads of a file: a short line of about the same cost for every file."""
+    """Write what a model reads of a file: a short line of about the same cost for every file."""
     named = " ".join(f"{part.name} ({part.media_type})".split())
     return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
 
@@ -185,8 +185,8 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     """Turn sound parts (see `groups.repair`) into wire messages; reasoning is not sent.
 
     An assistant's texts and calls up to the first result make one message, each result one of role
-    `tool`; what follows the results starts the next assistant message. Parts without anything to
-    send give an empty list.
+    `tool`; parts after the results start the next assistant message. Parts without anything to send
+    give an empty list.
     """
     wires: list[WireMessage] = []
     texts: list[str] = []

@@ -13,7 +13,7 @@ from contextpolicy.engine.groups import has_content
 from contextpolicy.engine.messages import Message, Summary
 
 Range = tuple[int, int]
-# Why the engine and the strategies that ship leave a message out; packages may add their own.
+# The engine's and the shipped strategies' reasons to leave a message out; packages may add some.
 Reason = Literal[
     "covered",
     "window",
@@ -47,7 +47,7 @@ class LeftOut:
 class PartitionError(Exception):
     """A message of the branch would be sent twice, or neither sent nor accounted for.
 
-    A fault of the caller or of a strategy, never of the chat: nothing is sent.
+    Raised for a fault of the caller or of a strategy, never of the chat: nothing is sent.
     """
 
     code = "partition_broken"
@@ -55,10 +55,10 @@ class PartitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SortedOut:
-    """The loaded messages by what becomes of them before any limit.
+    """The loaded messages, sorted by what happens to them before any limit applies.
 
-    `live` could be sent as history, `pins` stand apart, `continued` is the cut reply that goes on;
-    `left` is (seq, reason) of those that are flagged or empty.
+    `live` could be sent as history, `pins` stand apart, `continued` is the cut reply that is
+    continued; `left` is (seq, reason) of those that are flagged or empty.
     """
 
     live: tuple[Message, ...]
@@ -75,9 +75,9 @@ def sort_out(
     window_to: int,
     goes_on: bool,
 ) -> SortedOut:
-    """Sort loaded messages; what the summary covers or the window leaves out is passed over.
+    """Sort loaded messages; skip those that the summary covers or the window leaves out.
 
-    A pinned message there becomes a pin. If the newest reply `goes_on`, it stands apart.
+    A pinned message among them becomes a pin. If the newest reply `goes_on`, it stands apart.
     """
     left = {message.seq: reason for message in pins if (reason := _unsendable(message))}
     apart = {message.seq: message for message in pins if message.seq not in left}
@@ -99,7 +99,7 @@ def sort_out(
 
 
 def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedOut:
-    """Without the messages that a layout cannot show: they are left out as `tool_parts`."""
+    """Leave out, as `tool_parts`, the messages that a layout cannot show."""
     hidden = [message for message in (*found.live, *found.pins) if not shows(message)]
     if not hidden:
         return found
@@ -112,7 +112,7 @@ def only_shown(found: SortedOut, *, shows: Callable[[Message], bool]) -> SortedO
 
 
 def covers(summary: Summary | None, seq: int) -> bool:
-    """Whether the summary stands for the message."""
+    """Tell whether the summary stands for the message."""
     return (
         summary is not None
         and summary.from_seq <= seq <= summary.to_seq
@@ -130,13 +130,13 @@ def _unsendable(message: Message) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What is left out of a prompt, ascending, and how many uncovered messages a limit left out."""
+    """The ranges left out of a prompt, ascending, and how many uncovered messages a limit left."""
 
     left_out: tuple[LeftOut, ...]
     limited: int
 
 
-# Reasons that are nobody's limit on history: somebody's decision, or part of the running turn.
+# Reasons that are no limit on history: a person's decision, or part of the running turn.
 _NO_LIMIT = frozenset({"covered", "excluded", "incomplete", "empty", "turn_split"})
 
 
@@ -151,9 +151,8 @@ def account(
 ) -> Account:
     """Put the single decisions and the ranges of summary, window and loader together.
 
-    `sent` is ascending, `left` is (seq, reason). What was decided for a single message goes before
-    what a range says of it. Covered messages whose summary is not sent count as left out by
-    `budget`.
+    `sent` is ascending, `left` is (seq, reason). A decision about a single message takes precedence
+    over a range. Covered messages whose summary is not sent count as left out by `budget`.
     """
     single = dict(left)
     known = sorted((*sent, *single))
@@ -182,7 +181,7 @@ def account(
 def _exceptions_behind(
     summary: Summary | None, window_to: int, known: Iterable[int]
 ) -> Iterator[Range]:
-    """The summary's exceptions that the window leaves out without their being loaded."""
+    """Return the summary's exceptions that the window leaves out although they were not loaded."""
     exceptions = set(summary.exceptions if summary else ()) - set(known)
     return ranges_of(seq for seq in sorted(exceptions) if seq <= window_to)
 
@@ -203,7 +202,7 @@ def ranges_of(seqs: Iterable[int]) -> Iterator[Range]:
 
 
 def without(span: Range, holes: Iterable[int]) -> Iterator[Range]:
-    """What is left of a range without some seqs (ascending; those outside are ignored)."""
+    """Yield what is left of a range without some seqs (ascending; those outside are ignored)."""
     start, end = span
     for hole in holes:
         if start <= hole <= end:

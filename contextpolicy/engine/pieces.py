@@ -1,4 +1,4 @@
-"""The pieces of a prompt beside its history: made, fitted to the limit, and laid out with it."""
+"""Makes the pieces of a prompt beside its history, fits them to the limit, and lays all out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ class Pieces:
     def laid_out(
         self, pins: tuple[Block, ...], kept: Sequence[Entry]
     ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-        """The blocks of the prompt in the order of the wire, and notes on what roles demanded."""
+        """Return the blocks in the order of the wire, and notes on what the roles demanded."""
         parts = Parts(
             system=(self.system,),
             tools=(self.tools,),
@@ -105,7 +105,7 @@ class Pieces:
         return (*asked, self.maker.data("continue", WireMessage("user", self.facts.instruction)))
 
     def _fixed(self) -> Fixed:
-        """The parts beside history, made to fit the limit; raises the refusals of `compose`."""
+        """Make the parts beside history fit the limit; raises the refusals of `compose`."""
         facts, make = self.facts, self.maker
         pins, dropped = newest_pins(
             tuple(make.pin(message) for message in self.sorted.pins),
@@ -130,7 +130,7 @@ class Pieces:
         )
 
     def _required(self) -> int:
-        """The weight of system, tools and question, with the frame of the layout."""
+        """Return the weight of system, tools and question, with the frame of the layout."""
         facts, scale, continued = self.facts, self.maker.scale, self.continued
         opening = [WireMessage("user", OPENING)] if facts.strict_roles else []
         frame = self.maker.frame + sum(wire_tokens(wire, facts.counter) for wire in opening)

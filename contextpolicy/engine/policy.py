@@ -1,4 +1,4 @@
-"""The values of an effective policy: their JSON form, their defaults, and what cannot work."""
+"""The values of an effective policy: their JSON form, their defaults, and their problems."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from contextpolicy.engine.policy_checks import (
 )
 from contextpolicy.engine.policy_fields import PolicyFields
 
-# How several policies combine: limits take the strictest value, every other field takes the
+# Several policies combine like this: limits take the strictest value, every other field takes the
 # nearest.
 LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "window_size": "min",
@@ -39,7 +39,7 @@ class PolicyValues(PolicyFields):
     """The fields of an effective policy with their stored form."""
 
     def to_json(self) -> dict[str, object]:
-        """The fields as a JSON-ready object with sorted keys."""
+        """Return the fields as a JSON-ready object with sorted keys."""
         written = asdict(self)
         for name in _LISTS:
             value = written[name]
@@ -47,7 +47,7 @@ class PolicyValues(PolicyFields):
         return {name: written[name] for name in sorted(written)}
 
     def digest(self) -> str:
-        """SHA-256, in hex, of the canonical JSON form: equal values have equal digests."""
+        """Return the SHA-256, in hex, of the canonical JSON form: the same for equal values."""
         canonical = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
@@ -78,7 +78,7 @@ PRESETS: Mapping[str, PolicyValues] = {
 
 
 def defaults_for(strategy: str) -> PolicyValues:
-    """The defaults of a strategy; one without its own gets the plain ones under its name."""
+    """Return the defaults of a strategy; one without its own gets the plain ones under its name."""
     if strategy in INSTANCE_DEFAULTS:
         return INSTANCE_DEFAULTS[strategy]
     return PolicyValues(strategy=strategy)
@@ -178,7 +178,7 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why values cannot work: a stable code, the fields, and a sentence with what would fit."""
+    """A reason why values cannot work: a code, the fields, and a sentence with what would fit."""
 
     code: str
     fields: tuple[str, ...]
@@ -191,7 +191,7 @@ def problems(
     model_window: int | None,
     count: Callable[[str], int] = estimated_tokens,
 ) -> list[Problem]:
-    """Say what cannot work with a model of `model_window` tokens (None: unknown).
+    """List what cannot work with a model of `model_window` tokens (None: unknown).
 
     `count` counts the tokens of the system text. An empty list means the values can be saved.
     """
@@ -201,3 +201,11 @@ def problems(
         limit = min(values.token_budget, window) - values.reserve_tokens
         found = clashes(values, limit=limit, system_tokens=count(values.system_text))
     return [Problem(*clash) for clash in found]
+
+
+def knows_compactions(values: PolicyValues) -> bool:
+    """Tell whether a summary or a window may stand in for messages.
+
+    Not for the strategy `simple`, which counts messages and nothing else.
+    """
+    return values.strategy != "simple"

@@ -1,4 +1,4 @@
-"""Which values of a policy cannot work together, each with a sentence that says what would fit."""
+"""Finds values of a policy that cannot work together; a sentence for each says what would fit."""
 
 from dataclasses import fields
 
@@ -8,9 +8,9 @@ from contextpolicy.engine.schema import SchemaRefused, check_schema
 # A stable code, the fields, and a sentence.
 Clash = tuple[str, tuple[str, ...], str]
 
-# What a question and its nearest history need to be of any use.
+# The tokens that a question and its nearest history need to be of any use.
 SMALLEST_ROOM = 1_000
-# What a question needs in bytes.
+# The bytes that a question needs.
 SMALLEST_BYTES = 1_000
 # A stored message is never smaller: the frame and one token of text.
 SMALLEST_MESSAGE = 5
@@ -19,12 +19,12 @@ LONGEST_PREFIX = 200
 
 
 def estimated_tokens(text: str) -> int:
-    """A third of the UTF-8 bytes: for checks at save time, where no counter is at hand."""
+    """Return a third of the UTF-8 bytes, for checks at save time, where no counter is at hand."""
     return -(-_bytes(text) // 3)
 
 
 def number_clashes(values: PolicyFields) -> list[Clash]:
-    """Numbers out of range, which no other check has to think of then."""
+    """List numbers out of range, so that no other check has to think of them."""
     found: list[Clash] = []
     for name, number in _numbers(values):
         smallest = 0 if name in _MAY_BE_ZERO or name.endswith("keep_newest") else 1
@@ -37,7 +37,7 @@ def number_clashes(values: PolicyFields) -> list[Clash]:
 
 
 def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clash]:
-    """A reserve that leaves nothing for a prompt."""
+    """Find a reserve that leaves nothing for a prompt."""
     if values.reserve_tokens >= values.token_budget:
         sentence = (
             f"reserve_tokens ({values.reserve_tokens:,}) takes the whole token_budget "
@@ -54,7 +54,7 @@ def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clas
 
 
 def clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
-    """What cannot work within a prompt limit of `limit` tokens, at least 1."""
+    """List what cannot work within a prompt limit of `limit` tokens, at least 1."""
     found = _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
     if values.strategy != "simple":
         found += _mark_clashes(values, limit)
@@ -146,7 +146,10 @@ def _system_clashes(values: PolicyFields, limit: int, system_tokens: int) -> lis
 
 
 def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
-    """A sliding window may have equal marks: then it fills the room exactly each turn."""
+    """Check that the marks are in order.
+
+    A sliding window may have equal marks: then it fills the room exactly each turn.
+    """
     low, prepare, high = _marks(values, limit)
     summarises = values.strategy == "dynamic_summary"
     shares = (values.compact_to, values.prepare_at, values.compact_at)
@@ -179,7 +182,10 @@ def _marks(values: PolicyFields, limit: int) -> tuple[int, int, int]:
 
 
 def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> list[Clash]:
-    """A summary that alone reaches the low mark would be followed by the next one at every turn."""
+    """Check that a summary leaves room below the low mark.
+
+    One that alone reaches that mark would be followed by the next one at every turn.
+    """
     names = ("summary_max_tokens", "compact_to", "token_budget")
     if limit < values.summary_max_tokens + SMALLEST_ROOM:
         sentence = (
@@ -233,7 +239,7 @@ def _folding_clashes(values: PolicyFields, limit: int) -> list[Clash]:
 
 
 def _turn_clashes(values: PolicyFields) -> list[Clash]:
-    """The ceiling in turns, measured against what has to stay below it."""
+    """Measure the ceiling in turns against what has to stay below it."""
     found: list[Clash] = []
     keep, threshold, turns = values.keep_last_messages, values.turn_threshold, values.window_turns
     if turns is None:

@@ -7,7 +7,7 @@ from typing import Literal
 CutStyle = Literal["head", "head_tail"]
 Layout = Literal["multi_turn", "A", "B", "C"]
 ChatSystem = Literal["layout", "append", "replace", "ignore"]
-# Who may do a thing to the summaries of a chat: its owner, people who edit policies, or nobody.
+# A right over the summaries of a chat: its owner's, that of people who edit policies, or nobody's.
 Right = Literal["owner", "admins", "nobody"]
 
 
@@ -32,6 +32,8 @@ class PolicyFields:
     `approval`: who reads a summary before it is used; `nobody` means that it needs no approval.
     `undo_right` and `edit_right`: who may undo a compaction and correct a summary. An undo pauses
     automatic compaction for `undo_pause_hours`, by default until somebody resumes it.
+    `temporary_chats`: whether people may begin chats that are erased by themselves. `warm_up`:
+    whether a model that costs nothing reads a changed prompt in the background.
     """
 
     strategy: str = "dynamic_summary"
@@ -74,9 +76,11 @@ class PolicyFields:
     tool_output_rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allowed_models: tuple[str, ...] | None = None
     archive: bool = True
+    temporary_chats: bool = True
+    warm_up: bool = True
 
 
 def mark(share: float, absolute: int | None, *, prompt_limit: int) -> int:
-    """A mark in tokens: the share of the prompt limit or the absolute value, the lower."""
+    """Return a mark in tokens: the share of the prompt limit or the absolute value, the lower."""
     by_share = int(share * prompt_limit)
     return by_share if absolute is None else min(by_share, absolute)

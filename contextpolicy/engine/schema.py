@@ -1,7 +1,7 @@
-"""Checking values against a JSON Schema: the subset that forms and states need.
+"""Checks values against a JSON Schema: the subset that forms and states need.
 
-What is not supported is refused by name when the schema is saved, so a schema never seems to hold
-what nobody checks. `pattern` is refused because a regular expression can take for ever.
+An unsupported keyword is refused by name when the schema is saved, so a schema never promises a
+check that nobody makes. `pattern` is refused because a regular expression can take for ever.
 """
 
 import json
@@ -71,7 +71,7 @@ def check_schema(schema: Mapping[str, object]) -> None:
 
 
 def violations(schema: Mapping[str, object], value: object) -> list[str]:
-    """What a value violates, a sentence each with the place; empty if it fits.
+    """List what a value violates, a sentence each with the place; empty if it fits.
 
     The schema must have passed `check_schema`.
     """
@@ -165,7 +165,7 @@ def _of_kind(demands: Mapping[str, object], value: object, place: str) -> list[s
 
 
 def _equal(one: object, other: object) -> bool:
-    """Equality as in JSON: true is not 1."""
+    """Compare two values as JSON does: true is not 1."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 

@@ -1,12 +1,12 @@
-"""In which scripts a text is written: tokenizers of models differ by script more than by anything.
+"""Finds the scripts in which a text is written: models' tokenizers differ most by script.
 
-A character count per script, weighed by what a character usually takes of a token.
+Counts the characters of each script, weighed by what a character usually takes of a token.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 
-# From so much of a text on a script counts; from so much on the text is all but only in it.
+# A script counts from the first share of a text on; from the second on it is nearly all of it.
 PRESENT = 0.05
 SOLE = 0.8
 LATIN = "latin"
@@ -28,7 +28,7 @@ _PER_TOKEN = 4
 
 
 def shares(texts: Iterable[str]) -> dict[str, float]:
-    """The share of each script in the texts, as tokens; empty without any text."""
+    """Return the share of each script in the texts, as tokens; empty without any text."""
     weights: dict[str, float] = {}
     for text in texts:
         letters = len(text)
@@ -43,10 +43,10 @@ def shares(texts: Iterable[str]) -> dict[str, float]:
 
 
 def present(found: Mapping[str, float]) -> list[str]:
-    """The scripts that count in a text of these shares."""
+    """Return the scripts that count in a text of these shares."""
     return sorted(name for name, share in found.items() if share >= PRESENT)
 
 
 def sole(found: Mapping[str, float]) -> str:
-    """The script in which all but everything is written; "" for a mixture."""
+    """Return the script in which nearly everything is written; "" for a mixture."""
     return next((name for name, share in found.items() if share >= SOLE), "")

@@ -1,4 +1,4 @@
-"""The pieces of a prompt: what goes on the wire, and the record of where each piece came from."""
+"""The pieces of a prompt: the messages on the wire, and a record of where each piece came from."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ class Block(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """What the block takes of the prompt limit."""
+        """The part of the prompt limit that the block takes."""
         return self.tokens if self.weight is None else self.weight
 
 
@@ -92,24 +92,24 @@ class Scale:
     max_bytes: int | None
 
     def weight(self, tokens: int, size: int) -> int:
-        """The weight of `tokens` tokens that are `size` bytes."""
+        """Return the weight of `tokens` tokens that are `size` bytes."""
         if self.max_bytes is None:
             return tokens
         return max(tokens, -(-size * self.limit // self.max_bytes))
 
 
 def tokens_of(blocks: Iterable[Block]) -> int:
-    """Tokens of several blocks, in our count."""
+    """Count the tokens of several blocks, in our count."""
     return sum(segment.tokens for block in blocks for segment in block.segments)
 
 
 def cost_of(blocks: Iterable[Block]) -> int:
-    """What several blocks take of the prompt limit."""
+    """Return the part of the prompt limit that several blocks take."""
     return sum(block.cost for block in blocks)
 
 
 def settled(segments: Sequence[Segment], wire: WireMessage, counter: TokenCounter) -> Block:
-    """A block of one message in which the first segment carries the frame and the joints.
+    """Make a block of one message in which the first segment carries the frame and the joints.
 
     So the segments add up to the message, whatever the counter does at the joints.
     """
@@ -119,7 +119,7 @@ def settled(segments: Sequence[Segment], wire: WireMessage, counter: TokenCounte
 
 
 def wire_bytes(wires: Iterable[WireMessage]) -> int:
-    """Bytes of UTF-8 that the texts and calls of wire messages take."""
+    """Count the bytes of UTF-8 that the texts and calls of wire messages take."""
     return sum(
         _size(wire.content)
         + sum(_size(call.name) + _size(call.arguments) for call in wire.tool_calls)
@@ -128,7 +128,7 @@ def wire_bytes(wires: Iterable[WireMessage]) -> int:
 
 
 def tools_bytes(tools: Sequence[ToolSpec]) -> int:
-    """Bytes of the tool definitions; 0 without tools."""
+    """Count the bytes of the tool definitions; 0 without tools."""
     return len(tools_json(tools)) if tools else 0
 
 
@@ -137,12 +137,12 @@ def _size(text: str) -> int:
 
 
 def text_ref(text: str) -> str:
-    """The content hash under which a text that is no message is stored: SHA-256 in hex."""
+    """Return the content hash under which a text that is no message is stored: SHA-256 in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def tools_json(tools: Sequence[ToolSpec]) -> str:
-    """The canonical JSON of tool definitions, in their order."""
+    """Write the canonical JSON of tool definitions, in their order."""
     return json.dumps(
         [{"description": t.description, "name": t.name, "parameters": t.parameters} for t in tools],
         sort_keys=True,
@@ -151,7 +151,7 @@ def tools_json(tools: Sequence[ToolSpec]) -> str:
 
 
 def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:
-    """The canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
+    """Write the canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
     written = [
         {
             "content": wire.content,

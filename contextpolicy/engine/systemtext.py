@@ -1,7 +1,7 @@
-"""The system text of a call: ordered parts with their origins, put together by the server.
+"""Puts the system text of a call together from ordered parts with their origins.
 
-No part of it is ever a message of a list. What is derived from users is data and stands in the
-prompt's tail (`transcript.Background`), never here.
+None of the parts is ever a message in the history. Text derived from users is data and stands in
+the prompt's tail (`transcript.Background`), never here.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class UnknownOrigin(ValueError):
 
 
 def system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """(origin, text) parts in the order of the wire, empty ones left out.
+    """Order (origin, text) parts as on the wire and leave out the empty ones.
 
     Several of one origin keep their order. Raises UnknownOrigin.
     """
@@ -33,7 +33,7 @@ def system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...
 def governed(
     parts: Sequence[tuple[str, str]], *, values: PolicyValues
 ) -> tuple[tuple[str, str], ...]:
-    """The parts that a policy lets stand: what becomes of a chat's own text beside the policy's.
+    """Keep the parts that a policy allows, by its rule for a chat's own text beside the policy's.
 
     `replace` takes the policy's text away where the chat has one, `ignore` the chat's. `layout`
     means `replace` in layout A and `append` in the others.
@@ -47,7 +47,7 @@ def governed(
 
 
 def budget_note(values: PolicyValues) -> str:
-    """The policy's fixed limits in a sentence; no running figure, so the text stays the same."""
+    """State the policy's fixed limits in a sentence; without running figures, it never changes."""
     return (
         f"Replies end after {values.reserve_tokens:,} tokens. Tool results are shown up to "
         f"{values.tool_output_limit:,} characters."

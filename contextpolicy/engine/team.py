@@ -1,4 +1,4 @@
-"""The context of a team: messages with speakers and addressees, and what one agent is shown.
+"""The context of a team: messages with speakers and addressees, and the part one agent is shown.
 
 Values and pure functions; `team_state` keeps a team's messages and task. Markers are removed on
 the prompt's view only.
@@ -24,7 +24,7 @@ SpeakerType = Literal["human", "ai"]
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """Who says something: an id that is one's own, a name that may be another's too."""
+    """The one who says something: an id of their own, and a name that others may have too."""
 
     role_id: str
     role_name: str
@@ -52,11 +52,11 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """What one agent is shown; `agentformats.assemble_prompt` makes its prompt.
+    """The part of a chat that one agent is shown; `agentformats.assemble_prompt` makes its prompt.
 
     `left_out` names (message id, reason) of the earlier messages that are not among
-    `context_messages`: `window`, `duplicate_of_current`, `markers_only`. What the window leaves
-    out is named by its newest message, as `window`.
+    `context_messages`: `window`, `duplicate_of_current`, `markers_only`. For all messages before
+    the window the newest of them is named, as `window`.
     """
 
     agent_id: str
@@ -70,7 +70,7 @@ class AgentContext:
     left_out: tuple[tuple[str, str], ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        """The agent's input in the form that integrators read."""
+        """Return the agent's input in the form that integrators read."""
         return {
             "contextMessages": [
                 {"from": item.sender, "to": item.to, "content": item.content}
@@ -135,14 +135,14 @@ def _addressees(routing: object) -> tuple[str, ...]:
 
 
 def addressed(names: Sequence[str]) -> str:
-    """To whom a message goes, in words: `all`, a name, or names with commas between."""
+    """Say to whom a message goes: `all`, a name, or names with commas between."""
     return ", ".join(names) if names else "all"
 
 
 def cut_team_task(task: str) -> str:
-    """The task within 5,120 bytes of UTF-8, cut at a border between characters.
+    """Cut the task to 5,120 bytes of UTF-8, at a border between characters.
 
-    The one text that is cut instead of refused: it is a heading that agents repeat, and it is
+    The one text that is cut instead of refused: it is a heading that agents repeat, and the cut is
     logged with both sizes.
     """
     size = byte_count(task)
@@ -161,7 +161,7 @@ def cut_team_task(task: str) -> str:
 
 
 def byte_count(text: str) -> int:
-    """Bytes of the text as UTF-8; half of a surrogate pair takes three, as its replacement does."""
+    """Count the bytes of the text as UTF-8; half of a surrogate pair counts as three."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -176,10 +176,10 @@ def context_for_agent(
     system_instruction: str | None = None,
     instruction_file_text: str | None = None,
 ) -> AgentContext:
-    """What an agent is shown of a team's chat, whoever it is addressed to.
+    """Choose what an agent is shown of a team's chat, whoever a message is addressed to.
 
-    The newest message stands apart; of those before it the newest `window_size` go along, less one
-    that repeats it and those that are nothing but markers. The cost follows the window. Raises
+    The newest message stands apart; of those before it the newest `window_size` go along, except
+    one that repeats it and those that are nothing but markers. The cost follows the window. Raises
     NegativeWindow.
     """
     if window_size < 0:
@@ -213,7 +213,10 @@ def context_for_agent(
 
 
 def _repeats(current: TeamMessage, last: TeamMessage, last_text: str) -> bool:
-    """An agent's message that stands once more at the end of what goes along; never a person's."""
+    """Tell whether the last earlier message is the current one again.
+
+    Only an agent's message counts as repeated, never a person's.
+    """
     if current.speaker.type != "ai":
         return False
     is_same_speaker = last.speaker.role_id == current.speaker.role_id

@@ -37,7 +37,7 @@ class InvalidSnapshot(ValueError):
 class TeamState:
     """The messages and the task of one team's chat, in memory.
 
-    Adding costs O(1), what an agent is shown O(window), clearing O(1).
+    Adding and clearing cost O(1), the context of an agent O(window).
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class TeamState:
         return message
 
     def messages(self) -> list[TeamMessage]:
-        """All messages in their order; the list is the caller's own."""
+        """Return all messages in their order; the list is the caller's own."""
         return list(self._messages)
 
     def find_latest_message(self) -> TeamMessage | None:
-        """The newest message, or None in an empty chat."""
+        """Return the newest message, or None in an empty chat."""
         return self._messages[-1] if self._messages else None
 
     @property
     def team_task(self) -> str | None:
-        """What the team works on; None until somebody says it."""
+        """The task that the team works on; None until somebody sets it."""
         return self._team_task
 
     def set_team_task(self, task: str) -> None:
@@ -94,7 +94,7 @@ class TeamState:
         system_instruction: str | None = None,
         instruction_file_text: str | None = None,
     ) -> AgentContext:
-        """What an agent is shown now. Raises NegativeWindow."""
+        """Choose what an agent is shown now. Raises NegativeWindow."""
         override = window_size_override
         return context_for_agent(
             self._messages,
@@ -114,7 +114,7 @@ class TeamState:
         self._change_task(None)
 
     def export_snapshot(self, *, now_ms: int) -> dict[str, object]:
-        """The state as a JSON-ready object; `now_ms` is the clock in milliseconds."""
+        """Return the state as a JSON-ready object; `now_ms` is the clock in milliseconds."""
         return {
             "messages": [message_json(message) for message in self._messages],
             "teamTask": self._team_task,
@@ -138,7 +138,7 @@ class TeamState:
 
 
 def message_json(message: TeamMessage) -> dict[str, object]:
-    """A message in the form that `team.team_message` reads, with its id."""
+    """Return a message in the form that `team.team_message` reads, with its id."""
     speaker = message.speaker
     return {
         "id": message.id,

@@ -23,10 +23,10 @@ from contextpolicy.engine.transcript import (
     SUMMARY_TITLE,
     Background,
     TextEntry,
-    Writer,
+    TranscriptWriter,
 )
 
-# What a line end and a counter's surprises at a joint may take.
+# The tokens that a line end may take at a joint, with a counter that does not simply add up.
 JOINT_TOKENS = 2
 
 
@@ -42,11 +42,11 @@ class TextContext:
 
 
 def context_text(context: TextContext, *, include_system: bool = False) -> str:
-    """The chat as text: sections in a fixed order with a blank line between, empty ones left out.
+    """Write the chat as text: sections in a fixed order with a blank line between.
 
-    Without any part the empty text; never a line end at the end.
+    Empty sections are left out; without any part the text is empty. Never a line end at the end.
     """
-    writer = Writer()
+    writer = TranscriptWriter()
     told = dict(writer.background(context.background))
     system = writer.inline(PREFIXES["system"], context.system) if context.system else ""
     sections = [
@@ -65,12 +65,12 @@ def context_text(context: TextContext, *, include_system: bool = False) -> str:
 def to_messages(
     context: TextContext, *, question: str, include_system: bool = False
 ) -> list[WireMessage]:
-    """The chat as messages: optional system, summary, pins, recent ones in their roles, tail.
+    """Write the chat as messages: optional system, summary, pins, recent ones in their roles, tail.
 
-    The question stands alone and last, without prefix; without context it is all there is. Entries
-    of role `system` are inert: they are never sent.
+    The question stands alone and last, without prefix; without context it is the only message.
+    Entries of role `system` are never sent.
     """
-    writer = Writer()
+    writer = TranscriptWriter()
     found = [WireMessage("system", context.system)] if include_system and context.system else []
     if context.summary:
         found.append(WireMessage("user", writer.section(SUMMARY_TITLE, context.summary)))
@@ -83,7 +83,7 @@ def to_messages(
     return [*found, WireMessage("user", question)]
 
 
-def _listed(writer: Writer, title: str, entries: Sequence[TextEntry]) -> str:
+def _listed(writer: TranscriptWriter, title: str, entries: Sequence[TextEntry]) -> str:
     lines = [writer.entry(item.role, item.text) for item in entries]
     return "\n".join([title, *lines]) if lines else ""
 
@@ -104,13 +104,13 @@ class TextMaker(Maker):
         self.frame_bytes = len(SECTION_JOINT.join(titles).encode("utf-8", "surrogatepass"))
 
     def summary(self, summary: Summary) -> Block:
-        """The summary as the text of its section."""
+        """Make the piece of the summary: the text of its section."""
         return self._piece(
             Segment("summary", summary.id, 0, "user", 0), self.writer.guarded(summary.text)
         )
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """A piece for each part that is not empty."""
+        """Make a piece for each part that is not empty."""
         sections = [*self.writer.background(background), ("tail", text)]
         return tuple(
             self._piece(Segment("tail", name, 0, "user", 0), told)
@@ -119,24 +119,27 @@ class TextMaker(Maker):
         )
 
     def pin(self, message: Message) -> Block:
-        """A pinned message as an entry of text; whole."""
+        """Make the piece of a pinned message: a whole entry of text."""
         line = self.writer.entry(message.role, text_of(message))
         return self._piece(Segment("pin", message.id, message.seq, "user", 0), line, note=False)
 
     def history(self, message: Message) -> Entry:
-        """A history message as an entry of text, cut as the policy says."""
+        """Make a history message an entry of text, cut as the policy says."""
         return self._line(super().history(message))
 
     def continued(self, message: Message) -> Entry:
-        """The cut reply that goes on, as a whole entry of text."""
+        """Make the cut reply that is continued a whole entry of text."""
         return self._line(super().continued(message))
 
     def shows(self, message: Message) -> bool:
-        """Only text can be shown; tool calls and results stay out."""
+        """Tell whether a message has text to show; tool calls and results stay out."""
         return bool(text_of(message))
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
-        """System and tools, the block of text with the question (in B apart), then the steps."""
+        """Return the blocks in the order of the wire.
+
+        System and tools, then the block of text with the question (in B apart), then the steps.
+        """
         text, segments = self._block(parts)
         asked = SECTION_JOINT.join(wire.content for b in parts.question for wire in b.wires)
         question = [segment for b in parts.question for segment in b.segments]
@@ -152,7 +155,7 @@ class TextMaker(Maker):
         return (*blocks, *parts.steps)
 
     def _block(self, parts: Parts) -> tuple[str, list[Segment]]:
-        """The sections in their order: references and what follows stand behind history."""
+        """Join the sections in their order: references and what follows stand behind history."""
         tail = {b.segments[0].message_id: [b] for b in parts.tail}
         sections = [
             ("", tail.get("preferences", [])),

@@ -1,4 +1,4 @@
-"""Counting tokens: the counter is an argument, so tokenizer and estimate are interchangeable.
+"""Counts tokens: the counter is an argument, so tokenizer and estimate are interchangeable.
 
 Our count of a prompt is the sum of its wire messages and its tools. Providers frame messages
 differently; the calibration factor of a model closes that gap and is applied to the limits, not
@@ -26,7 +26,7 @@ class TokenCounter(Protocol):
         """A stable name; two counters with one version count alike."""
 
     def count(self, text: str) -> int:
-        """The number of tokens of `text`; 0 for the empty text."""
+        """Return the number of tokens of `text`; 0 for the empty text."""
 
 
 class ApproximateCounter:
@@ -42,7 +42,7 @@ class ApproximateCounter:
     version = "approx-1"
 
     def count(self, text: str) -> int:
-        """The estimated number of tokens of `text`."""
+        """Estimate the number of tokens of `text`."""
         total = 0
         for match in _RUN.finditer(text):
             kind = match.lastgroup or "sign"
@@ -74,7 +74,7 @@ _TOKENS_PER_100 = {
 
 
 def wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
-    """Tokens of one wire message: its text, its calls and its frame."""
+    """Count the tokens of one wire message: its text, its calls and its frame."""
     total = MESSAGE_OVERHEAD + counter.count(message.content)
     for call in message.tool_calls:
         total += TOOL_OVERHEAD + counter.count(call.name) + counter.count(call.arguments)
@@ -82,12 +82,12 @@ def wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
 
 
 def message_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter) -> int:
-    """Tokens of a stored message as sent whole; reasoning is not sent and not counted."""
+    """Count the tokens of a stored message as sent whole; reasoning is not sent and not counted."""
     return sum(wire_tokens(wire, counter=counter) for wire in wires_of(role, parts))
 
 
 def tools_tokens(tools: Sequence[ToolSpec], counter: TokenCounter) -> int:
-    """Tokens of the tool definitions; 0 without tools."""
+    """Count the tokens of the tool definitions; 0 without tools."""
     return sum(
         TOOL_OVERHEAD
         + counter.count(tool.name)

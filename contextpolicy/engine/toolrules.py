@@ -1,4 +1,4 @@
-"""What becomes of tool results on the prompt's view: cut, left out as a stub, newest ones kept.
+"""Applies the policy's rules for tool results on the prompt's view: cut them, or leave a stub.
 
 Rules hold by a tool's name, `*` for all others. The store keeps every result whole.
 """
@@ -15,17 +15,17 @@ Stubbed = Mapping[int, frozenset[str]]
 
 
 def stub(name: str, characters: int) -> str:
-    """What stands in place of a result that is left out."""
+    """Write the text that replaces a result that is left out."""
     return f"[The result of {name}, {characters:,} characters, is left out here.]"
 
 
 def result_limit(values: PolicyValues, name: str) -> int:
-    """The most characters of a result of this tool."""
+    """Return the most characters of a result of this tool."""
     return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
 
 
 def stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
-    """The results of finished turns that `keep_newest` leaves out.
+    """Find the results of finished turns that `keep_newest` leaves out.
 
     Replays the messages: whenever twice as many results of a tool stand as are kept, the oldest go
     in one batch. So a batch is a function of what stood before it, and between two batches the
@@ -60,7 +60,7 @@ def ruled(
     most: int | None,
     stubbed: frozenset[str],
 ) -> tuple[WireMessage, ...]:
-    """Wire messages with their tool results as the rules want them.
+    """Apply the rules for tool results to wire messages.
 
     `most` is a further limit in characters; `stubbed` holds the call ids of results to leave out.
     Untouched messages come back as they are.

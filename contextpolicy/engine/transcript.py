@@ -1,4 +1,4 @@
-"""Chats written as text: titles, one entry a line, and nothing that can pass for either.
+"""Writes chats as text: titles, one entry a line, and no message that can pass for either.
 
 Text is built from values and never read back. A line inside an entry that begins like a title or
 like another entry is set in by one space, so a message cannot add sections or put words into
@@ -27,12 +27,12 @@ REFERENCES_TITLE = "Relevant reference (semantic):"
 DATE = "Date:"
 SECTION_JOINT = "\n\n"
 
-# Whatever a model may take for the end of a line.
+# The characters that a model may take for the end of a line.
 _LINE_ENDS = "\n\r\v\f\x85\u2028\u2029"
 
 
 def imitations(words: Iterable[str]) -> re.Pattern[str]:
-    """A pattern for the places where a line begins with one of `words`, in any case."""
+    """Make a pattern for the places where a line begins with one of `words`, in any case."""
     listed = "|".join(re.escape(word) for word in words)
     return re.compile(f"(?:(?<=[{_LINE_ENDS}])|\\A)(?=(?:{listed}))", re.IGNORECASE)
 
@@ -52,7 +52,7 @@ class TextEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Background:
-    """What is known beside the chat, for the prompt's tail: each part may be empty.
+    """The knowledge beside the chat, for the prompt's tail; each part may be empty.
 
     `state` is the JSON of a kept state, `date` a date that the policy turned on, `references` what
     semantic search found.
@@ -64,7 +64,7 @@ class Background:
     date: str = ""
 
 
-class Writer:
+class TranscriptWriter:
     """Writes entries and sections; `question_prefix` counts among the words not to be imitated."""
 
     def __init__(self, *, question_prefix: str = "") -> None:
@@ -82,25 +82,25 @@ class Writer:
         self._pattern = imitations([*words, own] if own else words)
 
     def entry(self, role: EntryRole, text: str) -> str:
-        """One message: its role and its text."""
+        """Write one message: its role and its text."""
         # The first line stands behind the role and imitates nothing.
         guarded = set_in(f"\0{text}", self._pattern)[1:]
         return f"{PREFIXES[role]} {guarded}"
 
     def inline(self, title: str, text: str) -> str:
-        """A section of one text behind its title."""
+        """Write a section of one text behind its title."""
         return f"{title} {set_in(chr(0) + text, self._pattern)[1:]}"
 
     def section(self, title: str, text: str) -> str:
-        """A section of one text under its title."""
+        """Write a section of one text under its title."""
         return f"{title}\n{self.guarded(text)}"
 
     def guarded(self, text: str) -> str:
-        """A text whose lines imitate nothing, its first one included."""
+        """Write a text whose lines imitate nothing, its first one included."""
         return set_in(text, self._pattern)
 
     def background(self, background: Background) -> list[tuple[str, str]]:
-        """The sections of the background by name, in the order of the tail; empty ones too."""
+        """Write the sections of the background by name, in the tail's order; empty ones too."""
         lines = "\n".join(self.entry(item.role, item.text) for item in background.references)
         told = background.preferences
         return [

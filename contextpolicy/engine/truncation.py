@@ -1,4 +1,4 @@
-"""Cutting texts on the prompt's view: never longer than the limit, never inside a character.
+"""Cuts texts on the prompt's view: never longer than the limit, never inside a character.
 
 Every cut is a pure function of the text, the limit, the style and `CUTTER_VERSION`, so a message
 is cut alike at every turn and the prompt's prefix stays the same. The store keeps the whole text.
@@ -31,7 +31,8 @@ def cut(text: str, *, limit: int, style: CutStyle) -> Cut:
 
     `head` keeps the beginning, `head_tail` two thirds from the beginning and one from the end. The
     marker states how many characters are missing; an open code fence is closed before it and opened
-    again behind it. A limit too small for the marker keeps a bare beginning.
+    again behind it. A limit too small for the marker keeps a bare beginning. Raises ValueError for
+    a limit below 1.
     """
     if limit < 1:
         raise ValueError("The limit of a cut is a positive number of characters.")
@@ -69,7 +70,7 @@ def _marker(removed: int) -> str:
 
 
 def _head(text: str, room: int) -> tuple[int, str]:
-    """The end of the kept beginning and its text with an open fence closed, at most `room` long."""
+    """Return the end of the kept beginning and its text, open fence closed, at most `room` long."""
     end = border_before(text, room)
     closing = _closing(text[:end])
     while end and end + len(closing) > room:
@@ -79,7 +80,7 @@ def _head(text: str, room: int) -> tuple[int, str]:
 
 
 def _tail(text: str, room: int) -> tuple[int, str]:
-    """The start of the kept end and its text with a fence it begins in opened again."""
+    """Return the start of the kept end and its text with a fence it begins in opened again."""
     start = border_after(text, len(text) - room)
     while start < len(text):
         start = _past_fence_line(text, start)
@@ -109,7 +110,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 
 
 def open_fence(text: str) -> str:
-    """The code fence still open at the end of `text`, as CommonMark reads it, or ""."""
+    """Return the code fence still open at the end of `text`, as CommonMark reads it, or ""."""
     fence = ""
     if "```" not in text and "~~~" not in text:
         return fence
@@ -119,7 +120,7 @@ def open_fence(text: str) -> str:
 
 
 def fence_after(fence: str, line: str) -> str:
-    """The code fence open behind `line`, given the one open before it ("" for none)."""
+    """Return the code fence open behind `line`, given the one open before it ("" for none)."""
     match = _FENCE.fullmatch(line)
     return _after(fence, *match.groups()) if match else fence
 
@@ -139,7 +140,7 @@ def _closing(head: str) -> str:
 
 
 def border_before(text: str, place: int) -> int:
-    """The nearest border between characters at or before `place`."""
+    """Return the nearest border between characters at or before `place`."""
     for border in range(place, max(0, place - LONGEST_CLUSTER), -1):
         if is_border(text, border):
             return border
@@ -147,7 +148,7 @@ def border_before(text: str, place: int) -> int:
 
 
 def border_after(text: str, place: int) -> int:
-    """The nearest border between characters at or after `place`; the end of the text at most."""
+    """Return the nearest border between characters at or after `place`; at most the text's end."""
     if place >= len(text):
         return len(text)
     last = min(len(text), place + LONGEST_CLUSTER)
@@ -162,7 +163,7 @@ def _between_surrogates(text: str, place: int) -> int:
 
 
 def is_border(text: str, place: int) -> bool:
-    """Whether the text may be cut before index `place`.
+    """Tell whether the text may be cut before index `place`.
 
     A close reading of the grapheme rules of Unicode (UAX 29) with what `unicodedata` knows:
     combining marks, joined emoji, flags, Hangul syllables, conjuncts of Indic scripts, surrogate
@@ -214,7 +215,10 @@ def _flag_letters_before(text: str, place: int) -> int:
 
 
 def _joins(text: str, place: int) -> bool:
-    """A zero-width joiner binds two pictures, an Indic virama two consonants."""
+    """Tell whether what stands before `place` joins it to the next character.
+
+    A zero-width joiner binds two pictures, an Indic virama two consonants.
+    """
     before, after = text[place - 1], text[place]
     if before == "\u200d":
         if after >= "\U0001f000" or unicodedata.category(after) == "So":

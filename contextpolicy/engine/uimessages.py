@@ -1,8 +1,8 @@
 """UI messages: the one form in which a chat is stored, shown, exported and imported.
 
 {id, role, parts, metadata}, role `user` or `assistant`. A tool call and its result are one part,
-`tool-NAME`. Conversions lose nothing where the other form has a place for it; what is lost is named
-(`KIND:detail`), what cannot be read is refused.
+`tool-NAME`. Conversions lose nothing where the other form has a place for it; each loss is named
+(`KIND:detail`), and a message that cannot be read is refused.
 """
 
 import json
@@ -42,7 +42,7 @@ METADATA: Mapping[str, type | tuple[type, ...]] = {
     "kind": str,
     "sourceRange": Mapping,
 }
-# Parts that show something beside the chat; a stored message has no place for them.
+# Parts that show something beside the chat, for which a stored message has no place.
 _BESIDE = ("source-url", "source-document", "data-")
 
 
@@ -105,7 +105,7 @@ def ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
     if not isinstance(listed, list | tuple):
         raise _malformed(f"Message {own_id!r} needs a list of parts.")
     _check_metadata(metadata, own_id)
-    reader = _Reader(own_id, role)
+    reader = _PartReader(own_id, role)
     for item in listed:
         reader.read(item)
     return UIMessage(own_id, role, reader.parts(), metadata), tuple(reader.losses)
@@ -126,25 +126,25 @@ def to_ui(message: UIMessage) -> dict[str, object]:
 
 
 def of_message(message: Message, **metadata: object) -> UIMessage:
-    """The UI message of a stored message."""
+    """Make the UI message of a stored message."""
     return UIMessage(message.id, message.role, message.parts, {"kind": "normal", **metadata})
 
 
 def to_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
-    """The engine's value of a UI message at place `seq`; a summary is read as what it says."""
+    """Make the engine's value of a UI message at place `seq`; a summary is read as what it says."""
     tokens = message_tokens(ui.parts, ui.role, counter)
     return Message(ui.id, seq, ui.role, ui.parts, tokens, str(ui.metadata.get("username", "")))
 
 
 def of_summary(summary: Summary, *, from_id: str, to_id: str, count: int) -> UIMessage:
-    """The summary in force as it stands in lists: an assistant message with its source range."""
+    """Show the summary in force as lists do: an assistant message with its source range."""
     covered = {"fromId": from_id, "toId": to_id, "count": count}
     metadata = {"kind": "summary", "sourceRange": covered}
     return UIMessage(summary.id, "assistant", (TextPart(summary.text),), metadata)
 
 
 def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
-    """A summary from a list whose original messages have `ids`, in order from seq 1.
+    """Read a summary from a list whose original messages have `ids`, in order from seq 1.
 
     It covers what its source range proves: both ends known, in order, as many as it says. Otherwise
     it covers nothing (`to_seq` 0) and stays readable.
@@ -161,11 +161,11 @@ def to_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> S
 
 
 def stored_parts(final: Sequence[Part], *, visible_text: str) -> tuple[Part, ...]:
-    """What is stored of a reply: its final parts, or the text people saw if they are missing."""
+    """Return what is stored of a reply: its final parts, or if it has none the text people saw."""
     return tuple(final) or ((TextPart(visible_text),) if visible_text else ())
 
 
-class _Reader:
+class _PartReader:
     """Reads parts in order: the results of a step follow all its calls."""
 
     def __init__(self, own_id: str, role: Role) -> None:
@@ -176,7 +176,7 @@ class _Reader:
         self._results: list[Part] = []
 
     def parts(self) -> tuple[Part, ...]:
-        """What was read; between two results texts stand before calls, as they are written."""
+        """Return what was read; between two results texts stand before calls, as written."""
         settled: list[Part] = []
         run: list[Part] = []
         for part in (*self._parts, *self._results):
@@ -188,6 +188,7 @@ class _Reader:
         return (*settled, *_texts_first(run))
 
     def read(self, item: object) -> None:
+        """Read one part; raises MalformedUIMessage for an unknown type or form."""
         kind = item.get("type") if isinstance(item, Mapping) else None
         if not isinstance(item, Mapping) or not isinstance(kind, str):
             raise _malformed(f"A part of message {self.own_id!r} has no type.")
@@ -275,7 +276,7 @@ def _written(parts: Sequence[Part]) -> list[dict[str, object]]:
 
 
 def _steps(parts: Sequence[Part]) -> list[list[Part]]:
-    """The parts without results; a step ends where something follows the results of its calls."""
+    """Split the parts, without results, into steps; one ends where the results of its calls do."""
     steps: list[list[Part]] = [[]]
     called: set[str] = set()
     answered = False

@@ -1,8 +1,9 @@
-"""The anchored window: history stays where it is until a high mark, then moves in one batch.
+"""Moves the anchored window: history stays where it is until a high mark, then moves in one batch.
 
 A window that slides by one message each turn breaks the provider's prompt cache each turn; moved in
 batches from a high to a low mark it costs a third to a fifth. The anchor is a stored `window` row;
-here its next place is decided. Indexes are into the messages of a `HistoryView`, ascending by seq.
+this module decides its next place. Indexes are into the messages of a `HistoryView`, ascending by
+seq.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +35,12 @@ class Room:
 
 @dataclass(frozen=True)
 class HistoryView:
-    """What a strategy sees: the policy, the room, and the messages that could be sent.
+    """The facts a strategy sees: the policy, the room, and the messages that could be sent.
 
     `entries` are uncovered, not excluded and after the active window, ascending by seq. A pinned
-    message that is left out moves to the pins; `pin_tokens` says what it takes there.
-    `is_complete` is False if messages before the first entry were not even loaded. The system
-    text, the tools and what was retrieved are there to be read: none of them is the strategy's.
+    message that is left out moves to the pins; `pin_tokens` says what it takes there. `is_complete`
+    is False if messages before the first entry were not even loaded. A strategy may read the system
+    text, the tools and what was retrieved, but not change them.
     """
 
     values: PolicyValues
@@ -57,7 +58,7 @@ class HistoryView:
         return legal_cuts(self.messages)
 
     def low(self, high: int) -> int:
-        """Tokens to which a move brings history that may take `high`."""
+        """Return the tokens to which a move brings history that may take `high`."""
         values = self.values
         low = min(self.room.low, int(values.compact_to * self.room.ceiling))
         if values.compact_every_turns is None:
@@ -80,7 +81,7 @@ class HistoryView:
         )
 
     def first_fitting(self, room: int) -> int:
-        """The smallest index from which the messages fit `room`, filled from the newest backwards.
+        """Return the smallest index from which the messages fit `room`, from the newest backwards.
 
         Stops at the first message that does not fit, so there are no gaps; the length of the
         history if not even the newest fits. Pinned messages before the index are paid as pins.
@@ -94,15 +95,15 @@ class HistoryView:
         return 0
 
     def tokens_from(self, start: int) -> int:
-        """Tokens of the messages from index `start` on, plus those of the pins before it."""
+        """Count the tokens of the messages from index `start` on and of the pins before it."""
         return sum(
             self.entries.known_tokens(place) for place in range(start, len(self.entries))
         ) + sum(tokens for place, tokens in self.pinned if place < start)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a strategy decided: the indexes to send, and (index, reason) of all others."""
+class WindowChoice:
+    """A strategy's decision: the indexes to send, and (index, reason) of all others."""
 
     kept: tuple[int, ...]
     left: tuple[tuple[int, str], ...] = ()
@@ -118,13 +119,13 @@ class WindowMove:
     reason: MoveReason
 
 
-def keep_all(view: HistoryView) -> Choice:
+def keep_all(view: HistoryView) -> WindowChoice:
     """Send every message of the view."""
-    return Choice(tuple(range(len(view.entries))))
+    return WindowChoice(tuple(range(len(view.entries))))
 
 
-def is_sound(choice: Choice | WindowMove, view: HistoryView) -> bool:
-    """Whether a decision fits the room and names each message of the view exactly once.
+def is_sound(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
+    """Tell whether a decision fits the room and names each message of the view exactly once.
 
     A move has to leave something out.
     """
@@ -143,7 +144,7 @@ def is_sound(choice: Choice | WindowMove, view: HistoryView) -> bool:
 
 
 def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
-    """The move that is due, or None while everything fits.
+    """Return the move that is due, or None while everything fits.
 
     Due if history takes more than `high` tokens, if there are more messages than `window_size` or
     more turns than `window_turns`, or if older ones were not loaded. It goes down to the low mark
@@ -163,7 +164,7 @@ def next_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove
 
 
 def adaptive_low(high: int, tokens: Sequence[int], *, turns: int, every: int) -> int:
-    """The low mark from which about `every` turns of the usual size fit below `high`.
+    """Return the low mark from which about `every` turns of the usual size fit below `high`.
 
     `tokens` are those of the messages of `turns` turns. Between a tenth and nine tenths of `high`.
     """
@@ -211,7 +212,7 @@ def _by_turns(view: HistoryView) -> int:
 
 
 def _smallest_tail(view: HistoryView, cuts: Sequence[int]) -> int:
-    """The last complete turn if it fits the limit, else as many of its last messages as fit."""
+    """Find the last complete turn if it fits the limit, else as many last messages as fit."""
     fitting = view.first_fitting(view.room.limit)
     return max(fitting, cuts[-1]) if cuts else 0
 

@@ -12,10 +12,10 @@ class AppendOnly(Exception):
 
 
 class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
-    """Reads only: bulk writes are refused before the database refuses them."""
+    """A query set for reading: bulk writes are refused before the database refuses them."""
 
     def refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """Refuse the bulk write."""
+        """Raise AppendOnly in place of the bulk write."""
         raise AppendOnly("Audit events are never changed or deleted.")
 
     update = refuse
@@ -54,13 +54,13 @@ class AuditEvent(Stored):
         return f"{self.type} ({self.scope} #{self.seq})"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Insert only."""
+        """Insert the row; raises AppendOnly if it is stored already."""
         if not self._state.adding:
             raise AppendOnly("Audit events are never changed.")
         super().save(*args, **kwargs)
 
     def delete(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        """Refuse."""
+        """Raise AppendOnly: events are never deleted."""
         raise AppendOnly("Audit events are never deleted.")
 
 
@@ -83,7 +83,7 @@ class LedgerVerification(Stored):
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    # Why it has no result, as a code.
+    # The reason why it has no result, as a code.
     error = models.CharField(max_length=60, blank=True, default="")
     chains = models.PositiveBigIntegerField(default=0)
     rows = models.PositiveBigIntegerField(default=0)

@@ -1,4 +1,4 @@
-"""Policies, their immutable versions, where they apply, and what they came out to."""
+"""Policies, their immutable versions, their assignments, and the effective policies."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from contextpolicy.models.base import Stored
 
 
 class ContextPolicy(Stored):
-    """A named policy. What it says stands in its versions."""
+    """A named policy. Its versions hold its values."""
 
     slug = models.SlugField(max_length=60, unique=True)
     name = models.CharField(max_length=200)
@@ -31,7 +31,7 @@ class ContextPolicy(Stored):
 
 
 class PolicyVersion(Stored):
-    """One immutable set of values. An empty field means: this policy says nothing about it.
+    """One immutable set of values. A field that is not set leaves its value to other policies.
 
     `values` holds only the fields that are set, by the names of `engine.policy.PolicyValues`;
     `locks` names the fields that no nearer level may override.
@@ -57,7 +57,7 @@ class PolicyVersion(Stored):
 
 
 class PolicyAssignment(Stored):
-    """Where a policy applies: everywhere, to a group, to a person, or to one chat.
+    """An assignment of a policy: to everyone, to a group, to a person, or to one chat.
 
     The chat is a plain id: this package knows nothing of chats.
     """
@@ -105,7 +105,7 @@ class PolicyAssignment(Stored):
 
 
 class EffectivePolicy(Stored):
-    """The values that governed something, and where each came from. Immutable, by content.
+    """The values that held in some place, and where each came from. Immutable, by content.
 
     `sources` maps each field to [level, policy slug, version, locked].
     """
@@ -114,7 +114,7 @@ class EffectivePolicy(Stored):
     values = models.JSONField()
     sources = models.JSONField()
     adjusted = models.JSONField(default=list)
-    # The nearest policy, as people see it beside the title.
+    # The name of the nearest policy, as people see it beside the title.
     label = models.CharField(max_length=250, blank=True, default="")
 
     class Meta:

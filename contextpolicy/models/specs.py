@@ -36,7 +36,7 @@ class ModelSpec(Stored):
     is_default = models.BooleanField(default=False)
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.
     calibration = models.FloatField(default=1.0, editable=False)
-    # The same for prompts all but only in one script, by its name in `engine.scripts`.
+    # The same for prompts nearly all in one script, by its name in `engine.scripts`.
     calibration_by_script = models.JSONField(default=dict, editable=False)
     calibration_samples = models.PositiveIntegerField(default=0, editable=False)
     # A smaller window that an overflow error taught us.
@@ -62,7 +62,7 @@ class ModelSpec(Stored):
 
     @property
     def factors(self) -> Factors:
-        """What is known of the model's count."""
+        """The factors learned of the model's count."""
         return Factors(self.calibration, self.calibration_by_script)
 
     @property

@@ -1,9 +1,9 @@
-"""SQLite whose transactions queue: one at a time in a process, and the next begins at once.
+"""Makes SQLite's transactions queue: one at a time in a process, and the next begins at once.
 
-SQLite takes one writer. Who finds it locked sleeps and looks again, less and less often, up to ten
-times a second: a crowd of threads leaves the database idle most of the time, and some wait for
-seconds while others pass them. So threads of this process wait for each other here, and the one
-whose turn it is looks every millisecond whether another process is done.
+SQLite takes one writer. A thread that finds it locked sleeps and looks again, less and less often,
+up to ten times a second: a crowd of threads leaves the database idle most of the time, and some
+wait for seconds while others pass them. So threads of this process wait for each other here, and
+the one whose turn it is looks every millisecond whether another process is done.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
 LOOK_AGAIN = 0.001
-# By database, so that only those wait for each other that write the same one.
+# By database: only threads that write the same one wait for each other.
 _turns: dict[str, threading.Lock] = {}
 
 
@@ -26,7 +26,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     @property
     def turn(self) -> threading.Lock:
-        """Held by the thread of this process that has a transaction open."""
+        """The lock of the thread of this process that has a transaction open."""
         return _turns.setdefault(str(self.settings_dict["NAME"]), threading.Lock())
 
     def _start_transaction_under_autocommit(self) -> None:
@@ -44,7 +44,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raise
 
     def _begin(self, connection: Any, *, give_up: float, patience: float) -> None:
-        """The transaction itself, as soon as no other process writes."""
+        """Begin the transaction itself, as soon as no other process writes."""
         begin = f"BEGIN {self.settings_dict['OPTIONS'].get('transaction_mode', '')}"
         connection.execute("PRAGMA busy_timeout = 0")
         try:

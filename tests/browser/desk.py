@@ -9,8 +9,16 @@ from tests.browser.product import Product
 
 # What the browser says when the content security policy stopped something.
 FORBIDDEN = re.compile(r"Content[ -]Security[ -]Policy|Refused to", re.IGNORECASE)
-# A status is an answer. htmx tells of requests that were cut when the person went elsewhere.
-HARMLESS = ("Failed to load resource", "htmx:")
+# What it says of a page or a request that was refused.
+ANSWER = re.compile("Failed to load resource: the server responded with a status of 4")
+# What htmx says of a request that was cut: the person went elsewhere, or sent a message.
+CUT = re.compile("htmx:(afterRequest|sendAbort|sendError),")
+
+TELL_VIOLATIONS = """
+document.addEventListener("securitypolicyviolation", ({ violatedDirective, blockedURI }) => {
+  console.error(`Content Security Policy: ${violatedDirective} stopped ${blockedURI}`);
+});
+"""
 
 
 class Person:
@@ -21,15 +29,19 @@ class Person:
         self.product = product
         self.complaints: list[str] = []
         self.foreign: list[str] = []
-        page.on("console", self.hear)
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda request: self.watch(request.url))
+        # A violation need not be said in the console in words that are known here.
+        page.context.add_init_script(TELL_VIOLATIONS)
+        page.context.on("console", self.hear)
+        page.context.on("weberror", lambda raised: self.complaints.append(str(raised.error)))
+        page.context.on("request", lambda request: self.watch(request.url))
 
     def hear(self, message: ConsoleMessage) -> None:
-        """Keep violations, and errors of the page's own."""
-        is_error = message.type == "error" and not message.text.startswith(HARMLESS)
-        if is_error or FORBIDDEN.search(message.text):
-            self.complaints.append(message.text)
+        """Keep violations and errors; a refusal is an answer, a cut request is none."""
+        url = str(message.location.get("url", ""))
+        is_answer = ANSWER.match(message.text) and "/static/" not in url
+        is_harmless = is_answer or CUT.match(message.text)
+        if FORBIDDEN.search(message.text) or (message.type == "error" and not is_harmless):
+            self.complaints.append(f"{message.text} ({url})")
 
     def watch(self, url: str) -> None:
         """Keep requests that leave the product."""
@@ -54,9 +66,16 @@ class Person:
     def send(self, text: str) -> Locator:
         """Send a message and wait for the end of its reply, which is returned."""
         self.type(text)
-        expect(self.page.locator(".msg--user", has_text=text).last).to_be_visible()
+        sent = self.page.locator(".msg--user:not(.is-sending)", has_text=text)
+        expect(sent.last).to_be_visible()
         self.wait_for_reply()
         return self.reply
+
+    def acts_of(self, message: Locator) -> Locator:
+        """Point at a message, so that its actions stand under it; the message."""
+        message.hover()
+        expect(message.locator(".msg__acts")).to_be_visible()
+        return message
 
     def wait_for_reply(self) -> None:
         """Until no reply is being written and the last message is a finished one."""
@@ -99,3 +118,9 @@ class Person:
                 ".some((part) => part.scrollWidth > part.clientWidth + 1)"
             )
         )
+
+
+def must_be_quiet(person: Person) -> None:
+    """Fail if the browser complained of a page or an action, or a page asked another origin."""
+    if person.complaints or person.foreign:
+        raise AssertionError(f"complaints {person.complaints}, foreign {person.foreign}")

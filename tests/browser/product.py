@@ -30,9 +30,11 @@ class Product:
         command = python(MANAGE, "serve", "--port", str(self.port))
         self.program = Program("serve", command, env=self.env, log=self.log)
 
-    def printed_link(self) -> str:
+    def printed_link(self, *, seconds: float = 40) -> str:
         """The sign-in link that the launcher printed, once the pages answer."""
-        until(lambda: self.program.must_live() and LINK.search(self.program.said()), seconds=40)
+        until(
+            lambda: self.program.must_live() and LINK.search(self.program.said()), seconds=seconds
+        )
         until(self.is_listening, seconds=20)
         found = LINK.search(self.program.said())
         if found is None:

@@ -1,6 +1,7 @@
 """Undo, redo, edit and compare a summary; pin, edit and choose versions: mouse and keyboard."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -63,10 +64,10 @@ def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
 
 
 def compact(person: Person) -> None:
-    """Press Compact now and wait for its seam."""
+    """Press Compact now and wait for its marker."""
     person.page.locator("#context-meter > summary").click()
     person.page.get_by_role("button", name="Compact now").click()
-    expect(person.page.locator("[data-seam]")).to_be_visible(timeout=20_000)
+    expect(person.page.locator("[data-marker]")).to_be_visible(timeout=20_000)
     person.page.keyboard.press("Escape")
 
 
@@ -74,16 +75,16 @@ def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None
     page = folding.page
     folding.mark_page()
     compact(folding)
-    page.locator("[data-seam] > summary").click()
+    page.locator("[data-marker] > summary").click()
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("Compaction undone")).to_be_visible()
     expect(page.get_by_role("button", name="Redo")).to_be_focused()
     expect(page.locator("#context-meter")).to_contain_text("automatic compaction paused")
     page.keyboard.press("Enter")
-    expect(page.locator("[data-seam]")).to_be_visible()
+    expect(page.locator("[data-marker]")).to_be_visible()
     assert not folding.was_reloaded()
 
-    page.locator("[data-seam] > summary").click()
+    page.locator("[data-marker] > summary").click()
     page.get_by_role("link", name="Inspect").click()
     expect(page.get_by_role("heading", name="Compaction: messages 1 to 6")).to_be_visible()
     page.get_by_role("link", name="Edit summary").click()
@@ -139,23 +140,47 @@ def test_a_closed_archive_is_said_where_it_would_be_opened(folding: Person, fres
     expect(page.locator("#find")).to_contain_text(closed)
     expect(page.locator("#find-question")).to_have_count(0)
     page.keyboard.press("Escape")
-    page.locator("[data-seam] > summary").click()
-    expect(page.locator("[data-seam] .locked")).to_contain_text(closed)
+    page.locator("[data-marker] > summary").click()
+    expect(page.locator("[data-marker] .locked")).to_contain_text(closed)
     expect(page.get_by_text("Show the 6 originals")).to_have_count(0)
     assert not folding.scrolls_sideways()
 
-    page.locator("[data-seam]").get_by_role("link", name="Inspect").click()
+    page.locator("[data-marker]").get_by_role("link", name="Inspect").click()
     expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
     page.get_by_role("link", name="Compactions", exact=True).click()
     expect(page.locator("#cursor")).to_contain_text("message 6; the next summary begins after it")
     expect(page.locator("#cursor")).to_contain_text("took effect on")
 
 
+def test_originals_do_not_scroll_sideways_on_a_phone(
+    open_tab: Callable[..., Person], folding: Person
+) -> None:
+    wide = "```\n" + "wide " * 80 + "\n```\n\n| a | b |\n|---|---|\n| " + "x" * 300 + " | y |"
+    folding.type(wide)
+    expect(folding.page.locator(".msg--user:not(.is-sending) table")).to_have_count(1)
+    folding.wait_for_reply()
+    folding.send("And a last one")
+    state, chat = folding.page.context.storage_state(), folding.page.url
+    compact(folding)
+    person = open_tab(folding.product, storage_state=state, **PHONE)
+    page = person.page
+    page.goto(chat)
+    page.locator("[data-marker] > summary").click()
+    page.get_by_text(re.compile("Show the . originals|Show the .. originals")).click()
+    expect(page.locator(".under__msg").first).to_be_visible()
+    assert not person.scrolls_sideways()
+    widths = page.locator(".under").first.evaluate("(one) => [one.scrollWidth, one.clientWidth]")
+    assert widths[0] <= widths[1] + 1
+    page.get_by_role("link", name="Inspect").click()
+    expect(page.locator("#originals")).to_be_visible()
+    assert not person.scrolls_sideways()
+
+
 def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -> None:
     page, keys = folding.page, folding.page.keyboard
     folding.mark_page()
     mine = page.locator(".msg--user").last
-    mine.hover()
+    folding.acts_of(mine)
     mine.get_by_label("Pin message").click()
     expect(page.locator(".msg--pinned")).to_contain_text("always sent")
     expect(mine.get_by_label("Pin message")).to_be_focused()
@@ -165,7 +190,7 @@ def test_messages_are_pinned_edited_and_their_versions_chosen(folding: Person) -
     expect(page.get_by_label("Edit message")).to_be_focused()
     keys.press("Escape")
     expect(page.get_by_label("Edit message")).to_have_count(0)
-    mine.get_by_label("Edit and branch").click()
+    folding.acts_of(mine).get_by_label("Edit and branch").click()
     page.get_by_label("Edit message").fill("Is the 24th still free?")
     page.get_by_role("button", name="Send as a new version").click()
     folding.wait_for_reply()
@@ -193,7 +218,8 @@ def test_the_actions_of_a_message_are_one_stop_with_arrows(folding: Person) -> N
     keys.press("ArrowLeft")
     keys.press("ArrowLeft")
     expect(page.get_by_role("link", name="What the model saw").last).to_be_focused()
-    assert folding.value("document.querySelectorAll('.msg__foot [tabindex=\"0\"]').length") == 8
+    inside = "document.querySelectorAll('.msg__acts [tabindex=\"0\"]').length"
+    assert folding.value(inside) == 1
 
 
 def test_everything_works_as_plain_forms_on_a_phone(
@@ -205,17 +231,18 @@ def test_everything_works_as_plain_forms_on_a_phone(
     person = open_tab(folding.product, **options)
     page = person.page
     page.goto(chat)
-    page.locator("[data-seam] > summary").click()
+    page.locator("[data-marker] > summary").click()
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_text("Compaction undone")).to_be_visible()
     page.get_by_role("button", name="Redo").click()
-    page.locator("[data-seam] > summary").click()
+    page.locator("[data-marker] > summary").click()
     page.get_by_role("link", name="Edit summary").click()
     page.locator("#summary-text").fill("")
     page.get_by_role("button", name="Save as a new version").click()
     expect(page.locator("#summary-error")).to_contain_text("The summary is empty")
     page.goto(chat)
-    page.locator(".msg--user").last.get_by_label("Edit and branch").click()
+    page.locator(".msg--user").last.get_by_role("link", name="Actions").click()
+    page.get_by_role("link", name="Edit and branch").click()
     page.get_by_label("Edit message").fill("Without scripts")
     page.get_by_role("button", name="Send as a new version").click()
     expect(page.locator(".msg--user").last).to_contain_text("Without scripts")

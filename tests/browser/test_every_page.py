@@ -13,7 +13,10 @@ from tests.browser.product import Product
 PAGES = (
     "/chats/new",
     "/settings/",
+    "/settings/keys/",
+    "/account/confirm/",
     "/setup/",
+    "/chats/archive",
     "/account/password/",
     "/nowhere",
     "/admin/",
@@ -24,7 +27,7 @@ PAGES = (
     "/admin/chats/compaction/",
     "/api/v1/docs",
 )
-OF_A_CHAT = ("delete", "erase", "compactions/", "find?q=what", "system-text")
+OF_A_CHAT = ("folder", "erase", "compactions/", "find?q=what", "system-text")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # The admin's own tables may be wider than a phone; they scroll in their own frame.
 OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))
@@ -149,11 +152,12 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
     page = person.page
     person.sign_in(fresh.printed_link())
     chat = a_chat(person)
-    person.open("/account/password/")
+    page.get_by_role("link", name="Set a password").click()
+    expect(page.get_by_role("heading", name="Set a password")).to_be_visible()
     password = "a long walk by the sea"
     for field in page.locator("input[type=password]").all():
         field.fill(password)
-    page.get_by_role("button", name="Change it").click()
+    page.get_by_role("button", name="Set it").click()
     expect(page.locator("#composer-text")).to_be_visible()
 
     person.open(chat)
@@ -170,3 +174,31 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
     page.keyboard.press("Enter")
     expect(person.reply).to_contain_text("Demo model")
     assert page.url == fresh.url + chat
+
+
+@pytest.mark.parametrize("name", ["Open the chat list", "Close the chat list"])
+def test_the_menu_button_is_as_large_as_a_finger(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any, name: str
+) -> None:
+    person = open_tab(product, storage_state=signed_in, **PHONE)
+    person.open("/chats/new#sidebar" if name.startswith("Close") else "/chats/new")
+    size = person.page.get_by_role("link", name=name).bounding_box()
+    assert size is not None
+    assert min(size["width"], size["height"]) >= 44
+
+
+def test_a_browser_that_sizes_no_field_keeps_the_style_policy(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any
+) -> None:
+    person = open_tab(product, storage_state=signed_in)
+    person.page.context.add_init_script(
+        "const known = CSS.supports;"
+        "CSS.supports = (name, ...value) => name !== 'field-sizing' && known(name, ...value);"
+    )
+    person.new_chat("A question")
+    person.wait_for_reply()
+    person.page.locator("#composer-text").fill("one\ntwo\nthree\nfour\nfive")
+    height = person.value("document.querySelector('#composer-text').style.height")
+    assert height.endswith("px")
+    person.send("Another question")
+    assert person.complaints == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
 from tests.contextpolicy.strategy_package import install
 
@@ -34,7 +34,9 @@ def extended(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def editor(browser: Browser, extended: Product) -> Any:
     """The cookies of that installation's administrator."""
     context = browser.new_context()
-    Person(context.new_page(), extended).sign_in(extended.printed_link())
+    person = Person(context.new_page(), extended)
+    person.sign_in(extended.printed_link())
+    must_be_quiet(person)
     state = context.storage_state()
     context.close()
     return state
@@ -110,6 +112,7 @@ def test_the_import_fits_a_phone(
     assert not person.scrolls_sideways()
 
 
+@pytest.mark.requirement("S1.5", by="admin")
 def test_a_layout_written_in_the_browser_governs_the_next_reply(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:

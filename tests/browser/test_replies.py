@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
 from tests.fakes.fake_server import FakeServer
 
@@ -19,12 +19,14 @@ SLOW = "[[fake tokens=400 ms=30]]"
 def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) -> str:
     """The fake server, connected on the setup page as an operator does it; its host."""
     context = browser.new_context(storage_state=signed_in)
-    page = context.new_page()
-    page.goto(product.url + "/setup/")
+    person = Person(context.new_page(), product)
+    page = person.page
+    person.open("/setup/")
     page.get_by_label("Address").fill(fake.base_url)
     page.get_by_label("Name", exact=True).fill("The test server")
     page.get_by_role("button", name="Test and save").click()
     expect(page.locator(".card", has_text="The test server")).to_contain_text("in use")
+    must_be_quiet(person)
     context.close()
     return fake.host
 

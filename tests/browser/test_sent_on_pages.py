@@ -41,7 +41,7 @@ def receipt_of(person: Person) -> dict[str, int]:
     expect(person.page.get_by_role("heading", name="What the model saw")).to_be_visible()
     pieces = person.value(
         "[...document.querySelectorAll('.pseg')].map((piece) => ["
-        "piece.querySelector('.pseg__origin .chip').textContent,"
+        "piece.querySelector('.pseg__origin .chip').textContent.trim(),"
         "piece.querySelector('.pseg__tokens').textContent])"
     )
     found: dict[str, int] = {}
@@ -58,13 +58,13 @@ def test_after_an_undo_of_the_second_summary_the_first_is_said_to_stand(folding:
         folding.send(text)
     page.locator("#context-meter > summary").click()
     page.get_by_role("button", name="Compact now").click()
-    seam = page.locator("[data-seam]")
-    expect(seam).to_contain_text("10 messages summarised", timeout=20_000)
+    marker = page.locator("[data-marker]")
+    expect(marker).to_contain_text("10 messages summarised", timeout=20_000)
     page.keyboard.press("Escape")
-    seam.locator("> summary").click()
+    marker.locator("> summary").click()
     page.get_by_role("button", name="Undo").click()
 
-    undone = page.locator(".seam--row", has_text="Compaction undone")
+    undone = page.locator(".marker--row", has_text="Compaction undone")
     says = "4 messages sent in full, 6 sent as the summary of messages 1 to 6"
     expect(undone).to_contain_text(f"Now {says}.")
     expect(page.locator('article.msg[data-sent="full"]')).to_have_count(6)

@@ -32,7 +32,7 @@ def booking(fresh: Product, open_tab: Callable[..., Person]) -> Person:
     return person
 
 
-@pytest.mark.requirement("S2.5")
+@pytest.mark.requirement("S2.5", by="user")
 def test_a_state_is_filled_by_what_a_person_says(booking: Person) -> None:
     booking.new_chat("I want to travel. Destination: Oslo")
     booking.wait_for_reply()
@@ -46,7 +46,7 @@ def test_a_state_is_filled_by_what_a_person_says(booking: Person) -> None:
     expect(panel).to_contain_text("read from message 1")
 
 
-@pytest.mark.requirement("S2.5")
+@pytest.mark.requirement("S2.5", by="user")
 def test_a_field_is_corrected_once_and_counts_in_the_next_turn(
     booking: Person, open_tab: Callable[..., Person]
 ) -> None:

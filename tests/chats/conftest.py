@@ -11,11 +11,11 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
 
-from chats.live import Frame
+from chats.ground.live import Frame
 from chats.models import Turn
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
 from chats.turns.opening import open_turn
-from chats.turns.run import Run, run
+from chats.turns.run import TurnAttempt, run
 from contextpolicy.engine.tokens import ApproximateCounter
 
 Script = list[Any]
@@ -63,7 +63,7 @@ class InlineWorker:
         self.frames: list[Frame] = []
         # The names of what was done in the database.
         self.ways: list[str] = []
-        self.runs: dict[uuid.UUID, Run] = {}
+        self.runs: dict[uuid.UUID, TurnAttempt] = {}
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """In the thread of the test."""

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.db import transaction
 
-from chats import states
 from chats.models import Branch, Chat, ChatState
+from chats.record import states
 from contextpolicy.publish import assign, create_policy
 
 SCHEMA: dict[str, Any] = {

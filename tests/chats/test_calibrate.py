@@ -9,8 +9,10 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import calibrate, context, library, providers_setup
+from chats.actions import lifecycle
 from chats.models import Branch, Chat, Receipt, Turn
+from chats.prompt import calibration, composition
+from chats.providers import accounts
 from chats.providers.base import (
     Finished,
     ProviderError,
@@ -43,7 +45,7 @@ def learn(model: ModelSpec, **facts: Any) -> bool:
         "reported": {"input": 1_500, "cached": 0},
         "completed": True,
     }
-    return calibrate.learn(**{**given, **facts})
+    return calibration.learn(**{**given, **facts})
 
 
 def test_a_reply_moves_the_factor_a_fifth_of_the_way(model: ModelSpec) -> None:
@@ -66,7 +68,7 @@ def test_what_came_from_the_cache_counts_once(model: ModelSpec) -> None:
         {"reported": {"input": 0}},
         {"reported": {"output": 5}},
         {"estimate": 0},
-        {"estimate": calibrate.SMALLEST_PROMPT - 1},
+        {"estimate": calibration.SMALLEST_PROMPT - 1},
     ],
     ids=["not_completed", "no_input", "output_only", "no_estimate", "short"],
 )
@@ -168,7 +170,7 @@ def test_after_a_chinese_chat_no_english_prompt_is_over_its_limit(
     provider = Counting()
 
     def talk(text: str, times: int) -> None:
-        chat = library.create_chat(owner=alice, now=now)
+        chat = lifecycle.create_chat(owner=alice, now=now)
         for number in range(times):
             turn = start(user=alice, chat=chat, text=f"{number}: {text}", now=now).turn
             async_to_sync(InlineWorker(provider).turn)(turn.pk)
@@ -194,9 +196,7 @@ def test_what_was_learned_by_script_is_forgotten_with_the_rest(model: ModelSpec)
     learn(model)
     model.refresh_from_db()
     assert model.calibration_by_script == {"latin": pytest.approx(1.1)}
-    providers_setup.save_model(
-        model=model, actor="system", now=timezone.now(), forget_calibration=True
-    )
+    accounts.save_model(model=model, actor="system", now=timezone.now(), forget_calibration=True)
     model.refresh_from_db()
     assert model.factors == Factors()
 
@@ -207,8 +207,8 @@ def test_the_newest_messages_tell_the_factor_where_no_prompt_is_composed(
     ask(TextDelta("Yes."), Finished("stop"))
     branch = Branch.objects.get(chat=chat)
     model.calibration = 0.7
-    assert context.calibration_of(branch, model=model) == 0.7
+    assert composition.calibration_of(branch, model=model) == 0.7
     model.calibration_by_script = {"han": 0.6}
-    assert context.calibration_of(branch, model=model) == 1.0
+    assert composition.calibration_of(branch, model=model) == 1.0
     model.calibration_by_script = {"han": 0.6, "latin": 0.9}
-    assert context.calibration_of(branch, model=model) == 0.9
+    assert composition.calibration_of(branch, model=model) == 0.9

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats import answering, context
 from chats.compaction import window
 from chats.models import Branch, Chat, Message, Turn
+from chats.prompt import composition, model_choice
 from chats.turns.start import start
 from contextpolicy.engine.tokens import ApproximateCounter
 
@@ -51,14 +51,14 @@ def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
     return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
 
 
-def composed(turn: Turn) -> context.Prompt:
+def composed(turn: Turn) -> composition.Prompt:
     """The prompt, after the window moved where it had to."""
     counter = ApproximateCounter()
     for _ in range(3):
-        prompt = context.compose(turn=turn, counter=counter)
-        if isinstance(prompt, context.Prompt):
+        prompt = composition.compose(turn=turn, counter=counter)
+        if isinstance(prompt, composition.Prompt):
             return prompt
-        assert isinstance(prompt, context.Move)
+        assert isinstance(prompt, composition.Move)
         window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
     raise AssertionError("the window moved and moved")
 
@@ -112,17 +112,17 @@ def test_what_others_append_meanwhile_is_not_in_the_prompt(
         Branch.objects.filter(pk=turn.branch_id).update(last_seq=seq)
 
     def receipt(branch: Branch) -> Mapping[str, Any]:
-        made = context.compose(turn=turn, counter=ApproximateCounter(), branch=branch)
-        assert isinstance(made, context.Prompt)
+        made = composition.compose(turn=turn, counter=ApproximateCounter(), branch=branch)
+        assert isinstance(made, composition.Prompt)
         return made.receipt_fields
 
     append(6, "assistant", turn)
-    branch = context.read_branch(turn)
+    branch = composition.read_branch(turn)
     before = receipt(branch)
     append(7, "user", turn)
     append(8, "user", None)
     assert receipt(branch) == before
-    assert receipt(context.read_branch(turn))["last_seq"] == 8
+    assert receipt(composition.read_branch(turn))["last_seq"] == 8
 
 
 def test_a_server_that_wants_alternating_roles_gets_them(
@@ -147,10 +147,10 @@ def test_a_policy_that_cannot_work_is_a_refusal_before_any_write(
     alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat.model = None
-    spec = answering.choose(chat=chat).model
+    spec = model_choice.choose(chat=chat).model
     spec.context_window = 100
     spec.save()
-    with pytest.raises(answering.PolicyRefused) as refused:
+    with pytest.raises(model_choice.PolicyRefused) as refused:
         start(user=alice, chat=chat, text="Hello", now=now)
     assert refused.value.code == "policy_impossible"
     assert not Message.objects.exists()

@@ -8,10 +8,19 @@ from typing import Any, cast
 
 import pytest
 
-from chats.live import Frame, Hub
+from chats.ground.live import Frame, Hub
 from chats.streams import connection, follow
-from chats.streams.follow import Beginning, Delta, Done, Place, Reshaped, Row, Snapshot, Update
-from chats.streams.web import Page
+from chats.streams.follow import (
+    Beginning,
+    Delta,
+    Done,
+    Reshaped,
+    Row,
+    Snapshot,
+    StreamPosition,
+    Update,
+)
+from chats.streams.web import ReplyView
 
 FIRST, SECOND = Beginning(1, 1), Beginning(2, 1)
 
@@ -38,7 +47,7 @@ def row(text: str, *, beginning: Beginning = FIRST, status: str = "running") -> 
     return Row(status=status, is_over=status != "running", beginning=beginning, text=text)
 
 
-def told(rows: list[Row], *frames: Frame, seen: Place | None) -> list[Update]:
+def told(rows: list[Row], *frames: Frame, seen: StreamPosition | None) -> list[Update]:
     """What a page is told that has seen so much while the row goes through these states."""
     left = iter(rows)
 
@@ -68,29 +77,30 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_page_that_comes_back_is_shown_nothing_until_the_row_has_come_as_far() -> None:
     rows = [row(""), row("One"), row("One two th"), row("One two three", status="completed")]
-    first, *_, last = told(rows, seen=Place(FIRST, 7))
+    first, *_, last = told(rows, seen=StreamPosition(FIRST, 7))
     assert first == Snapshot(FIRST, "One two th")
     assert last == Done(rows[-1])
 
 
 def test_a_page_that_comes_back_after_an_attempt_was_lost_is_shown_the_new_one() -> None:
     rows = [row("One"), row("", beginning=SECOND), row("Two", beginning=SECOND, status="completed")]
-    assert told(rows, seen=Place(FIRST, 7))[0] == Snapshot(SECOND, "")
+    assert told(rows, seen=StreamPosition(FIRST, 7))[0] == Snapshot(SECOND, "")
 
 
 def test_a_page_that_comes_back_after_the_end_is_shown_the_end() -> None:
     rows = [row("One"), row("", status="stopped")]
-    assert told(rows, seen=Place(FIRST, 7)) == [Done(rows[-1])]
+    assert told(rows, seen=StreamPosition(FIRST, 7)) == [Done(rows[-1])]
 
 
-@pytest.mark.parametrize("seen", [None, Place(FIRST, 3), Place(SECOND, 9)])
-def test_any_other_page_is_shown_the_text_at_once(seen: Place | None) -> None:
+@pytest.mark.parametrize("seen", [None, StreamPosition(FIRST, 3), StreamPosition(SECOND, 9)])
+def test_any_other_page_is_shown_the_text_at_once(seen: StreamPosition | None) -> None:
     rows = [row("One"), row("One", status="completed")]
     assert told(rows, seen=seen)[0] == Snapshot(FIRST, "One")
 
 
 def test_the_events_of_a_page_name_the_place_it_has_come_to() -> None:
-    page, anew = Page(), Beginning(1, 1, 1)
+    turn = uuid.uuid4()
+    page, anew = ReplyView(turn), Beginning(1, 1, 1)
     updates: list[Any] = [
         Snapshot(FIRST, "One"),
         Delta(3, " two"),
@@ -104,12 +114,12 @@ def test_the_events_of_a_page_name_the_place_it_has_come_to() -> None:
         return [await page.encode(update) for update in updates]
 
     found = [
-        [line.removeprefix("id: ") for line in text.split("\n") if line.startswith("id: ")]
+        [line.removeprefix(f"id: {turn}~") for line in text.split("\n") if line.startswith("id: ")]
         for text in asyncio.run(encoded())
     ]
     # A block that closes is two events; the place is that after both.
     assert found == [["1.1.3"], ["1.1.7"], ["1.1.20"], [], ["1.1.0.1"], ["1.1.3.1"]]
-    assert connection.place_from("1.1.3.1") == Place(anew, 3)
+    assert connection.place_from("1.1.3.1") == StreamPosition(anew, 3)
 
 
 @pytest.mark.parametrize("given", ["", "x", "1.1", "1.1.x", "1.1.1.1.1", "1..1", "1.1.²", "1.1.-1"])

@@ -8,7 +8,7 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as BusGone
 
-from chats.live import CONTROL, KEY, Frame, Hub, Writer
+from chats.ground.live import CONTROL, Frame, FrameWriter, Hub, turn_key
 
 A, B = uuid.uuid4(), uuid.uuid4()
 
@@ -55,13 +55,13 @@ def text(words: str, offset: int) -> Frame:
 
 
 def sent(turn: uuid.UUID, words: str) -> tuple[str, str]:
-    return (f"{KEY}{turn}", words)
+    return (turn_key(turn), words)
 
 
 def test_first_words_leave_while_others_wait_for_the_end_of_the_rest() -> None:
     async def say() -> list[list[tuple[str, str]]]:
         bus = FakeBus()
-        writer = Writer(cast(Redis, bus), coalesce=0.5)
+        writer = FrameWriter(cast(Redis, bus), coalesce=0.5)
         writer.put(A, text("One", 0))
         await bus.after(1)
         writer.put(A, text(" two", 3))
@@ -83,7 +83,7 @@ def test_first_words_leave_while_others_wait_for_the_end_of_the_rest() -> None:
 def test_the_end_leaves_at_once_behind_what_was_said_before_it() -> None:
     async def say() -> list[list[tuple[str, str]]]:
         bus = FakeBus()
-        writer = Writer(cast(Redis, bus), coalesce=30)
+        writer = FrameWriter(cast(Redis, bus), coalesce=30)
         writer.put(A, text("One", 0))
         await bus.after(1)
         writer.put(A, text(" two", 3))
@@ -98,7 +98,7 @@ def test_the_end_leaves_at_once_behind_what_was_said_before_it() -> None:
 def test_what_is_left_is_sent_at_the_close() -> None:
     async def say() -> list[list[tuple[str, str]]]:
         bus = FakeBus()
-        writer = Writer(cast(Redis, bus), coalesce=30)
+        writer = FrameWriter(cast(Redis, bus), coalesce=30)
         writer.put(A, text("One", 0))
         await bus.after(1)
         writer.put(A, text(" two", 3))
@@ -111,7 +111,7 @@ def test_what_is_left_is_sent_at_the_close() -> None:
 def test_first_words_without_end_do_not_hold_the_others_back() -> None:
     async def say() -> list[list[tuple[str, str]]]:
         bus = FakeBus()
-        writer = Writer(cast(Redis, bus), coalesce=0.05)
+        writer = FrameWriter(cast(Redis, bus), coalesce=0.05)
         writer.put(A, text("One", 0))
         await bus.after(1)
         writer.put(A, text(" two", 3))
@@ -136,7 +136,7 @@ class Streams:
 
     def say(self, turn: uuid.UUID, words: str, offset: int) -> None:
         """What a worker does."""
-        self.add(f"{KEY}{turn}", {n: str(v) for n, v in text(words, offset).fields().items()})
+        self.add(turn_key(turn), {n: str(v) for n, v in text(words, offset).fields().items()})
 
     def add(self, key: str, fields: dict[str, str]) -> None:
         self.entries.setdefault(key, []).append(fields)
@@ -171,7 +171,7 @@ class Streams:
 async def heard(hub: Hub, turn: uuid.UUID, wanted: str) -> str:
     """What a viewer of the turn hears until it is this much."""
     words = ""
-    async with hub.follow(turn) as subscription, asyncio.timeout(5):
+    async with hub.follow(turn_key(turn)) as subscription, asyncio.timeout(5):
         while words != wanted:
             frame = await subscription.next(seconds=5)
             words += frame.text if frame else ""
@@ -235,7 +235,7 @@ def test_a_wake_that_failed_is_tried_by_the_next_viewer() -> None:
         streams.is_away = False
         # Not `say`: nothing but the wake may end the reading.
         for turn in (A, B):
-            streams.entries[f"{KEY}{turn}"] = [
+            streams.entries[turn_key(turn)] = [
                 {n: str(v) for n, v in text("One", 0).fields().items()}
             ]
         found = [await heard(hub, B, "One"), await first]

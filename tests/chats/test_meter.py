@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.meter import Meter, meter
 from chats.models import Chat, Compaction, Message
+from chats.prompt.meter import Meter, meter
 from contextpolicy.engine.tokens import MESSAGE_OVERHEAD
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign, create_policy

@@ -10,9 +10,10 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats import answering, library
+from chats.actions import lifecycle
 from chats.models import Branch, Chat, Compaction, Message, PromptText, Receipt, Turn
-from chats.outlook import Outlook, outlook_on
+from chats.prompt import model_choice
+from chats.prompt.outlook import Outlook, outlook_on
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start
 from contextpolicy.engine.messages import parts_from_json
@@ -106,7 +107,7 @@ def look_at(chat: Chat, *, now: datetime, question: str = QUESTION) -> Outlook:
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(chat=chat)
     branch.chat = chat
-    choice = answering.choose(chat=chat)
+    choice = model_choice.choose(chat=chat)
     return outlook_on(branch, choice=choice, now=now, question=question)
 
 
@@ -228,7 +229,7 @@ def test_a_text_that_another_chat_sent_is_counted_as_it_was_there(
     # As a worker with a tokenizer would have counted.
     PromptText.objects.update(tokens=77)
 
-    other = library.create_chat(owner=alice, now=now)
+    other = lifecycle.create_chat(owner=alice, now=now)
     assert look_at(other, now=now).tokens["system"] == 77
 
 

@@ -6,7 +6,7 @@ import pytest
 from cryptography.fernet import Fernet
 from pytest_django.fixtures import Settings
 
-from chats.secrets import (
+from chats.ground.secrets import (
     SecretUnreadable,
     decrypt,
     encrypt,

@@ -6,7 +6,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
-from chats.sessions import begin_session
+from chats.people.sessions import begin_session
 from contextpolicy.roles import OWNER, change_roles, seed_roles
 
 PASSWORD = "correct horse battery staple"

@@ -254,9 +254,9 @@ django.setup()
 from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
-from chats import idempotency
+from chats.record import idempotency
 from chats.models import Compaction, IdempotencyRecord, Message, PromptText, Receipt
-from chats.seals import holds
+from chats.ground.seals import holds
 from contextpolicy.models import AuditEvent
 sha = lambda text: hashlib.sha256(text.encode()).hexdigest()
 now = timezone.now()
@@ -273,7 +273,7 @@ assert (erased.text_commitment, erased.salt) == ("", "")
 assert summary.calls == []
 assert set(IdempotencyRecord.objects.values_list("key", flat=True)) == {"kept", "erased"}
 alice = User.objects.get()
-keyed = lambda key, body: idempotency.Keyed(user=alice, route="r", key=key, body=body)
+keyed = lambda key, body: idempotency.IdempotentRequest(user=alice, route="r", key=key, body=body)
 assert keyed("kept", "yes").find(now=now)
 for key, body in (("kept", "no"), ("erased", "yes"), ("erased", "no")):
     try:

@@ -11,7 +11,7 @@ from contextpolicy.engine.assembly import AssembledContext, compose
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.contract import after_turn
-from contextpolicy.engine.window import Choice
+from contextpolicy.engine.window import WindowChoice
 from tests.engine.engine_builders import chat, given, left
 
 TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
@@ -113,7 +113,7 @@ class Nameless:
 
     name = "other"
 
-    def choose(self, view: object) -> Choice:
+    def choose(self, view: object) -> WindowChoice:
         raise NotImplementedError
 
 

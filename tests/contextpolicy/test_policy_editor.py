@@ -134,6 +134,19 @@ def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: Contex
         ("chat_system", "ignore", "ignore"),
         ("show_date", "yes", True),
         ("state_schema", "none", {}),
+        pytest.param(
+            "state_schema",
+            "destination (text)\r\ndate (date)",
+            {
+                "type": "object",
+                "properties": {
+                    "destination": {"type": "string"},
+                    "date": {"type": "string", "format": "date"},
+                },
+                "additionalProperties": False,
+            },
+            marks=pytest.mark.requirement("S2.5", by="admin"),
+        ),
         ("max_bytes", "90000", 90_000),
         ("max_bytes", "0", None),
         ("pins_tokens", "800", 800),
@@ -176,7 +189,7 @@ def test_a_lock_stands_beside_its_field(browser: Client, policy: ContextPolicy) 
     assert current(policy).locks == ["allowed_models", "archive"]
 
 
-@pytest.mark.requirement("S0.7")
+@pytest.mark.requirement("S0.7", by="admin")
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [

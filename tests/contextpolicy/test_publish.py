@@ -25,7 +25,7 @@ from contextpolicy.publish import (
     PolicyChangedMeanwhile,
     PolicyInUse,
     PolicyNotInUse,
-    PolicyRefused,
+    PolicyProblems,
     assign,
     change_policy,
     create_policy,
@@ -184,7 +184,7 @@ def test_what_cannot_work_is_refused_with_its_fields_and_a_sentence(
     policy: ContextPolicy,
     now: datetime,
 ) -> None:
-    with pytest.raises(PolicyRefused) as refusal:
+    with pytest.raises(PolicyProblems) as refusal:
         new_version(policy=policy, values=values, locks=locks, note="", actor="user:8", now=now)
 
     found = refusal.value.problems

@@ -42,7 +42,7 @@ def page_of(slug: str) -> str:
     return reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
 
 
-@pytest.mark.requirement("S2.6")
+@pytest.mark.requirement("S2.6", by="admin")
 @pytest.mark.usefixtures("is_installed")
 class TestAnInstalledPackage:
     def test_its_config_is_a_group_of_the_form(self, browser: Client) -> None:

@@ -192,7 +192,7 @@ def test_messages_that_are_no_source_are_exceptions_of_the_summary() -> None:
     messages[3] = replace(messages[3], excluded=True)
     messages[5] = replace(messages[5], incomplete=True)
     messages[7] = replace(messages[7], parts=(TextPart(""),))
-    found = made(messages, fixed_tokens=200)
+    found = made(messages, fixed_tokens=260)
     assert found.exceptions == (2, 4, 6, 8)
     assert not {"m2", "m4", "m6", "m8"} & set(found.source_ids)
 

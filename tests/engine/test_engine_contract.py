@@ -11,7 +11,7 @@ from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.strategies.contract import Composing, Payload, after_turn, hears_turns
 from contextpolicy.engine.transcript import Background, TextEntry
-from contextpolicy.engine.window import Choice, HistoryView, WindowMove
+from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, given, message
 
 TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object", "properties": {}}),)
@@ -56,12 +56,12 @@ def everything(context: AssembledContext) -> list[int]:
     return [s.seq for s in context.segments if s.origin == "history"]
 
 
-def break_tools(view: HistoryView) -> Choice:
+def break_tools(view: HistoryView) -> WindowChoice:
     view.tools[0].parameters["properties"] = {"evil": {}}  # type: ignore[index]  # what a plugin might do
-    return Choice(tuple(range(len(view.entries))))
+    return WindowChoice(tuple(range(len(view.entries))))
 
 
-def fail(view: HistoryView) -> Choice:
+def fail(view: HistoryView) -> WindowChoice:
     raise ZeroDivisionError
 
 
@@ -72,8 +72,8 @@ def fail(view: HistoryView) -> Choice:
         (break_tools, "changed_tools"),
         (fail, "failed:ZeroDivisionError"),
         (lambda view: None, "failed:AttributeError"),
-        (lambda view: Choice((0,)), "unsound"),
-        (lambda view: Choice((1, 0, 2, 3, 4, 5)), "unsound"),
+        (lambda view: WindowChoice((0,)), "unsound"),
+        (lambda view: WindowChoice((1, 0, 2, 3, 4, 5)), "unsound"),
         (lambda view: WindowMove(0, 0, 0, "tokens"), "unsound"),
     ],
     ids=["tools", "raises", "nothing", "incomplete", "unordered", "empty_move"],

@@ -122,6 +122,7 @@ def test_fifty_thousand_tiny_messages_are_no_trouble() -> None:
     assert context.left_out[0].from_seq == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["multi_turn", "A"])
 def test_ten_megabytes_in_one_message_are_cut_or_left_out(layout: Layout) -> None:
     scripts = "word 日本語 кот 👩‍👩‍👧 e\u0301 " * 400_000

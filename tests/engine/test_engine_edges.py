@@ -90,11 +90,16 @@ def test_a_fold_leaves_room_for_what_comes_before_the_summary_is_swapped_in() ->
 
 def test_what_would_miss_the_low_mark_when_it_is_swapped_in_waits_for_another_turn() -> None:
     values = replace(VALUES, keep_last_messages=0)
-    # At 900, 550 tokens less and a summary of 100 make 450.
+    # The swap comes a usual turn of 325 after 900; 875 tokens less and a summary of 100 make 450.
     last = [sized(3, 40), sized(4, 60)]
-    assert made([sized(1, 350), sized(2, 200), *last], values=values, fixed_tokens=150).to_seq == 2
+    enough = [sized(1, 350), sized(2, 200), *last]
+    assert made(enough, values=replace(values, compact_to=0.775), fixed_tokens=150).to_seq == 2
+    early = refused(enough, values=replace(values, compact_to=0.774), fixed_tokens=150)
+    assert early == NotNeeded("too_early", 800, 900)
+    # Where summaries came late, the turn beyond the mark is not reckoned in: 550 less make 450.
+    assert made(enough, values=values, fixed_tokens=150, came_late=True).to_seq == 2
     less = [sized(1, 349), sized(2, 200), *last]
-    early = refused(less, values=values, fixed_tokens=150)
+    early = refused(less, values=values, fixed_tokens=150, came_late=True)
     assert early == NotNeeded("too_early", 799, 900)
     # At the high mark there is nothing to wait for.
     assert made(less, values=values, fixed_tokens=251).to_seq == 2

@@ -125,6 +125,19 @@ def test_a_worker_that_ended_is_one_failure_and_not_the_models() -> None:
     assert model_breaker([lost, lost, lost], now=NOON).is_open
 
 
+def test_a_ladder_whose_worker_ended_is_one_failure_of_its_chat() -> None:
+    ladder = [
+        Attempt("model", "failed", ("context_overflow",), NOON),
+        Attempt("smaller_source", "failed", ("context_overflow",), NOON),
+    ]
+    broken_off = [*ladder, Attempt("extractive", "failed", WORKER_LOST, NOON)]
+    assert breaker(broken_off, now=NOON) == Breaker(False, 1)
+    assert breaker(broken_off * 2, now=NOON) == Breaker(False, 2)
+    assert breaker(broken_off * 3, now=NOON).is_open
+    exhausted = [*ladder, Attempt("extractive", "rejected", ("not_smaller",), NOON)]
+    assert breaker(exhausted, now=NOON).is_open
+
+
 def test_inv_26_any_other_outcome_closes_the_breaker() -> None:
     attempts = [failed(0), failed(1), Attempt("extractive", "published", at=NOON), failed(2)]
     assert breaker(attempts, now=NOON) == Breaker(False, 1)

@@ -21,7 +21,7 @@ from contextpolicy.engine.systemtext import (
 )
 from contextpolicy.engine.text_layouts import TextContext, context_text, to_messages
 from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.engine.transcript import Background, TextEntry, Writer
+from contextpolicy.engine.transcript import Background, TextEntry, TranscriptWriter
 from tests.engine.engine_builders import (
     COUNTER,
     Player,
@@ -169,7 +169,7 @@ def test_empty_sections_are_left_out() -> None:
 def test_a_line_that_imitates_a_title_or_a_role_is_set_in_by_a_space(
     text: str, written: str
 ) -> None:
-    assert Writer(question_prefix="问: ").entry("user", text) == written
+    assert TranscriptWriter(question_prefix="问: ").entry("user", text) == written
 
 
 @pytest.mark.requirement("S1.3")
@@ -183,7 +183,7 @@ def test_the_first_line_of_a_section_imitates_nothing_either() -> None:
 
 @pytest.mark.requirement("S1.3")
 def test_a_blank_question_prefix_is_nothing_to_imitate() -> None:
-    assert Writer(question_prefix=" ").entry("user", "a\nb") == "User: a\nb"
+    assert TranscriptWriter(question_prefix=" ").entry("user", "a\nb") == "User: a\nb"
 
 
 @pytest.mark.requirement("S1.3")

@@ -14,7 +14,7 @@ from contextpolicy.engine.assembly import (
 from contextpolicy.engine.messages import text_of
 from contextpolicy.engine.policy import PolicyValues, defaults_for
 from contextpolicy.engine.strategies.contract import STRATEGIES
-from contextpolicy.engine.window import Choice, HistoryView, WindowMove
+from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, composed, given, left, message, step
 
 SIMPLE = defaults_for("simple")
@@ -203,16 +203,16 @@ class Odd:
 
     name = "odd"
 
-    def __init__(self, choice: Choice | WindowMove) -> None:
+    def __init__(self, choice: WindowChoice | WindowMove) -> None:
         self.choice = choice
 
-    def choose(self, view: HistoryView) -> Choice | WindowMove:
+    def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
         return self.choice
 
 
 @pytest.mark.requirement("S2.1")
 def test_a_strategy_of_a_package_may_keep_what_it_likes() -> None:
-    own = Odd(Choice((0, 3), ((1, "dull"), (2, "dull"))))
+    own = Odd(WindowChoice((0, 3), ((1, "dull"), (2, "dull"))))
     context = assembled(chat(4), strategy=own)
     assert history_seqs(context) == [1, 4]
     assert left(context) == [(2, 3, "dull")]
@@ -224,17 +224,17 @@ def test_a_strategy_of_a_package_may_keep_what_it_likes() -> None:
 @pytest.mark.parametrize(
     "choice",
     [
-        Choice((0, 1, 2)),
-        Choice((0, 1, 2, 3, 4)),
-        Choice((1, 0, 2, 3)),
-        Choice((0, 1, 2, 3), ((3, "dull"),)),
+        WindowChoice((0, 1, 2)),
+        WindowChoice((0, 1, 2, 3, 4)),
+        WindowChoice((1, 0, 2, 3)),
+        WindowChoice((0, 1, 2, 3), ((3, "dull"),)),
         WindowMove(0, 1, 1, "tokens"),
         WindowMove(9, 1, 1, "tokens"),
     ],
     ids=["forgets one", "invents one", "reorders", "names one twice", "moves nothing", "too far"],
 )
 def test_an_unsound_choice_falls_back_to_the_sliding_window_and_says_so(
-    choice: Choice | WindowMove,
+    choice: WindowChoice | WindowMove,
 ) -> None:
     context = assembled(chat(4), strategy=Odd(choice))
     assert history_seqs(context) == [1, 2, 3, 4]
@@ -244,7 +244,7 @@ def test_an_unsound_choice_falls_back_to_the_sliding_window_and_says_so(
 def test_a_choice_beyond_the_limit_falls_back_too() -> None:
     values = PolicyValues(strategy="sliding_window", token_budget=300, reserve_tokens=100)
     history = [message(n, "word " * 60) for n in range(1, 7)]
-    facts = given(history, values=values, strategy=Odd(Choice(tuple(range(6)))))
+    facts = given(history, values=values, strategy=Odd(WindowChoice(tuple(range(6)))))
     assert isinstance(compose(facts), WindowNeeded)
 
 

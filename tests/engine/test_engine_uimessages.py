@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contextpolicy.engine.chatmessages import (
     MalformedChatMessage,
-    Said,
+    ReadMessage,
     from_chat_messages,
     to_chat_messages,
 )
@@ -345,7 +345,7 @@ def test_what_a_chat_message_cannot_keep_is_named() -> None:
     assert read.system == "Be kind."
     assert read.losses == ("stray_result:c0", "content_dropped:input_audio", "system_moved:3")
     assert read.messages == (
-        Said(
+        ReadMessage(
             "user",
             (
                 TextPart("see"),
@@ -353,7 +353,7 @@ def test_what_a_chat_message_cannot_keep_is_named() -> None:
                 FilePart("image/*", "", "https://x/b.png"),
             ),
         ),
-        Said("assistant", (TextPart("no"),)),
+        ReadMessage("assistant", (TextPart("no"),)),
     )
 
 

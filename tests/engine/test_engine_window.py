@@ -7,9 +7,9 @@ from contextpolicy.engine.entries import Entries, entry
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.window import (
     NO_CEILING,
-    Choice,
     HistoryView,
     Room,
+    WindowChoice,
     WindowMove,
     is_sound,
     next_move,
@@ -59,7 +59,7 @@ def test_the_room_is_filled_to_its_last_token_and_pins_before_it_are_paid() -> N
 def test_a_choice_is_sound_up_to_the_limit_with_the_pins_it_leaves_behind() -> None:
     def sound(limit: int, *kept: int) -> bool:
         left = tuple((place, "dull") for place in range(3) if place not in kept)
-        return is_sound(Choice(kept, left), view([30, 20, 10], pinned=1, limit=limit))
+        return is_sound(WindowChoice(kept, left), view([30, 20, 10], pinned=1, limit=limit))
 
     assert sound(PIN + 10, 2)
     assert not sound(PIN + 9, 2)

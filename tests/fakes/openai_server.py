@@ -26,7 +26,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from chats.counting import O200kCounter
+from chats.prompt.tokenizer import O200kCounter
 from tests.fakes import scripting
 from tests.fakes.http_server import (
     HttpRequest,
@@ -52,6 +52,9 @@ class FakeModel:
         self.records: list[dict[str, Any]] = []
         self.stats: Counter[str] = Counter()
         self._seq = 0
+        # The prompt in the cache, and the right to read one.
+        self._known: list[dict[str, Any]] = []
+        self._slot = asyncio.Lock()
 
     async def serve_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -77,7 +80,7 @@ class FakeModel:
     def _control(self, request: HttpRequest) -> tuple[int, object]:
         match request.method, request.path:
             case "GET", "/v1/models":
-                return 200, {"object": "list", "data": [{"id": m} for m in self.script.models]}
+                return 200, {"object": "list", "data": self.script.listed()}
             case "POST", "/_config":
                 self.script.configure(json.loads(request.body))
                 return 200, self.script.settings()
@@ -144,11 +147,22 @@ class FakeModel:
         elif plan.options.fault == "hang":
             record["outcome"] = "hang"
             await asyncio.sleep(FOR_EVER)
+        elif plan.options.read_ms and body.get("stream"):
+            async with self._slot:
+                await self._read(record, ms=plan.options.read_ms)
+                await Stream(plan, record, writer).send()
         elif body.get("stream"):
             await Stream(plan, record, writer).send()
         else:
             await asyncio.sleep((plan.options.ttft + plan.options.ms * plan.options.tokens) / 1000)
             await send_json(writer, _whole_reply(plan, record))
+
+    async def _read(self, record: dict[str, Any], *, ms: float) -> None:
+        """Take the time that reading a prompt takes, and keep it in the cache."""
+        messages = record["body"]["messages"]
+        record["unread"] = self.script.unread(messages, known=self._known)
+        await asyncio.sleep(record["unread"] * ms / 1000)
+        self._known = messages
 
 
 def _error_headers(plan: Plan) -> dict[str, str]:

@@ -17,7 +17,8 @@ class Options:
     `reply` is a text with underscores for spaces, `echo` for what was received, or a `summary` of
     it (see `summaries`). `reject` names a parameter that this server does not
     know. `split` is the number of TCP writes per event. `billed` is what the usage says of the
-    prompt, where it is not the truth.
+    prompt, where it is not the truth. `read_ms` is the time to read a token of the prompt that is
+    not in the cache, which holds the newest prompt: then one request is served at a time.
     """
 
     tokens: int = 20
@@ -30,6 +31,7 @@ class Options:
     reply: str = ""
     usage: int = 1
     billed: int = 0
+    read_ms: float = 0.0
     split: int = 1
     reject: str = ""
     context_limit: int = 0
@@ -80,7 +82,7 @@ class Script:
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
         self.options = Options()
-        self.models = ["fake-chat", "fake-small"]
+        self.models: list[Any] = ["fake-chat", "fake-small"]
         self.tag = ""
         self.replies: list[ScriptedReply] = []
         self.faults: list[QueuedFault] = []
@@ -94,6 +96,10 @@ class Script:
             self.replies = [ScriptedReply(**entry) for entry in settings["replies"]]
         if "faults" in settings:
             self.faults = [_queued(entry) for entry in settings["faults"]]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The list of models; an entry is a name, or an object that says more."""
+        return [entry if isinstance(entry, dict) else {"id": entry} for entry in self.models]
 
     def settings(self) -> dict[str, Any]:
         """What `configure` has set and what is left of the queues."""
@@ -120,6 +126,13 @@ class Script:
         for mark in MARK.findall(question):
             given |= _pairs(mark.split())
         return Plan(self.options.changed(given), reply, self._tokens(messages))
+
+    def unread(self, messages: list[dict[str, Any]], *, known: list[dict[str, Any]]) -> int:
+        """How many tokens come after what a prompt has in common with one that was read."""
+        pairs = zip(messages, known, strict=False)
+        same = next((n for n, (one, other) in enumerate(pairs) if one != other), None)
+        start = min(len(messages), len(known)) if same is None else same
+        return self._tokens(messages[start:])
 
     def _tokens(self, messages: list[dict[str, Any]]) -> int:
         return sum(

@@ -28,7 +28,7 @@ import tests.environment  # noqa: F401  # the data's place, before the settings 
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
 # Alice says something in many chats before anybody answers.
-os.environ["RUNS_PER_USER"] = "1000"
+os.environ["TURNS_PER_USER"] = "1000"
 
 import django  # needs the environment
 
@@ -38,10 +38,11 @@ from django.contrib.auth.models import User  # noqa: E402  # needs the settings,
 from django.db import connection, connections, transaction  # noqa: E402  # as above
 from django.utils import timezone  # noqa: E402  # as above
 
-from chats.compaction import force  # noqa: E402  # as above
+from chats.compaction import coverage  # noqa: E402  # as above
 from chats.compaction.publish import publish_prepared  # noqa: E402  # as above
+from chats.ground.refusals import Refusal  # noqa: E402  # as above
 from chats.models import Chat, Compaction  # noqa: E402  # as above
-from chats.refusals import Refusal  # noqa: E402  # as above
+from chats.record import locking  # noqa: E402  # as above
 from contextpolicy import ledger  # noqa: E402  # as above
 from contextpolicy.models import AuditEvent, ModelSpec  # noqa: E402  # as above
 from tests.chats.compaction.conftest import SENTENCE  # noqa: E402  # as above
@@ -149,13 +150,13 @@ def matrix(owner: User, *, every: int) -> Counter[str]:
         after = in_force(chat)
         assert_whole(chat, said=said, known=known)
         if after != before:
-            summary = force.summary_of(branch_of(chat).active_compaction)
+            summary = coverage.summary_of(branch_of(chat).active_compaction)
             if summary is None or summary.status != "published" or after[1] != before[1] + 1:
                 raise Violation(f"border {at}: neither as before nor fully published")
         seen["published" if after != before else "as before"] += 1
         heal(chat)
         compact(chat)
-        if force.summary_of(branch_of(chat).active_compaction) is None:
+        if coverage.summary_of(branch_of(chat).active_compaction) is None:
             raise Violation(f"border {at}: the next trigger brought no summary")
         say(chat, "And now?")
         assert_whole(chat, said=said, known=known)
@@ -276,7 +277,7 @@ def try_undo(chat: Chat) -> None:
 
 def lock(chat: Chat) -> None:
     """Nobody changes the chat or its summaries until the transaction ends."""
-    force.locked_chat(chat.pk)
+    locking.locked_chat(chat.pk)
     rows = Compaction.objects.select_for_update(of=("self",), no_key=True)
     list(rows.filter(branch__chat=chat).order_by("pk").values_list("pk"))
 

@@ -20,20 +20,27 @@ from django.contrib.auth.models import User  # noqa: E402  # needs the settings
 from django.db import close_old_connections  # noqa: E402  # needs the settings
 from django.utils import timezone  # noqa: E402  # needs the settings
 
-from chats import access, keys, library, providers_setup, queue  # noqa: E402  # needs the settings
-from chats.compaction import outcomes, pauses  # noqa: E402  # needs the settings
-from chats.counting import O200kCounter  # noqa: E402  # needs the settings
+from chats.actions import lifecycle  # noqa: E402  # needs the settings
+from chats.compaction import pauses  # noqa: E402  # needs the settings
+from chats.compaction.report import skip_reasons  # noqa: E402  # needs the settings
+from chats.ground import queue  # noqa: E402  # needs the settings
+from chats.ground.refusals import Refusal  # noqa: E402  # needs the settings
 from chats.models import (  # noqa: E402  # needs the settings
     Branch,
     Chat,
+    Compaction,
     Message,
     ProviderAccount,
     Turn,
 )
-from chats.refusals import Refusal  # noqa: E402  # needs the settings
-from chats.turns import limits, opening, recover, start, stop  # noqa: E402  # needs the settings
+from chats.people import keys  # noqa: E402  # needs the settings
+from chats.prompt.tokenizer import O200kCounter  # noqa: E402  # needs the settings
+from chats.providers import accounts  # noqa: E402  # needs the settings
+from chats.record import access  # noqa: E402  # needs the settings
+from chats.turns import opening, overflow_learning, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ContextPolicy, ModelSpec  # noqa: E402  # needs the settings
+from replay.pipeline import is_sound  # noqa: E402  # needs the settings
 
 COUNTER = O200kCounter()
 
@@ -46,12 +53,12 @@ def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
     now = timezone.now()
     for slug, address in addresses.items():
         account = ProviderAccount(slug=slug, name=slug, kind="openai")
-        providers_setup.save_account(
-            account=account, values={"base_url": address}, actor="system", now=now
-        )
+        # What the server hears is what these tests cause, and nothing else.
+        values = {"base_url": address, "warm_up": False}
+        accounts.save_account(account=account, values=values, actor="system", now=now)
         spec = ModelSpec(slug=slug, provider=slug, name=slug, context_window=128_000)
         spec.is_default = slug == next(iter(addresses))
-        providers_setup.save_model(model=spec, actor="system", now=now)
+        accounts.save_model(model=spec, actor="system", now=now)
     people = {}
     for name in ("alice", "charlie"):
         user = User.objects.create_user(name)
@@ -65,7 +72,7 @@ def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
 def new_chat(*, model: str = "", person: str = "alice") -> str:
     """A person's new chat."""
     owner = User.objects.get(username=person)
-    chat = library.create_chat(owner=owner, now=timezone.now())
+    chat = lifecycle.create_chat(owner=owner, now=timezone.now())
     if model:
         chat.model = ModelSpec.objects.get(slug=model)
         chat.save(update_fields=["model"])
@@ -119,7 +126,7 @@ def sweep() -> int:
 def save_account(*, slug: str) -> None:
     """An operator saves an account again, which closes its breaker."""
     account = ProviderAccount.objects.get(slug=slug)
-    providers_setup.save_account(account=account, values={}, actor="system", now=timezone.now())
+    accounts.save_account(account=account, values={}, actor="system", now=timezone.now())
 
 
 def move_account(*, slug: str, base_url: str) -> None:
@@ -129,7 +136,9 @@ def move_account(*, slug: str, base_url: str) -> None:
 
 def forget_limit(*, slug: str) -> None:
     """An operator believes a model's own window again."""
-    limits.forget(model=ModelSpec.objects.get(slug=slug), actor="system", now=timezone.now())
+    overflow_learning.forget(
+        model=ModelSpec.objects.get(slug=slug), actor="system", now=timezone.now()
+    )
 
 
 def fold_early(*, chat: str) -> None:
@@ -150,10 +159,41 @@ def fold_early(*, chat: str) -> None:
     publish.assign(policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now)
 
 
+def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
+    """Everyone is under a preset, or under a new policy with these values."""
+    now = timezone.now()
+    policy = (
+        ContextPolicy.objects.get(slug=preset)
+        if values is None
+        else publish.create_policy(
+            slug=f"own-{uuid.uuid4().hex[:8]}",
+            name="Own",
+            values=values,
+            actor="system",
+            now=now,
+        )
+    )
+    publish.assign(policy=policy, level="instance", actor="system", now=now)
+
+
+def change_model(*, slug: str, values: dict[str, Any]) -> None:
+    """An operator changes a model."""
+    model = ModelSpec.objects.get(slug=slug)
+    for name, value in values.items():
+        setattr(model, name, value)
+    accounts.save_model(model=model, actor="system", now=timezone.now())
+
+
+def unsound() -> list[str]:
+    """The summaries in force that their own verdict refuses when it is asked again."""
+    rows = Compaction.objects.filter(kind="summary", published_at__isnull=False)
+    return [str(row.pk) for row in rows if not is_sound(row, counter=COUNTER)]
+
+
 def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
     """A chat of Alice's with so many old messages, as an import would leave it, under a policy."""
     now = timezone.now()
-    chat = library.create_chat(owner=User.objects.get(username="alice"), now=now)
+    chat = lifecycle.create_chat(owner=User.objects.get(username="alice"), now=now)
     words = "In the year {0} Anna Berg of Oslo had {1} orders, see https://a.example/{0}. " * 3
     branch = chat.active_branch
     rows = (
@@ -187,7 +227,7 @@ def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
 def rest(*, chat: str) -> dict[str, Any]:
     """Whether the summarising model of a chat rests, after how many failures, how long still."""
     now = timezone.now()
-    found = outcomes.rests(chat=Chat.objects.get(pk=uuid.UUID(chat)), now=now)
+    found = skip_reasons.rests(chat=Chat.objects.get(pk=uuid.UUID(chat)), now=now)
     breaker = found.model_breaker
     seconds = (breaker.retry_at - now).total_seconds() if breaker.retry_at else 0
     return {
@@ -223,6 +263,9 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         move_account,
         forget_limit,
         fold_early,
+        govern,
+        change_model,
+        unsound,
         import_chat,
         rest,
         reset_breaker,

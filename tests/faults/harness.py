@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chats import queue
-from project.management.commands.serve import BACKGROUND_THREADS, worker_command
+from chats.ground import queues
+from project.launcher import BACKGROUND_THREADS, worker_command
 from tests.fakes.fake_server import FakeServer
 from tests.faults.impostor import Impostor
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, run, until
@@ -38,8 +38,8 @@ TIMINGS = {
     "PROVIDER_BACKOFF_MAX": "0.5",
     "MESSAGES_PER_MINUTE": "100000",
     "API_REQUESTS_PER_MINUTE": "100000",
-    "RUNS_PER_USER": "1000",
-    "RUNS_PER_KEY": "1000",
+    "TURNS_PER_USER": "1000",
+    "TURNS_PER_KEY": "1000",
     "STREAMS_PER_USER": "500",
     "LOG_LEVEL": "INFO",
 }
@@ -176,12 +176,12 @@ class Tree:
 
     def background(self, **env: Any) -> Program:
         """Start a worker for background work alone, as the launcher does."""
-        command = worker_command(*queue.BACKGROUND, threads=BACKGROUND_THREADS)
+        command = worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS)
         return self.worker(command, **env)
 
     def replies(self, **env: Any) -> Program:
         """Start a worker for replies alone, as the launcher does."""
-        return self.worker(worker_command(queue.REPLIES), **env)
+        return self.worker(worker_command(queues.REPLIES), **env)
 
     def wait_for_worker(self, program: Program) -> None:
         """Until a worker takes tasks."""

@@ -10,14 +10,15 @@ from typing import Any
 
 from django.utils import timezone
 
-from chats import context, history, witness
-from chats.compaction import undo
-from chats.compaction.force import summary_of
+from chats.compaction.coverage import summary_of
+from chats.compaction.people import undo
+from chats.ground.seals import holds
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
-from chats.seals import holds
+from chats.prompt import composition
+from chats.record import history, witness
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
-from project.replay import is_sound
+from replay.pipeline import is_sound
 from tests.chats.compaction.test_random_walks import check, check_receipts
 
 COUNTER = ApproximateCounter()
@@ -79,8 +80,10 @@ def prompt_of(chat: Chat) -> str | None:
     turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
     over = turns.filter(branch=branch_of(chat), finished_at__isnull=False)
     turn = over.filter(trigger__seq__isnull=False).order_by("-accepted").first()
-    made = context.compose(turn=turn, counter=COUNTER) if turn else None
-    return str(made.receipt_fields["prompt_sha256"]) if isinstance(made, context.Prompt) else None
+    made = composition.compose(turn=turn, counter=COUNTER) if turn else None
+    return (
+        str(made.receipt_fields["prompt_sha256"]) if isinstance(made, composition.Prompt) else None
+    )
 
 
 def assert_laws(chat: Chat, *, known: set[Any]) -> None:

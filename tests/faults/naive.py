@@ -11,9 +11,12 @@ from typing import Any
 
 from django.db import transaction
 
-from chats import messages, queue
-from chats.compaction import force, maintain, marks, perform, plan, publish, undo
+from chats.actions import marks
+from chats.compaction import claims, coverage, maintain, perform, publish
+from chats.compaction.people import undo
+from chats.ground import queue
 from chats.models import Compaction, Message, Turn
+from chats.record import locking, messages
 from chats.turns import lease as leases
 from chats.turns import recover, steps
 
@@ -35,8 +38,8 @@ def publish_in_pieces() -> None:
 
         def swap() -> None:
             with transaction.atomic():
-                force.swap(branch, to=row)
-                force.record("compaction.published", row=row, now=now, actor=actor)
+                coverage.swap(branch, to=row)
+                coverage.record("compaction.published", row=row, now=now, actor=actor)
 
         transaction.on_commit(swap)
         return True
@@ -51,8 +54,8 @@ def publish_without_comparison() -> None:
         Compaction.objects.filter(pk=row.pk).update(
             status="published", published_at=now, displaced=branch.active_compaction
         )
-        force.swap(branch, to=row)
-        force.record("compaction.published", row=row, now=now, actor=actor)
+        coverage.swap(branch, to=row)
+        coverage.record("compaction.published", row=row, now=now, actor=actor)
         return True
 
     put(publish, "publish", publish_row)
@@ -75,7 +78,7 @@ def keep_the_event_apart() -> None:
 
 def never_release_a_claim() -> None:
     """Who died in the middle of a summary keeps its place for ever."""
-    put(plan, "release_dead", lambda **_: None)
+    put(claims, "release_dead", lambda **_: None)
 
 
 def forget_the_claim_token() -> None:
@@ -91,8 +94,9 @@ def hold_a_transaction() -> None:
 def send_before_the_commit() -> None:
     """A task is sent when it is asked for, not after the commit."""
 
-    def enqueue(task: str, **ids: Any) -> None:
-        queue.publish(task, {name: str(value) for name, value in ids.items()})
+    def enqueue(task: str, *, countdown: float = 0.0, **ids: Any) -> None:
+        arguments = {name: str(value) for name, value in ids.items()}
+        queue.publish(task, arguments, countdown=countdown)
 
     put(queue, "enqueue", enqueue)
 
@@ -136,9 +140,9 @@ def undo_without_a_revision() -> None:
         before = branch.active_compaction
         branch.active_compaction = to
         branch.save(update_fields=["active_compaction"])
-        force.settle(before, to)
+        coverage.settle(before, to)
 
-    put(force, "swap", swap)
+    put(coverage, "swap", swap)
 
 
 def answer_before_the_end() -> None:
@@ -148,13 +152,13 @@ def answer_before_the_end() -> None:
     def close_step(*, lease: Any, ending: Any, counter: Any, now: Any) -> bool:
         with transaction.atomic():
             turn = leases.locked_turn(lease)
-            chat = steps.locked_chat(turn)
+            chat = locking.chat_of(turn)
             counted = messages.tokens_of(ending.parts, role="assistant", counter=counter)
             reply = storing(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
             chat.save()
         with transaction.atomic():
             turn = leases.locked_turn(lease)
-            chat = steps.locked_chat(turn)
+            chat = locking.chat_of(turn)
             steps.end(
                 lease=lease,
                 turn=turn,

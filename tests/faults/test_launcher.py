@@ -16,12 +16,24 @@ import pytest
 
 from project.management.commands import web
 from tests.faults.harness import OVER, TIMINGS, Desk, new_folder
-from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
+from tests.faults.programs import (
+    MANAGE,
+    ROOT,
+    Program,
+    free_port,
+    proportional_bytes,
+    python,
+    until,
+)
 from tests.faults.stores import Row, SQLite, count, wait_for_rows
 
 # The first page takes so many times what `manage.py check` takes: machines differ, and are busy.
 FIRST_PAGE = 7.0
+# What an idle instance takes at most, and its launcher alone.
+IDLE_BYTES = 260_000_000
+LAUNCHER_BYTES = 40_000_000
 WELCOME = "Palimpsest runs at"
+RUNNING = "SELECT * FROM chats_turn WHERE id = %s AND status = 'running'"
 # What a child's command line has in it.
 MARKS = {
     "broker": "broker.sock",
@@ -129,6 +141,7 @@ def test_the_first_start_shows_a_page_in_time(folder: Path) -> None:
     assert is_in_time("one") or is_in_time("two")
 
 
+@pytest.mark.short
 def test_ctrl_c_leaves_no_process(folder: Path) -> None:
     with Launched(folder) as first:
         assert "/login/link/" in first.program.said()
@@ -141,11 +154,20 @@ def test_ctrl_c_leaves_no_process(folder: Path) -> None:
         assert not first.program.left_behind()
 
 
+def test_an_idle_instance_takes_little_memory(folder: Path) -> None:
+    with Launched(folder) as launched:
+        until(lambda: "worker ready" in launched.program.said(), seconds=30, what="the worker")
+        launcher = proportional_bytes(launched.program.pid)
+        children = {name: proportional_bytes(pid) for name, pid in launched.children().items()}
+        assert set(children) == {"broker", "worker", "web"}
+        assert launcher < LAUNCHER_BYTES
+        assert launcher + sum(children.values()) < IDLE_BYTES, children
+
+
 def test_a_stop_while_the_database_is_prepared_leaves_no_process(folder: Path) -> None:
     launched = Launched(folder)
     launched.program = launched.serve()
-    until(lambda: "web" in launched.children(), seconds=30, what="the web process")
-    child = launched.children()["web"]
+    child = until(lambda: launched.children().get("web", 0), seconds=30, what="the web process")
     launched.program.send(signal.SIGINT)
     launched.program.process.wait(30)
     assert launched.program.process.returncode == 0
@@ -205,6 +227,32 @@ def test_a_killed_child_is_replaced_and_the_chat_goes_on(folder: Path, name: str
         desk.close()
 
 
+def test_a_turn_whose_worker_was_killed_goes_on_with_the_next_worker_at_once(folder: Path) -> None:
+    launched = Launched(folder)
+    launched.env |= {"LEASE_SECONDS": "600", "DEMO_TOKEN_DELAY": "0.1"}
+    with launched:
+        desk = Desk(launched.env, folder.parent / "desk.log")
+        desk.ask("prepare", addresses={})
+        turn = desk.ask("post", chat=desk.ask("new_chat"), text="Long")["turn"].replace("-", "")
+        wait_for_rows(launched.database, RUNNING, turn, seconds=20)
+        os.kill(launched.children()["worker"], signal.SIGKILL)
+        row = wait_for_rows(launched.database, OVER, turn, seconds=30)
+        assert (row["status"], row["losses"]) == ("completed", 1)
+        desk.close()
+
+
+def test_the_schedule_finds_a_turn_whose_task_was_lost(folder: Path) -> None:
+    with Launched(folder) as launched:
+        nowhere = {"REDIS_URL": f"unix://{folder}/nobody.sock"}
+        desk = Desk({**launched.env, **nowhere}, folder.parent / "desk.log")
+        desk.ask("prepare", addresses={})
+        until(lambda: "worker ready" in launched.program.said(), seconds=30, what="the worker")
+        assert launched.answer(desk, "Without a task")["status"] == "completed"
+        os.kill(launched.children()["worker"], signal.SIGKILL)
+        assert launched.answer(desk, "Under the next worker")["status"] == "completed"
+        desk.close()
+
+
 def test_background_work_has_a_process_of_its_own_from_its_first_task_on(folder: Path) -> None:
     with Launched(folder) as launched:
         desk = Desk(launched.env, folder.parent / "desk.log")
@@ -242,8 +290,7 @@ def test_a_new_launcher_takes_over_at_once_what_a_killed_one_held(folder: Path) 
         desk = Desk(launched.env, folder.parent / "desk.log")
         desk.ask("prepare", addresses={})
         turn = desk.ask("post", chat=desk.ask("new_chat"), text="Long")["turn"].replace("-", "")
-        running = "SELECT * FROM chats_turn WHERE id = %s AND status = 'running'"
-        wait_for_rows(launched.database, running, turn, seconds=20)
+        wait_for_rows(launched.database, RUNNING, turn, seconds=20)
         launched.program.kill()
         launched.env["DEMO_TOKEN_DELAY"] = "0.001"
         launched.program = launched.serve()

@@ -270,10 +270,11 @@ def test_f11_a_stop_that_races_with_the_end_leaves_one_end(tree: Tree, alice: Cl
 def test_f28_a_web_process_told_to_end_sends_its_viewers_on(tree: Tree, web: Program) -> None:
     with Client(tree) as client:
         chat = client.new_chat()
-        turn = client.send(chat, "Roll [[fake tokens=250 ms=40]]")
-    screen = Screen()
     leaving = web
-    for _ in range(REPEATS):
+    for number in range(REPEATS):
+        screen = Screen()
+        with Client(tree) as client:
+            turn = client.send(chat, f"Roll {number} [[fake tokens=120 ms=40]]")
         with Client(tree) as client, client.events(chat, turn, after=screen.place) as events:
             show_first_text(screen, events)
             leaving.send(signal.SIGTERM)
@@ -286,10 +287,10 @@ def test_f28_a_web_process_told_to_end_sends_its_viewers_on(tree: Tree, web: Pro
         leaving.process.wait(10)
         assert time.monotonic() - told < 10
         leaving = tree.web()
-    with Client(tree) as client, client.events(chat, turn, after=screen.place) as events:
-        screen.show_all(events)
-    assert screen.text == text_of(reply_of(tree, turn))
-    assert (screen.status, tokens_of(tree, turn)) == ("completed", 250)
+        with Client(tree) as client, client.events(chat, turn, after=screen.place) as events:
+            screen.show_all(events)
+        assert screen.text == text_of(reply_of(tree, turn))
+        assert (screen.status, tokens_of(tree, turn)) == ("completed", 120)
 
 
 def show_first_text(screen: Screen, events: Iterator[Event]) -> None:

@@ -15,12 +15,15 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from chats import branching, erasure, history, library, queue
-from chats.compaction import controls, force, maintain, marks, pauses, undo
+from chats.actions import branching, erasure, lifecycle, marks
+from chats.compaction import coverage, maintain, pauses
+from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
+from chats.ground import queue
 from chats.models import Branch, Chat, Compaction, ProviderAccount, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
+from chats.record import history
 from chats.turns import recover
 from chats.turns.start import start
 from chats.turns.stop import stop
@@ -101,7 +104,7 @@ def prepare(dice: random.Random) -> User:
 
 def use(dice: random.Random) -> None:
     """What a summary says and how long it takes is a matter of these dice from now on."""
-    put(maintain, "hit", taking_time(dice))
+    put(maintain, "failpoint", taking_time(dice))
     put(registry, "provider_for", lambda *_, **__: Summariser(dice))
 
 
@@ -112,7 +115,7 @@ def wait_long() -> None:
             cursor.execute("SET lock_timeout = '60s'")
 
 
-def after_commit(task: str, _arguments: dict[str, str]) -> None:
+def after_commit(task: str, _arguments: dict[str, str], *, countdown: float) -> None:
     """In place of the broker: nobody listens, but nothing may be sent before its commit."""
     if connection.in_atomic_block:
         raise Violation(f"{task} was sent inside a transaction")
@@ -121,19 +124,19 @@ def after_commit(task: str, _arguments: dict[str, str]) -> None:
 def taking_time(dice: random.Random) -> Callable[[str], None]:
     """A summary takes a moment, in which others act; no transaction is open meanwhile (law 44)."""
 
-    def hit(_name: str) -> None:
+    def failpoint(_name: str) -> None:
         if connection.in_atomic_block:
             raise Violation("a transaction is open while a summary is written")
         time.sleep(dice.random() * 0.03)
 
-    return hit
+    return failpoint
 
 
 def new_chat(owner: User, *, kind: str = PLAIN) -> Chat:
     """A chat with a summary due."""
     now = timezone.now()
     model = ModelSpec.objects.get(slug=NARROW) if kind == NARROW else None
-    chat = library.create_chat(owner=owner, now=now, model=model, title=kind)
+    chat = lifecycle.create_chat(owner=owner, now=now, model=model, title=kind)
     if kind != ROOMY:
         policy = ContextPolicy.objects.get(slug=PLAIN if kind == NARROW else kind)
         publish.assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
@@ -270,7 +273,7 @@ def more_deeds(chat: Chat, dice: random.Random) -> Deeds:
     making = summaries(chat).filter(status="preparing").first()
     if making is not None:
         found["cancel"] = lambda: controls.cancel(user=chat.owner, compaction=making, now=now)
-    row = force.summary_of(branch.active_compaction)
+    row = coverage.summary_of(branch.active_compaction)
     if row is not None:
         found["rerun"] = lambda: controls.rerun(user=chat.owner, compaction=row, now=now)
     return found

@@ -59,6 +59,8 @@ def test_a_person_signs_in_and_gets_two_answers(alice: User, demo_model: ModelSp
     html = browser.get(address).content.decode()
     assert html.index("first</strong>") < html.index("Second question<") < html.index("The second")
 
+    actions = re.findall(r'href="([^"]+/messages/[-0-9a-f]{36}/)"', html)[-1]
+    html = browser.get(actions).content.decode()
     receipt = re.findall(r'href="([^"]+/receipt)"', html)[-1]
     html = browser.get(receipt).content.decode()
     assert "The **first** answer." in html

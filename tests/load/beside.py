@@ -1,23 +1,22 @@
 """Whether replies wait for background work: first words without it and beside it, block by block.
 
 `python -m tests.load.beside [--during summaries,catch-up,verify,index] [--layout queues]` starts an
-instance of its own on SQLite, or on the server of PALIMPSEST_TEST_DATABASE_URL. Blocks of messages
-in quiet times alternate with blocks beside the work. Prints p50 and p95 of both sides and fails
-where replies wait: p50 over 1.1 times and 15 ms, p95 over 1.3 times and 50 ms of before.
+instance of its own for each block, on SQLite or on the server of PALIMPSEST_TEST_DATABASE_URL:
+first messages in quiet times, then as many beside the work. Prints p50 and p95 of both sides and
+fails where replies wait: p50 over 1.1 times and 15 ms, p95 over 1.3 times and 50 ms of before.
 """
 
 import argparse
 import json
 import os
 import shutil
-import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import tests.environment  # noqa: F401  # the data's place, before the settings are read
 
@@ -29,8 +28,8 @@ from psycopg.rows import dict_row
 
 django.setup()
 
-from chats import queue  # noqa: E402  # needs the settings
-from project.management.commands.serve import (  # noqa: E402  # needs the settings
+from chats.ground import queues  # noqa: E402  # needs the settings
+from project.launcher import (  # noqa: E402  # needs the settings
     BACKGROUND_NICENESS,
     BACKGROUND_THREADS,
     worker_command,
@@ -38,17 +37,18 @@ from project.management.commands.serve import (  # noqa: E402  # needs the setti
 from tests.fakes.fake_server import FakeServer  # noqa: E402  # needs the settings
 from tests.faults.client import Client  # noqa: E402  # needs the settings
 from tests.faults.harness import Tree, new_folder  # noqa: E402  # needs the settings
-from tests.faults.programs import MANAGE, python, run, until  # noqa: E402  # needs the settings
+from tests.faults.programs import MANAGE, until  # noqa: E402  # needs the settings
 from tests.faults.stores import Database, Row, SQLite, count  # noqa: E402  # needs the settings
 
 # The workers of an instance: for one laptop, one for each queue, and two of each kind.
 LAYOUTS: dict[str, list[tuple[str, ...]]] = {
-    "laptop": [(queue.REPLIES,), queue.BACKGROUND],
-    "queues": [(queue.REPLIES,), (queue.SUMMARIES,), (queue.UPKEEP,)],
-    "two": [(queue.REPLIES,), (queue.REPLIES,), queue.BACKGROUND, queue.BACKGROUND],
+    "laptop": [(queues.REPLIES,), queues.BACKGROUND],
+    "queues": [(queues.REPLIES,), (queues.SUMMARIES,), (queues.UPKEEP,)],
+    "two": [(queues.REPLIES,), (queues.REPLIES,), queues.BACKGROUND, queues.BACKGROUND],
 }
 WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo, as we said. "
 LONG = 10_000
+NAME = "palimpsest_beside"
 
 
 class Given:
@@ -88,20 +88,15 @@ class Instance(Tree):
 
     def begin_workers(self, layout: str) -> None:
         """Start every worker of a layout; those for background work stand back."""
-        for queues in LAYOUTS[layout]:
-            is_background = queue.REPLIES not in queues
-            threads = BACKGROUND_THREADS if is_background else 8
-            command = worker_command(*queues, threads=threads)
-            command[command.index("-n") + 1] = f"{queues[0]}-{self.logs}@%h"
+        for taken in LAYOUTS[layout]:
+            is_background = queues.REPLIES not in taken
+            threads = BACKGROUND_THREADS if is_background else 200
+            command = worker_command(*taken, threads=threads)
+            command[command.index("-n") + 1] = f"{taken[0]}-{self.logs}@%h"
             if is_background:
                 command = ["nice", "-n", str(BACKGROUND_NICENESS), *command]
             name = "background" if is_background else "worker"
             self.wait_for_worker(self.start(name, command))
-
-    def end_background(self) -> None:
-        """End the workers of background work; what they do goes back."""
-        for program in self.running("background"):
-            program.terminate()
 
 
 @dataclass
@@ -153,8 +148,7 @@ def first_words(client: Client, chat: str) -> float:
     raise RuntimeError("the stream ended without an end")
 
 
-@contextmanager
-def slow_summaries(tree: Instance, layout: str, number: int) -> Iterator[None]:
+def slow_summaries(tree: Instance, number: int) -> None:
     """So many summaries wait for a model that takes a minute."""
     tree.fake.configure(faults=[{"ttft": 60_000, "model": "fake", "times": 10_000}])
     chats = [tree.new_chat(model="locked") for _ in range(number)]
@@ -163,21 +157,7 @@ def slow_summaries(tree: Instance, layout: str, number: int) -> Iterator[None]:
     for _ in range(3):
         for turn in [tree.post(f"{WORDS * 8} [[fake tokens=30]]", chat=chat) for chat in chats]:
             tree.wait_until_over(turn, seconds=60)
-    until(lambda: being_written(tree) == number, seconds=60, what="all summaries")
-    yield
-    if being_written(tree) != number:
-        raise RuntimeError("the summaries ended before the messages did")
-    tree.fake.configure(faults=[])
-    tree.end_background()
-    begin_background(tree, layout)
-    until(lambda: not being_written(tree) and not waiting(tree), seconds=90, what="quiet")
-
-
-def begin_background(tree: Instance, layout: str) -> None:
-    """Start the workers of background work again."""
-    kept = LAYOUTS[layout]
-    LAYOUTS["again"] = [queues for queues in kept if queue.REPLIES not in queues]
-    tree.begin_workers("again")
+    until(lambda: being_written(tree) >= number, seconds=60, what="all summaries")
 
 
 def being_written(tree: Instance) -> int:
@@ -185,47 +165,27 @@ def being_written(tree: Instance) -> int:
     return count(tree.database, "chats_compaction", "status = %s", "preparing")
 
 
-def waiting(tree: Instance) -> int:
-    """How many summaries wait for a place."""
-    return count(tree.database, "chats_branch", "summary_due_at IS NOT NULL")
-
-
-@contextmanager
-def catching_up(tree: Instance, _layout: str, number: int) -> Iterator[None]:
+def catching_up(tree: Instance, number: int) -> None:
     """So many long chats were brought in, and their summaries catch up with them."""
     chats = [str(tree.desk.ask("import_chat", messages=LONG)) for _ in range(number)]
     with Client(tree) as client:
         own = [first_words(client, chat) for chat in chats for _ in range(2)]
     sys.stderr.write(f"in them: p50 {1000 * p50(own):.0f} ms, most {1000 * max(own):.0f} ms\n")
     until(lambda: being_written(tree), seconds=60, what="the first summary")
-    yield
-    until(lambda: not busy(tree), seconds=600, what="quiet")
 
 
-@contextmanager
-def verification(tree: Instance, _layout: str, _number: int) -> Iterator[None]:
+def verification(tree: Instance, _number: int) -> None:
     """The ledger is verified again and again."""
     again = f"while true; do nice -n 10 {sys.executable} {MANAGE} ledger_verify; done"
-    program = tree.start("verify", ["sh", "-c", again])
-    yield
-    os.killpg(program.pid, signal.SIGKILL)
-    program.process.wait(10)
+    tree.start("verify", ["sh", "-c", again])
 
 
-@contextmanager
-def indexing(tree: Instance, _layout: str, _number: int) -> Iterator[None]:
+def indexing(tree: Instance, _number: int) -> None:
     """A long chat becomes searchable."""
     chat = tree.desk.ask("import_chat", messages=5 * LONG, strategy="sliding_window")
     # Its window moves with the first reply, and what it leaves out is indexed.
     tree.wait_until_over(tree.post("And now?", chat=chat, model="locked"), seconds=60)
     until(lambda: due(tree), what="the index")
-    yield
-    until(lambda: not due(tree), seconds=600, what="quiet")
-
-
-def busy(tree: Instance) -> int:
-    """How much background work there is."""
-    return being_written(tree) + waiting(tree) + due(tree)
 
 
 def due(tree: Instance) -> int:
@@ -233,7 +193,7 @@ def due(tree: Instance) -> int:
     return count(tree.database, "chats_searchplace", "due_at IS NOT NULL")
 
 
-WORK: dict[str, Callable[[Instance, str, int], Any]] = {
+WORK: dict[str, Callable[[Instance, int], None]] = {
     "summaries": slow_summaries,
     "catch-up": catching_up,
     "verify": verification,
@@ -241,61 +201,72 @@ WORK: dict[str, Callable[[Instance, str, int], Any]] = {
 }
 
 
-def measure(tree: Instance, work: str, layout: str, *, blocks: int, messages: int) -> Times:
-    """Blocks without the work and beside it, one after the other."""
-    times = Times()
+def measure(tree: Instance, work: str, *, number: int, messages: int, times: Times) -> None:
+    """So many messages in a quiet instance, and as many beside the work."""
     with Client(tree) as client:
         # Another account than the one that writes summaries.
         chats = [tree.new_chat(model="locked") for _ in range(4)]
         for _ in range(5):
             first_words(client, chats[0])
-        for _ in range(blocks):
-            times.before += [first_words(client, chats[n % 4]) for n in range(messages)]
-            with WORK[work](tree, layout, 20 if layout == "two" or work == "catch-up" else 10):
-                times.beside += [first_words(client, chats[n % 4]) for n in range(messages)]
-                # The work may go on for minutes; what was measured is known now.
-                sys.stderr.write(f"{times.told(work)}\n")
-    return times
+        times.before += [first_words(client, chats[n % 4]) for n in range(messages)]
+        WORK[work](tree, number)
+        times.beside += [first_words(client, chats[n % 4]) for n in range(messages)]
+    # Those of the other chats need no model: one more may be on its way.
+    if work == "summaries" and being_written(tree) < number:
+        raise RuntimeError("the summaries ended before the messages did")
+
+
+def block(work: str, *, layout: str, url: str, messages: int, times: Times) -> None:
+    """One block, with an instance of its own: nobody waits until the work is done."""
+    number = 20 if layout == "two" or work == "catch-up" else 10
+    folder = new_folder()
+    with FakeServer() as fake, database_of(url, folder=folder) as database:
+        tree = Instance(folder=folder, database=database, fake=fake)
+        try:
+            tree.broker.start()
+            tree.prepare()
+            tree.web()
+            tree.beat()
+            tree.begin_workers(layout)
+            measure(tree, work, number=number, messages=messages, times=times)
+        finally:
+            tree.close()
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def database_of(url: str, *, folder: Path) -> Iterator[Database]:
+    """A new SQLite file, or a new database on the server of the URL, which goes with the block."""
+    if not url:
+        yield SQLite(folder)
+        return
+    server, _, _ = url.rpartition("/")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {NAME}".encode())
+        try:
+            yield Given(f"{server}/{NAME}")
+        finally:
+            connection.execute(f"DROP DATABASE {NAME} WITH (FORCE)".encode())
 
 
 def main() -> None:
-    """Start, measure, stop."""
+    """Measure block by block, and fail where replies wait."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--during", default=",".join(WORK))
-    parser.add_argument("--layout", choices=["laptop", "queues", "two"], default="laptop")
+    parser.add_argument("--layout", choices=list(LAYOUTS), default="laptop")
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--messages", type=int, default=40)
     arguments = parser.parse_args()
-    url = os.environ.get("DATABASE_URL", "")
+    url, layout = os.environ.get("DATABASE_URL", ""), arguments.layout
     waits = False
     for work in arguments.during.split(","):
-        folder = new_folder()
-        database: Database = Given(url) if url else SQLite(folder)
-        with FakeServer() as fake:
-            tree = Instance(folder=folder, database=database, fake=fake)
-            try:
-                tree.broker.start()
-                tree.prepare()
-                tree.web()
-                tree.beat()
-                tree.begin_workers(arguments.layout)
-                times = measure(
-                    tree,
-                    work,
-                    arguments.layout,
-                    blocks=arguments.blocks,
-                    messages=arguments.messages,
-                )
-            finally:
-                tree.close()
-                shutil.rmtree(folder)
+        times = Times()
+        for _ in range(arguments.blocks):
+            block(work, layout=layout, url=url, messages=arguments.messages, times=times)
         waits |= not times.nobody_waits
         verdict = "nobody waits" if times.nobody_waits else "REPLIES WAIT"
-        print(  # noqa: T201
-            f"{database.kind}, {arguments.layout}: {times.told(work)}; {verdict}", flush=True
-        )
-        if url:
-            run(python(MANAGE, "flush", "--no-input"), env={**tree.env, "DATABASE_URL": url})
+        where = "postgres" if url else "sqlite"
+        print(f"{where}, {layout}: {times.told(work)}; {verdict}", flush=True)  # noqa: T201  # the result
     sys.exit(1 if waits else 0)
 
 

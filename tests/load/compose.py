@@ -21,13 +21,13 @@ def fill(size: int) -> Any:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
-    from chats import library
+    from chats.actions import lifecycle
     from chats.models import Branch, Chat, Message, Turn
     from chats.turns.start import start
 
     now = timezone.now()
     owner, _ = User.objects.get_or_create(username=f"bench-{size}")
-    chat = library.create_chat(owner=owner, now=now)
+    chat = lifecycle.create_chat(owner=owner, now=now)
     branch = Branch.objects.get(chat=chat)
     rows = (
         Message(
@@ -55,15 +55,15 @@ def fill(size: int) -> Any:
 
 def settle(turn: Any) -> None:
     """Let the window move once, as it would have long before."""
-    from chats import context
     from chats.compaction import window
-    from chats.counting import O200kCounter
+    from chats.prompt import composition
+    from chats.prompt.tokenizer import O200kCounter
 
     for _ in range(3):
-        prompt = context.compose(turn=turn, counter=O200kCounter())
-        if isinstance(prompt, context.Prompt):
+        prompt = composition.compose(turn=turn, counter=O200kCounter())
+        if isinstance(prompt, composition.Prompt):
             return
-        assert isinstance(prompt, context.Move)
+        assert isinstance(prompt, composition.Move)
         window.move(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
 
 
@@ -72,8 +72,8 @@ def measure(turns: dict[int, Any]) -> dict[int, tuple[float, int]]:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
-    from chats import context
-    from chats.counting import O200kCounter
+    from chats.prompt import composition
+    from chats.prompt.tokenizer import O200kCounter
 
     counter = O200kCounter()
     seconds: dict[int, list[float]] = {size: [] for size in turns}
@@ -81,11 +81,11 @@ def measure(turns: dict[int, Any]) -> dict[int, tuple[float, int]]:
     for _ in range(ROUNDS):
         for size, turn in turns.items():
             begun = time.perf_counter()
-            context.compose(turn=turn, counter=counter)
+            composition.compose(turn=turn, counter=counter)
             seconds[size].append(time.perf_counter() - begun)
     for size, turn in turns.items():
         with CaptureQueriesContext(connection) as captured:
-            context.compose(turn=turn, counter=counter)
+            composition.compose(turn=turn, counter=counter)
         queries[size] = len(captured)
     return {size: (statistics.median(seconds[size]), queries[size]) for size in turns}
 
@@ -101,7 +101,7 @@ def main() -> None:
         from django.core.management import call_command
         from django.utils import timezone
 
-        from chats import queue
+        from chats.ground import queue
         from contextpolicy.presets import leave_demo, seed_policies
         from project.seed import seed_demo_model
 

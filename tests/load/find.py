@@ -8,6 +8,7 @@ Nothing is judged here.
 """
 
 import argparse
+import gc
 import os
 import random
 import statistics
@@ -74,11 +75,11 @@ def browser(name: str) -> tuple[Any, Any]:
 
 def find(count: int) -> None:
     """Index a long chat, then search it."""
-    from chats import library
+    from chats.actions import lifecycle
     from tests.load import bulk
 
     user, client = browser("find")
-    chat = library.create_chat(owner=user, now=NOW)
+    chat = lifecycle.create_chat(owner=user, now=NOW)
     words = bulk.vocabulary()
     branch = bulk.fill(chat, bulk.texts(count, words=words), now=NOW)
     branch = bulk.cover(branch, to_seq=count, now=NOW)
@@ -142,8 +143,11 @@ def in_words(times: dict[str, list[float]]) -> str:
 
 
 def settle() -> None:
-    """What a server does by itself after a while: statistics and a clean table."""
+    """Gather statistics as a server does after a while; free this process as a web process is."""
     from django.db import connection
+
+    gc.collect()
+    gc.freeze()
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")
@@ -202,13 +206,13 @@ def opening(short: int, long: int) -> None:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
-    from chats import library
+    from chats.actions import lifecycle
     from tests.load import bulk
 
     user, client = browser("page")
     words = bulk.vocabulary()
     for count, covered in ((short, 0), (long, 0), (short, short // 2), (long, long - 60)):
-        chat = library.create_chat(owner=user, now=NOW)
+        chat = lifecycle.create_chat(owner=user, now=NOW)
         branch = bulk.fill(chat, bulk.texts(count, words=words), now=NOW)
         if covered:
             bulk.cover(branch, to_seq=covered, now=NOW)

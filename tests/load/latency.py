@@ -26,8 +26,8 @@ PREPARE = """
 import django; django.setup()
 from django.contrib.auth.models import User
 from django.utils import timezone
-from chats import library
-from chats.keys import create_key
+from chats.actions import lifecycle
+from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import leave_demo
@@ -45,7 +45,7 @@ folded = {{"strategy": "dynamic_summary", "turn_threshold": 3, "fold_turns": 2,
           "summarization_model": "slow"}}
 ids = []
 for name, values in (("folded", folded), ("whole", {{"strategy": "sliding_window"}})):
-    chat = library.create_chat(owner=owner, now=now, model=model)
+    chat = lifecycle.create_chat(owner=owner, now=now, model=model)
     policy = create_policy(slug=name, name=name, values=values, actor="system", now=now)
     assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
     ids.append(str(chat.pk))

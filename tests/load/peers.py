@@ -36,7 +36,7 @@ class RememberingCounter:
     """The product's counter, which counts each text once."""
 
     def __init__(self) -> None:
-        from chats.counting import O200kCounter
+        from chats.prompt.tokenizer import O200kCounter
 
         self.version = O200kCounter.version
         self.count: Callable[[str], int] = cache(O200kCounter().count)
@@ -44,7 +44,7 @@ class RememberingCounter:
 
 def ours(size: int, counter: TokenCounter) -> Composer:
     """The engine with its loader."""
-    from project.played import PlayedChat, Tally
+    from replay.in_memory import PlayedChat, Tally
 
     parts = [(TextPart(TEXT.format(seq)),) for seq in range(1, size + 2)]
     tokens = message_tokens(parts[0], "user", counter)
@@ -145,7 +145,7 @@ def main() -> None:
 
 def show() -> None:
     """The table: milliseconds, and how many times ours that is."""
-    from chats.counting import O200kCounter
+    from chats.prompt.tokenizer import O200kCounter
 
     chain = f"langchain-core {version('langchain-core')} trim_messages"
     llama = f"llama-index-core {version('llama-index-core')}"

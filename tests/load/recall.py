@@ -61,12 +61,12 @@ def stored(file: Path) -> tuple[Any, dict[str, int]]:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
-    from chats import library
+    from chats.actions import lifecycle
     from chats.models import Branch, Compaction, Message
     from contextpolicy.models import EffectivePolicy
 
     owner, _ = User.objects.get_or_create(username="recall")
-    chat = library.create_chat(owner=owner, now=timezone.now())
+    chat = lifecycle.create_chat(owner=owner, now=timezone.now())
     branch = Branch.objects.get(chat=chat)
     said = [line for line in lines(file) if line["role"] in {"user", "assistant"}]
     places = {line["id"]: seq for seq, line in enumerate(said, start=1)}

@@ -25,7 +25,7 @@ PREPARE = """
 import django; django.setup()
 from django.contrib.auth.models import User
 from django.utils import timezone
-from chats.keys import create_key
+from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import leave_demo
@@ -84,8 +84,8 @@ def environment(folder: str, port: int) -> dict[str, str]:
         "PALIMPSEST_DATA": folder,
         "PALIMPSEST_PORT": str(port),
         "ALLOWED_PRIVATE_PROVIDERS": f"127.0.0.1:{MODEL_PORT}",
-        "RUNS_PER_USER": "10000",
-        "RUNS_PER_KEY": "10000",
+        "TURNS_PER_USER": "10000",
+        "TURNS_PER_KEY": "10000",
         "REPLIES_PER_WORKER": "400",
         "STREAMS_PER_USER": "2000",
         "MESSAGES_PER_MINUTE": "1000000",

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.strategies.contract import Payload
-from contextpolicy.engine.window import Choice, HistoryView
+from contextpolicy.engine.window import HistoryView, WindowChoice
 
 
 class QuestionsOnly:
@@ -27,7 +27,7 @@ class QuestionsOnly:
         "additionalProperties": False,
     }
 
-    def choose(self, view: HistoryView) -> Choice:
+    def choose(self, view: HistoryView) -> WindowChoice:
         """The newest questions that fit."""
         wanted = view.values.strategy_config.get("count", 3)
         most = wanted if isinstance(wanted, int) else 3
@@ -40,7 +40,7 @@ class QuestionsOnly:
             if view.messages[place].role == "user":
                 kept.insert(0, place)
         others = [place for place in range(len(view.entries)) if place not in kept]
-        return Choice(tuple(kept), tuple((place, "no_question") for place in others))
+        return WindowChoice(tuple(kept), tuple((place, "no_question") for place in others))
 
 
 class NewestPair:

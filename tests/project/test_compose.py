@@ -10,7 +10,7 @@ import pytest
 import yaml
 from django.conf import settings
 
-from chats import queue
+from chats.ground import queues
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = "compose/config/compose_spec.json"
@@ -57,7 +57,7 @@ def test_only_setup_connects_as_the_owner_of_the_tables(compose: Any) -> None:
 def test_every_queue_has_a_worker_and_background_work_stands_back(compose: Any) -> None:
     services = compose["services"]
     taken = {name: option(services[name]["command"], "-Q") for name in ("worker", "background")}
-    assert taken == {"worker": queue.REPLIES, "background": ",".join(queue.BACKGROUND)}
+    assert taken == {"worker": queues.REPLIES, "background": ",".join(queues.BACKGROUND)}
     served = {name for names in taken.values() for name in names.split(",")}
     assert served == {declared.name for declared in settings.CELERY_TASK_QUEUES}
     assert services["background"]["command"][:3] == ["nice", "-n", "10"]

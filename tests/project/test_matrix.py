@@ -16,14 +16,14 @@ from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.engine.policy import problems
 from contextpolicy.engine.tokens import ApproximateCounter
-from project import matrix, played, recordings
-from project.played import Tally
-from project.played_faults import FAULTS
+from replay import in_memory, matrix, recordings
+from replay.faults import FAULTS
+from replay.in_memory import Tally
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
 COUNTER = ApproximateCounter()
-TURNS = played.stored(recordings.read(ORDERS), counter=COUNTER)
+TURNS = in_memory.stored(recordings.read(ORDERS), counter=COUNTER)
 Break = Callable[[AssembledContext], AssembledContext]
 
 
@@ -77,7 +77,7 @@ def test_a_prompt_that_breaks_a_law_is_noticed(
         made = assembly.compose(facts)
         return spoil(made) if isinstance(made, AssembledContext) else made
 
-    monkeypatch.setattr(played, "compose", spoiled)
+    monkeypatch.setattr(in_memory, "compose", spoiled)
     assert tally_of_sliding().faults[fault] > 0
 
 
@@ -90,7 +90,7 @@ def test_what_the_engine_raises_is_a_fault_too(
     def broken(facts: ComposeInput) -> AssembledContext:
         raise error
 
-    monkeypatch.setattr(played, "compose", broken)
+    monkeypatch.setattr(in_memory, "compose", broken)
     assert tally_of_sliding().faults == {fault: 1}
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-from project.recordings import NO_REPLY, read, turns_of
+from replay.recordings import NO_REPLY, read, turns_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
+from chats.ground.secrets import decrypt
 from chats.models import ProviderAccount
-from chats.secrets import decrypt
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from project.seed import seed
 from tests.fakes.fake_server import FakeServer
@@ -59,3 +59,32 @@ def test_a_provider_that_does_not_answer_does_not_stop_the_start(
     printed = seed(now=now, base_url=BASE)
     assert "was not connected" in printed
     assert ModelSpec.objects.get(is_default=True).slug == "demo"
+
+
+def test_a_connected_small_model_is_followed_to_its_port(now: datetime, settings: Settings) -> None:
+    old, new = "http://127.0.0.1:4321/v1", "http://127.0.0.1:5432/v1"
+    settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:5432"]
+    for slug, url in (("small-model-2", old), ("small-models", old), ("mine", "http://x/v1")):
+        ProviderAccount.objects.create(slug=slug, name=slug, base_url=url)
+
+    settings.SMALL_MODEL_URL = new
+    assert "not running" not in seed(now=now, base_url=BASE)
+    addresses = dict(ProviderAccount.objects.values_list("slug", "base_url"))
+    assert addresses == {
+        "demo": "",
+        "small-model-2": new,
+        "small-models": old,
+        "mine": "http://x/v1",
+    }
+
+
+def test_a_connected_small_model_that_was_not_started_is_said(
+    now: datetime, settings: Settings
+) -> None:
+    settings.SMALL_MODEL_URL = ""
+    assert "not running" not in seed(now=now, base_url=BASE)
+    url = "http://127.0.0.1:4321/v1"
+    ProviderAccount.objects.create(slug="small-model", name="Small", base_url=url)
+
+    assert "make run MODEL=small starts it" in seed(now=now, base_url=BASE)
+    assert ProviderAccount.objects.get(slug="small-model").base_url == url

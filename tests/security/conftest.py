@@ -12,7 +12,9 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from chats import keys, providers_setup, rates
+from chats.ground import rates
+from chats.people import keys
+from chats.providers import accounts
 from contextpolicy import roles
 from tests.chats.api.programs import Program
 from tests.contextpolicy.people import person, signed_in
@@ -35,7 +37,7 @@ def quiet(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     settings.MESSAGES_PER_MINUTE = 1_000_000
     rates.REQUESTS.clear()
     rates.MESSAGES.clear()
-    monkeypatch.setattr(providers_setup, "found_servers", list)
+    monkeypatch.setattr(accounts, "found_servers", list)
 
 
 @pytest.fixture

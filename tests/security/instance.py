@@ -28,7 +28,8 @@ import django; django.setup()
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.utils import timezone
-from chats import providers_setup, signin
+from chats.people import signin
+from chats.providers import accounts
 from chats.models import ProviderAccount
 from contextpolicy import roles
 now = timezone.now()
@@ -41,7 +42,7 @@ for name, role in {PEOPLE}.items():
 Group.objects.create(name="plain")
 User.objects.update(password=make_password("{PASSWORD}"))
 account = ProviderAccount.objects.get(slug="fake")
-providers_setup.save_account(
+accounts.save_account(
     account=account, values={{}}, api_key="{SECRET}", actor="system", now=now
 )
 print(repr(account), account, vars(account))

@@ -88,6 +88,7 @@ def of_alice(instance: Instance) -> dict[str, str]:
     row = instance.turn(turn)
     with browser(instance, "alice") as alice:
         key = over_rest(alice, "POST", "/api/v1/keys", {"name": "k", "scopes": ["chats:read"]})
+        folder = over_rest(alice, "POST", "/api/v1/folders", {"name": f"{CANARY} folder"})
     found = {
         "chat_id": chat,
         "turn_id": turn,
@@ -95,6 +96,7 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "branch_id": branch["id"],
         "compaction_id": branch["active_compaction_id"],
         "key_id": key.json()["id"],
+        "folder_id": folder.json()["id"],
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     until(lambda: is_at_rest(instance, ids), seconds=20, what="the end of the work on the chat")
@@ -254,9 +256,13 @@ def test_S04_S05_S18_as_served_a_text_stays_a_text(
         stored = over_rest(alice, "GET", f"/api/v1/chats/{chat}/messages").json()["data"]
         assert [part["text"] for m in stored for part in m["parts"]] == [words, words]
         # Both streams of the ended turn tell it once more.
-        with alice.stream("GET", f"/chats/{chat}/turns/{turn}/stream") as stream:
+        with alice.stream("GET", f"/stream?turn={turn}") as stream:
             assert_streams(stream.headers)
-            lines = list(stream.iter_lines())
+            lines = []
+            for line in stream.iter_lines():
+                lines.append(line)
+                if line == f"event: {turn}.done":
+                    break
         assert all(re.match(r"(event|data|id|retry): |:|$", line) for line in lines)
         html = "\n".join(line[6:] for line in lines if line.startswith("data: "))
         assert read(html).wrong == []

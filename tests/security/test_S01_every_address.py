@@ -10,8 +10,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chats import access, library
-from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
+from chats.actions import lifecycle
+from chats.models import ApiKey, Branch, Chat, Compaction, Folder, Message, Turn
+from chats.record import access
 from chats.turns.start import open_branch
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
@@ -33,7 +34,7 @@ PUBLIC = {
 WAYS_IN = ("/login/", "/admin/login/?")
 # Nothing of a person: what exists is not told from what does not.
 ABSENT = {404, 405}
-OF_ALICE = [route for route in routes() if {"chat_id", "key_id"} & set(route.gaps)]
+OF_ALICE = [route for route in routes() if {"chat_id", "key_id", "folder_id"} & set(route.gaps)]
 
 
 def call(client: Client, method: str, path: str, **options: Any) -> Any:
@@ -87,13 +88,13 @@ def test_S01_no_address_of_a_person_s_thing_can_be_counted_through() -> None:
     for route in routes():
         if not route.text.startswith("admin/"):
             assert not re.search(r"<(int|str|path):|<\w+>", route.text), route.text
-    for kind in (Chat, Branch, Message, Turn, Compaction, ApiKey):
+    for kind in (Chat, Folder, Branch, Message, Turn, Compaction, ApiKey):
         assert kind._meta.pk.get_default().version in {4, 7}, kind
 
 
 def test_S01_an_id_beside_the_address_opens_nothing_of_alices(world: World, charlie: User) -> None:
     now = world.chat.created_at
-    own = library.create_chat(owner=charlie, now=now)
+    own = lifecycle.create_chat(owner=charlie, now=now)
     said = Message.objects.create(
         branch=open_branch(own),
         seq=1,
@@ -126,7 +127,8 @@ def test_S01_no_answer_holds_a_word_of_alices(who: str, world: World) -> None:
     client = browser_of(who)
     leaks = []
     for route in routes():
-        if route.text in {"logout/", "admin/logout/", "readyz"}:
+        # Everybody has a stream of their own; what it tells of others' is asked beside it.
+        if route.text in {"logout/", "admin/logout/", "readyz", "stream"}:
             continue
         path = route.filled(ids_for(route, world))
         for method in ("GET", "POST"):
@@ -141,7 +143,7 @@ def test_S01_no_answer_holds_a_word_of_alices(who: str, world: World) -> None:
 @pytest.mark.parametrize("who", WHO)
 def test_S01_nothing_of_alices_was_changed(who: str, world: World) -> None:
     def state() -> list[Any]:
-        kinds: list[Any] = [Chat, Turn, Message, Compaction, ApiKey]
+        kinds: list[Any] = [Chat, Folder, Turn, Message, Compaction, ApiKey]
         return [list(kind.objects.order_by("pk").values()) for kind in kinds]
 
     client = browser_of(who)

@@ -102,4 +102,4 @@ def test_S11_keys_and_roles_ask_for_a_fresh_sign_in(path: str, now: datetime, db
     browser.force_login(User.objects.create_superuser("root"))
     answer = browser.get(path)
     assert answer.status_code == 302
-    assert answer.headers["Location"].startswith("/login/?")
+    assert answer.headers["Location"].startswith("/account/confirm/?")

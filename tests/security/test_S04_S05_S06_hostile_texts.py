@@ -1,6 +1,7 @@
 """S4, S5, S6: no text becomes an element, an instruction to htmx, or a request to elsewhere."""
 
 import re
+import uuid
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -13,8 +14,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.streams import connection
-from chats.streams.follow import Beginning, Delta, Snapshot, State, Update
-from chats.streams.web import Page as StreamPage
+from chats.streams.follow import Beginning, Delta, Snapshot, TurnNotice, Update
+from chats.streams.web import ReplyView
 from tests.chats.web.conftest import HTMX
 from tests.contextpolicy.people import signed_in
 from tests.security.addresses import routes
@@ -30,7 +31,7 @@ PAGES = [
     route
     for route in routes()
     if not route.text.startswith(("api/", "logout", "admin/logout", "healthz", "readyz"))
-    and not route.text.endswith("/stream")
+    and route.text != "stream"
 ]
 
 
@@ -86,18 +87,19 @@ def test_S04_hostile_words_leave_a_page_its_shape(alice: User, now: datetime) ->
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=range(len(HOSTILE)))
 def test_S04_no_fragment_of_a_stream_makes_an_element_of_a_text(hostile: str) -> None:
-    page = StreamPage()
+    turn = uuid.uuid4()
+    page = ReplyView(turn)
     half = len(hostile) // 2
     updates: list[Update] = [
         Snapshot(Beginning(1, 1), hostile),
         Delta(len(hostile), hostile[:half]),
         Delta(0, hostile[half:] + "\n\nnext\n\n"),
-        State(hostile),
+        TurnNotice(hostile),
     ]
     wire = "".join(async_to_sync(page.encode)(update) for update in updates)
     for line in wire.split("\n"):
-        assert line == "" or line.startswith(("id: 1.1.", "event: ", "data: "))
-    events = re.findall(r"^event: (.*)$", wire, re.MULTILINE)
+        assert line == "" or line.startswith((f"id: {turn}~1.1.", "event: ", "data: "))
+    events = re.findall(rf"^event: {turn}\.(.*)$", wire, re.MULTILINE)
     assert set(events) <= {"snapshot", "delta", "block", "rest", "state"}
     html = "\n".join(line.removeprefix("data: ") for line in wire.split("\n") if "data: " in line)
     assert read(html).wrong == []

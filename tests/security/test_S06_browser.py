@@ -37,7 +37,7 @@ LINK = """
 import django; django.setup()
 from django.contrib.auth.models import User
 from django.utils import timezone
-from chats import signin
+from chats.people import signin
 print(signin.create_link(user=User.objects.get(username="alice"), now=timezone.now()))
 """
 

@@ -7,8 +7,8 @@ from django.contrib.sessions.models import Session
 from django.db import models
 from django.test import Client
 
-from chats import access
 from chats.models import ApiKey, Chat, Compaction, Message, Turn
+from chats.record import access
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from tests.security.addresses import Route, routes
 from tests.security.conftest import SUPERUSER, browser_of
@@ -33,7 +33,7 @@ POLICY = (
     "frame-ancestors 'none'",
     "object-src 'none'",
 )
-READ = [route for route in routes() if not route.text.endswith(("/stream", "}/events"))]
+READ = [route for route in routes() if not route.text.endswith(("stream", "}/events"))]
 READ = [r for r in READ if "turn_id>/events" not in r.text and "logout" not in r.text]
 UNSAFE = [
     route

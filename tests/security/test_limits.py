@@ -1,7 +1,6 @@
 """The table of limits: each has its status, its code, and leaves what was sent to its sender."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -13,11 +12,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from chats import keys, library, rates
+from chats.actions import lifecycle
 from chats.api import inputs, parsing
-from chats.messages import MESSAGE_CEILING, MessageTooLong, check_text
+from chats.ground import rates
 from chats.models import Chat, Message, Turn
+from chats.people import keys
 from chats.providers import sse, transport
+from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.streams import connection
 from chats.turns.start import start
 from contextpolicy import lint
@@ -48,10 +49,15 @@ def test_every_default_is_the_table_s() -> None:
         "DATA_UPLOAD_MAX_NUMBER_FIELDS": 200,
         "MESSAGES_PER_CHAT": 200_000,
         "CHATS_PER_USER": 20_000,
-        "RUNS_PER_USER": 4,
-        "RUNS_PER_KEY": 8,
+        "FOLDERS_PER_USER": 200,
+        "DELETED_CHAT_DAYS": 7,
+        "TEMPORARY_CHAT_HOURS": 24,
+        "TURNS_PER_USER": 4,
+        "TURNS_PER_KEY": 8,
         "WAITING_PER_CHAT": 20,
         "MESSAGES_PER_MINUTE": 30,
+        "WARM_UPS_PER_MINUTE": 30,
+        "WARM_UP_SECONDS": 60,
         "API_REQUESTS_PER_MINUTE": 300,
         "LOGIN_FAILURES_PER_IP": 10,
         "LOGIN_FAILURES_PER_ACCOUNT": 5,
@@ -69,7 +75,7 @@ def test_every_default_is_the_table_s() -> None:
     assert {name: getattr(product, name) for name in defaults} == defaults
     assert (MESSAGE_CEILING, PolicyValues().input_length_limit) == (200_000, 32_000)
     assert (parsing.DEPTH, parsing.KEYS) == (32, 10_000)
-    assert (library.TITLE_LENGTH, keys.NAME_LENGTH, lint.LONGEST_TEXT) == (200, 200, 20_000)
+    assert (lifecycle.TITLE_LENGTH, keys.NAME_LENGTH, lint.LONGEST_TEXT) == (200, 200, 20_000)
     lengths = sse.MAX_LINE, transport.MAX_HEADERS
     assert lengths == (kibi * kibi, 32 * kibi)
     assert (inputs.LARGEST_PAGE, inputs.PageQuery.read({})["limit"]) == (100, 20)
@@ -116,7 +122,7 @@ def test_an_idempotency_key_is_known_for_a_day_by_owner_and_route(
 
     first = ask(alice, chat, now)
     assert ask(alice, chat, now + timedelta(hours=24)) == first
-    others = [library.create_chat(owner=owner, now=now) for owner in (alice, bob)]
+    others = [lifecycle.create_chat(owner=owner, now=now) for owner in (alice, bob)]
     assert ask(alice, others[0], now) != first
     assert ask(bob, others[1], now) != first
     assert ask(alice, chat, now + timedelta(hours=24, seconds=1)) != first
@@ -130,7 +136,7 @@ def test_no_policy_raises_the_ceiling_of_a_message() -> None:
 def test_a_person_has_so_many_replies_at_once(
     page: Client, demo_model: object, settings: Settings
 ) -> None:
-    settings.RUNS_PER_USER = 2
+    settings.TURNS_PER_USER = 2
     for number in range(2):
         assert page.post("/chats/new", {"text": "x", "key": f"{number}"}).status_code == 302
     answer = page.post("/chats/new", {"text": "keep this text", "key": "2"})
@@ -143,8 +149,8 @@ def test_a_person_has_so_many_replies_at_once(
 def test_each_key_has_so_many_replies_at_once(
     program: Program, page: Client, alice: User, settings: Settings
 ) -> None:
-    settings.RUNS_PER_KEY = 2
-    settings.RUNS_PER_USER = 1
+    settings.TURNS_PER_KEY = 2
+    settings.TURNS_PER_USER = 1
     answers = [program.post("chats", {"text": "x"}) for _ in range(3)]
     assert [answer.status_code for answer in answers[:2]] == [202, 202]
     assert code_of(answers[2]) == (429, "too_many_runs")
@@ -208,7 +214,7 @@ class SilentBus:
     """Nothing is ever said."""
 
     @asynccontextmanager
-    async def follow(self, turn_id: uuid.UUID) -> AsyncIterator["SilentBus"]:
+    async def follow(self, *keys: str) -> AsyncIterator["SilentBus"]:
         """One subscription."""
         yield self
 
@@ -232,7 +238,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> connection.Streams:
 
 def stream_of(browser: Client, world: World) -> Any:
     """The page's own event stream."""
-    return browser.get(f"/chats/{world.ids['chat_id']}/turns/{world.ids['turn_id']}/stream")
+    return browser.get("/stream", {"turn": world.ids["turn_id"]})
 
 
 def read(answer: Any) -> str:
@@ -274,7 +280,7 @@ def test_S18_streams_that_open_at_once_are_counted_when_they_begin(
         return begun, other
 
     begun, other = async_to_sync(follow)()
-    assert "event: snapshot" in begun
+    assert ".snapshot\n" in begun
     assert re_events(other) == ["server.resume"]
     assert streams.by_user.total() == 0
     assert stream_of(page, world).status_code == 200
@@ -289,7 +295,7 @@ def test_S18_a_page_s_stream_ends_with_its_session(
     page.session.flush()
     text = read(answer)
     assert "server.resume" not in text
-    assert "done" not in re_events(text)
+    assert not any(name.endswith("done") for name in re_events(text))
 
 
 def re_events(text: str) -> list[str]:
@@ -297,8 +303,13 @@ def re_events(text: str) -> list[str]:
     return [line.removeprefix("event: ") for line in text.split("\n") if line[:7] == "event: "]
 
 
-def test_S18_a_stranger_and_charlie_get_no_stream(world: World, charlie: User) -> None:
+def test_S18_a_stranger_gets_no_stream_and_charlie_hears_only_that_a_reply_is_gone(
+    world: World, charlie: User, streams: connection.Streams, settings: Settings
+) -> None:
+    settings.STREAM_SECONDS = 0.05
     browser = Client()
     assert stream_of(browser, world).status_code == 404
     browser.force_login(charlie)
-    assert stream_of(browser, world).status_code == 404
+    turn = world.ids["turn_id"]
+    events = re_events(read(stream_of(browser, world)))
+    assert events == [f"{turn}.refresh", f"{turn}.done", "server.resume"]

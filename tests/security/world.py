@@ -7,9 +7,20 @@ from typing import Any
 
 from django.contrib.auth.models import Group, User
 
-from chats import answering, keys, library
+from chats.actions import lifecycle
 from chats.compaction.sections import sections_of
-from chats.models import Chat, Compaction, Message, PromptText, ProviderAccount, Receipt, Turn
+from chats.models import (
+    Chat,
+    Compaction,
+    Folder,
+    Message,
+    PromptText,
+    ProviderAccount,
+    Receipt,
+    Turn,
+)
+from chats.people import keys
+from chats.prompt import model_choice
 from chats.turns.start import open_branch
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.ledger import record
@@ -31,6 +42,7 @@ class Texts:
     prompt: str = f"{CANARY}-prompt"
     tool: str = f"{CANARY}-tool"
     key: str = f"{CANARY}-key"
+    folder: str = f"{CANARY}-folder"
     # What administrators may read: written by them, or by us.
     model: str = "a model"
     provider: str = "a provider"
@@ -65,19 +77,22 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         actor="system",
         now=now,
     )
-    chat = library.create_chat(owner=alice, now=now, model=model, system_text=texts.prompt)
+    chat = lifecycle.create_chat(owner=alice, now=now, model=model, system_text=texts.prompt)
     Chat.objects.filter(pk=chat.pk).update(title=texts.title)
     chat.refresh_from_db()
     assigned = assign(policy=policy, level="instance", actor="system", now=now)
-    effective = answering.effective_policy(chat=chat, model=model)
+    effective = model_choice.effective_policy(chat=chat, model=model)
     turns = [make_turn(chat, n, now=now, texts=texts, policy=effective) for n in (1, 2)]
     finish(turns[0], texts=texts, now=now)
     summary = make_summary(chat, now=now, texts=texts, policy=effective)
     receipt = make_receipt(turns[0], now=now, texts=texts, policy=effective)
     key, _ = keys.create_key(owner=alice, name=texts.key, scopes=keys.SCOPES, now=now)
     event = record("chat.created", actor=f"user:{alice.pk}", now=now, chat_id=chat.pk)
+    folder = Folder.objects.create(owner=alice, name=texts.folder)
+    Chat.objects.filter(pk=chat.pk).update(folder=folder)
     ids = {
         "chat_id": chat.pk,
+        "folder_id": folder.pk,
         "turn_id": turns[1].pk,
         "message_id": turns[0].trigger_id,
         "branch_id": chat.active_branch_id,

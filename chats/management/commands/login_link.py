@@ -1,4 +1,4 @@
-"""Print a fresh one-time sign-in link."""
+"""Prints a fresh one-time sign-in link."""
 
 import os
 from typing import Any
@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 from django.utils import timezone
 
-from chats import signin
+from chats.people import signin
 
 FIRST_ADMIN = "admin"
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
     help = "Print a link that signs a person in once, within an hour, without a password."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One optional name."""
+        """Add one optional name."""
         parser.add_argument(
             "username", nargs="?", help="Default: the first administrator, made if there is none."
         )
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         self.stdout.write(base_address() + reverse("login-link", args=[token]))
 
     def person(self, username: str) -> User:
-        """The active person with the name. Raises `CommandError`."""
+        """Return the active person with the name. Raises `CommandError`."""
         user = User.objects.filter(username=username, is_active=True).first()
         if user is None:
             raise CommandError(f"There is no active person called {username!r}.")
@@ -45,7 +45,7 @@ class Command(BaseCommand):
 
 
 def base_address() -> str:
-    """Where the product is reached."""
+    """Return the address under which the product is reached."""
     if settings.PUBLIC_URL:
         return str(settings.PUBLIC_URL)
     return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT', '8420')}"

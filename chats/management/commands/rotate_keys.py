@@ -1,12 +1,12 @@
-"""Encrypt the stored keys of providers anew."""
+"""Encrypts the stored keys of providers anew."""
 
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from chats import providers_setup
-from chats.secrets import SecretUnreadable
+from chats.ground.secrets import SecretUnreadable
+from chats.providers import accounts
 
 
 class Command(BaseCommand):
@@ -15,9 +15,12 @@ class Command(BaseCommand):
     help = "Encrypt every stored key with the first of ENCRYPTION_KEYS; then the others may go."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        """Say how many there were. Raises `CommandError`; then nothing was changed."""
+        """Encrypt the keys and say how many there were.
+
+        Raises `CommandError`; then nothing was changed.
+        """
         try:
-            rotated = providers_setup.rotate_keys(actor="system", now=timezone.now())
+            rotated = accounts.rotate_keys(actor="system", now=timezone.now())
         except SecretUnreadable as refusal:
             raise CommandError(f"{refusal.sentence} Nothing was changed.") from None
         self.stdout.write(f"{rotated} stored keys are encrypted with the newest key.")

@@ -1,4 +1,4 @@
-"""What a strategy is, the strategies that ship, and how a decision is taken safely."""
+"""The contract of a strategy, the strategies that ship, and the check of what they decide."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -11,7 +11,7 @@ from contextpolicy.engine.strategies.dynamic_summary import DynamicSummary
 from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.engine.strategies.simple import Simple
 from contextpolicy.engine.strategies.sliding_window import SlidingWindow
-from contextpolicy.engine.window import Choice, HistoryView, WindowMove, is_sound
+from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, is_sound
 
 
 class Strategy(Protocol):
@@ -26,13 +26,13 @@ class Strategy(Protocol):
     def name(self) -> str:
         """The name a policy uses."""
 
-    def choose(self, view: HistoryView) -> Choice | WindowMove:
+    def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
         """Decide what of `view.entries` is sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What a composing strategy sends: the system text and the tools as it got them, and history.
+    """The payload of a composing strategy: the system text and tools as it got them, and history.
 
     `history` holds messages it was given, in their order.
     """
@@ -63,7 +63,7 @@ class ComposingStrategy(Protocol):
         room: int,
         config: Mapping[str, object],
     ) -> Payload:
-        """The payload, its history within `room` tokens."""
+        """Return the payload, its history within `room` tokens."""
 
 
 class PayloadRefused(Exception):
@@ -73,14 +73,14 @@ class PayloadRefused(Exception):
 
 
 class Composing:
-    """A composing strategy in the place of a choosing one."""
+    """An adapter that lets a composing strategy stand in for a choosing one."""
 
     def __init__(self, inner: ComposingStrategy) -> None:
         self.name = inner.name
         self.inner = inner
 
-    def choose(self, view: HistoryView) -> Choice:
-        """The indexes of the payload's messages. Raises PayloadRefused."""
+    def choose(self, view: HistoryView) -> WindowChoice:
+        """Return the indexes of the payload's messages. Raises PayloadRefused."""
         payload = self.inner.compose(
             view.system_prompt,
             tuple(view.messages),
@@ -99,7 +99,7 @@ class Composing:
         if -1 in kept:
             raise PayloadRefused(f"The strategy {self.name} sends a message that it was not given.")
         left = tuple((place, "strategy") for place in places.values() if place not in set(kept))
-        return Choice(kept, left)
+        return WindowChoice(kept, left)
 
 
 STRATEGIES: Mapping[str, Strategy] = {
@@ -108,10 +108,10 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 
 
-def decide(strategy: Strategy | None, view: HistoryView) -> tuple[Choice | WindowMove, str]:
-    """The decision of a strategy, and why it is not its own: "" if it is.
+def decide(strategy: Strategy | None, view: HistoryView) -> tuple[WindowChoice | WindowMove, str]:
+    """Return the decision of a strategy, and why it is not its own: "" if it is.
 
-    Whatever a strategy does, a sound decision comes back and the prompt is what it was: `missing`,
+    A sound decision comes back and the prompt stays as it was, whatever a strategy does: `missing`,
     `failed:NAME` (of its exception), `changed_tools` and `unsound` fall back to `sliding_window`.
     """
     fallback = STRATEGIES["sliding_window"]
@@ -130,14 +130,14 @@ def decide(strategy: Strategy | None, view: HistoryView) -> tuple[Choice | Windo
 
 
 def hears_turns(strategy: object) -> bool:
-    """Whether a strategy wants to be told of complete turns."""
+    """Tell whether a strategy wants to be told of complete turns."""
     return _turn_hook(strategy) is not None
 
 
 def after_turn(strategy: object, *, history: Sequence[Message]) -> str:
     """Tell a strategy that a turn is complete; its failure touches nothing.
 
-    Answers with the name of its exception, "" if there was none or nothing to tell.
+    Returns the name of its exception, "" if there was none or nothing to tell.
     """
     hook = _turn_hook(strategy)
     if hook is None:

@@ -1,6 +1,6 @@
 """Strategy `dynamic_summary`: old turns are folded into a summary in the background."""
 
-from contextpolicy.engine.window import Choice, HistoryView, WindowMove, keep_all, next_move
+from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, keep_all, next_move
 
 
 class DynamicSummary:
@@ -12,7 +12,7 @@ class DynamicSummary:
 
     name = "dynamic_summary"
 
-    def choose(self, view: HistoryView) -> Choice | WindowMove:
-        """All messages of the view, or the never-wait move that has to be stored first."""
+    def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
+        """Keep all messages of the view, or ask for a move of the window, to be stored first."""
         keep = view.values.keep_last_messages
         return next_move(view, high=view.room.limit, keep_last=keep) or keep_all(view)

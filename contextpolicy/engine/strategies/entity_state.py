@@ -1,8 +1,8 @@
 """Strategy `entity_state`: no dialogue is kept, only a state of the form a schema describes.
 
 After each user message and before its reply a model extracts the state anew; here are the texts
-around that call and the judgement of its answer. What is late, cut or does not fit the schema
-changes nothing: the old state stays.
+around that call and the judgement of its answer. An answer that is late, cut or does not fit the
+schema changes nothing: the old state stays.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Literal, NoReturn
 from contextpolicy.engine.messages import Message, WireMessage, text_of
 from contextpolicy.engine.prompts import escaped
 from contextpolicy.engine.schema import violations
-from contextpolicy.engine.window import Choice, HistoryView
+from contextpolicy.engine.window import HistoryView, WindowChoice
 
 STATE_V1 = "state-v1"
 # In bytes of JSON: a state is a form, not a transcript.
@@ -41,12 +41,12 @@ class EntityState:
 
     name = "entity_state"
 
-    def choose(self, view: HistoryView) -> Choice:
-        """The last messages by count, as far as they fit; the state stands for all others."""
+    def choose(self, view: HistoryView) -> WindowChoice:
+        """Keep the last messages by count, as far as they fit; the state stands for all others."""
         count = len(view.entries)
         by_count = max(0, count - view.values.keep_last_messages)
         start = max(by_count, view.first_fitting(view.room.limit)) if by_count < count else count
-        return Choice(
+        return WindowChoice(
             tuple(range(start, count)),
             tuple((place, "state" if place < by_count else "budget") for place in range(start)),
         )
@@ -54,7 +54,7 @@ class EntityState:
 
 @dataclass(frozen=True, slots=True)
 class StateUpdate:
-    """The state after an extraction, and what became of the answer.
+    """The state after an extraction, and what came of the model's answer.
 
     Outcomes other than `updated` and `unchanged` left the old state; `faults` say why.
     """
@@ -65,12 +65,12 @@ class StateUpdate:
 
 
 def state_text(state: Mapping[str, object]) -> str:
-    """The state as it stands in a prompt: JSON on one line, sorted; "" for an empty state."""
+    """Write the state as it stands in a prompt: JSON on one line, sorted; "" for an empty state."""
     return json.dumps(state, ensure_ascii=False, sort_keys=True) if state else ""
 
 
 def schema_text(schema: Mapping[str, object]) -> str:
-    """The schema as it stands in the request."""
+    """Write the schema as it stands in the request."""
     return json.dumps(schema, ensure_ascii=False, sort_keys=True)
 
 
@@ -90,7 +90,7 @@ def state_request(
 def updated_state(
     answer: str, *, finish: str, state: Mapping[str, object], schema: Mapping[str, object]
 ) -> StateUpdate:
-    """The state after a model's `answer`, which ended for the reason `finish` (normally `stop`).
+    """Read the state from a model's `answer`, which ended because of `finish` (normally `stop`).
 
     A code fence around the object is tolerated, anything else beside it is not. The schema must
     have passed `schema.check_schema`.
@@ -112,19 +112,19 @@ def updated_state(
 
 
 def size_of(state: object) -> int:
-    """The size of a state in bytes of JSON."""
+    """Return the size of a state in bytes of JSON."""
     return len(json.dumps(state))
 
 
 def state_faults(state: Mapping[str, object], *, schema: Mapping[str, object]) -> tuple[str, ...]:
-    """Why values cannot be the state, whoever gave them, a sentence each; empty if they can."""
+    """List why values cannot be the state, whoever gave them, in sentences; empty if they can."""
     if any(_is_unstorable(text) for text in _texts(state)):
         return ("the value has a NUL or half of a surrogate pair",)
     return tuple(violations(schema, state))
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Every string and name in a JSON value."""
+    """Yield every string and name in a JSON value."""
     waiting = [value]
     while waiting:
         item = waiting.pop()

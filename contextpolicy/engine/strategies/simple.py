@@ -1,6 +1,6 @@
 """Strategy `simple`: the newest N messages, each cut to its limit of characters."""
 
-from contextpolicy.engine.window import NO_CEILING, Choice, HistoryView
+from contextpolicy.engine.window import NO_CEILING, HistoryView, WindowChoice
 
 
 class Simple:
@@ -12,7 +12,7 @@ class Simple:
 
     name = "simple"
 
-    def choose(self, view: HistoryView) -> Choice:
+    def choose(self, view: HistoryView) -> WindowChoice:
         """Decide by count first, by tokens second; older messages never come back in a gap."""
         count = len(view.entries)
         size, turns = view.values.window_size, view.values.window_turns
@@ -22,7 +22,7 @@ class Simple:
         by_tokens = 0 if ceiling == NO_CEILING else view.first_fitting(ceiling)
         window = max(by_count, by_turns, by_tokens)
         start = max(window, view.first_fitting(view.room.limit))
-        return Choice(
+        return WindowChoice(
             tuple(range(start, count)),
             tuple((place, "window" if place < window else "budget") for place in range(start)),
         )

@@ -1,6 +1,6 @@
-"""Strategy `sliding_window`: what the fixed parts leave over, filled from the newest backwards."""
+"""Strategy `sliding_window`: fills the room beside the fixed parts, from the newest backwards."""
 
-from contextpolicy.engine.window import Choice, HistoryView, WindowMove, keep_all, next_move
+from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, keep_all, next_move
 
 
 class SlidingWindow:
@@ -11,6 +11,6 @@ class SlidingWindow:
 
     name = "sliding_window"
 
-    def choose(self, view: HistoryView) -> Choice | WindowMove:
-        """All messages of the view, or the move that has to be stored first."""
+    def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
+        """Keep all messages of the view, or ask for a move of the window, to be stored first."""
         return next_move(view, high=view.room.high) or keep_all(view)

@@ -1,4 +1,4 @@
-"""`manage.py ledger_verify`: does the audit ledger hold, and what it commits to?"""
+"""`manage.py ledger_verify`: verifies the audit ledger and the rows that it commits to."""
 
 from argparse import ArgumentParser
 from collections import Counter
@@ -16,11 +16,11 @@ class Command(BaseCommand):
     help = "Verify the audit ledger. Ends with an exit code other than 0 when a chain is broken."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """One chain can be asked for by its scope."""
+        """Add the option for one chain, by its scope."""
         parser.add_argument("--scope", help="one chain only: 'instance' or 'chat:<id>'")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Print what holds or where it breaks."""
+        """Print what holds; raises CommandError where a chain breaks."""
         scope = options["scope"]
         told = Counter[str]()
         breaks = list(verify(scope=scope, told=told))

@@ -1,12 +1,14 @@
-"""`manage.py setup`: migrate, and make what a new instance begins with."""
+"""`manage.py setup`: migrates, and makes what a new instance begins with."""
 
 from argparse import ArgumentParser
 from typing import Any
 
+from django.core.checks import Tags
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
+from chats.turns import recover
 from project.seed import seed
 
 
@@ -14,12 +16,22 @@ class Command(BaseCommand):
     """Idempotent; prints a one-time login link for the first administrator."""
 
     help = "Prepare the database (run before the first start and after each upgrade)."
+    # The web process checks its addresses; loading them here would hold up the first start.
+    requires_system_checks = (Tags.models,)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The address that the login link begins with, unless PALIMPSEST_PUBLIC_URL names one."""
+        """Add the address of the login link, which PALIMPSEST_PUBLIC_URL replaces, and workers."""
         parser.add_argument("--base-url", default="http://127.0.0.1:8420")
+        parser.add_argument(
+            "--take-over",
+            default="",
+            metavar="NAME",
+            help="Free what workers held that have ended and whose names began so.",
+        )
 
-    def handle(self, *_args: Any, base_url: str, **_options: Any) -> None:
+    def handle(self, *_args: Any, base_url: str, take_over: str, **_options: Any) -> None:
         """Migrate and seed."""
         call_command("migrate", verbosity=0)
+        if take_over:
+            recover.take_over(now=timezone.now(), worker=take_over)
         self.stdout.write(seed(now=timezone.now(), base_url=base_url))

@@ -21,7 +21,10 @@ IDLE_SECONDS = 75
 
 
 class Server(uvicorn.Server):
-    """Tells the open streams first: uvicorn would wait for them until its grace is over."""
+    """A server that ends the open streams before it ends itself.
+
+    uvicorn would wait for them until its grace is over.
+    """
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the streams, then the server."""
@@ -42,7 +45,7 @@ class Command(BaseCommand):
     help = "Run one web process (several may share a port behind a proxy)."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Where to listen."""
+        """Add the address to listen on, and the lock to wait for."""
         parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
         parser.add_argument(
             "--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420"))

@@ -10,6 +10,7 @@ from contextpolicy.roles import OPERATOR
 from tests.chats.compaction.conftest import (
     fold,
     long_chat,
+    say,
     set_policy,
     small_policy,
     writer,
@@ -19,7 +20,7 @@ from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
 
 # The chats that are long enough to fold are those of the domain's own tests.
-__all__ = ["fold", "long_chat", "set_policy", "small_policy", "writer", "writes"]
+__all__ = ["fold", "long_chat", "say", "set_policy", "small_policy", "writer", "writes"]
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from chats.compaction import controls, maintain
+from chats.compaction import maintain
+from chats.compaction.people import controls
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.compaction.conftest import Fold, SetPolicy, in_force, wrote
+from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, in_force, later, wrote
 from tests.chats.conftest import ScriptedProvider
 from tests.contextpolicy.pages import Page, opened
 from tests.contextpolicy.people import person, signed_in
@@ -93,6 +94,29 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
     for hidden in ("Anna Berg", "4711", "canary-focus"):
         assert hidden not in page.words
     assert page.inline == []
+
+
+@pytest.mark.requirement("S4.4", by="auditor")
+def test_of_several_summaries_one_is_in_force(
+    long_chat: Chat, fold: Fold, say: Say, now: datetime
+) -> None:
+    first = fold(long_chat)
+    for number in range(6):
+        say(long_chat, f"Question {number}. {SENTENCE}", f"Answer {number}. " + SENTENCE * 6)
+    second = fold(long_chat, later(now, 1))
+
+    auditor = signed_in(person("ada", AUDITOR))
+    rows = {row.pk: row for row in auditor.get(LIST).context["cl"].queryset}
+    shown = {
+        row.pk: opened(auditor, reverse("admin:chats_compaction_change", args=[row.pk])).words
+        for row in (first, second)
+    }
+    assert rows.keys() == {first.pk, second.pk}
+    assert "In force" not in shown[first.pk]
+    assert "In force" in shown[second.pk]
+    assert f"To seq: {second.to_seq}" in shown[second.pk]
+    assert (first.from_seq, second.from_seq) == (1, 1)
+    assert second.to_seq > first.to_seq
 
 
 def test_a_turn_says_what_followed_it(operator: Client, long_chat: Chat) -> None:

@@ -9,7 +9,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from chats import queue, tasks
+from chats import tasks
+from chats.ground import queue
 from chats.turns import recover
 from contextpolicy import verification
 from contextpolicy.ledger import record

@@ -8,8 +8,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from chats import providers_setup, secrets
+from chats.ground import secrets
 from chats.models import ProviderAccount
+from chats.providers import accounts
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import OPERATOR
 from tests.contextpolicy.pages import Page, opened, submitted
@@ -26,7 +27,7 @@ KEY = "sk-canary-0123456789abcdef"
 @pytest.fixture
 def account(now: datetime) -> ProviderAccount:
     """A provider with a key."""
-    return providers_setup.save_account(
+    return accounts.save_account(
         account=ProviderAccount(slug="hosted"),
         values={
             "name": "Hosted",
@@ -118,9 +119,7 @@ def test_a_key_that_cannot_be_sent_is_said_at_its_field(
 ) -> None:
     answer = submitted(operator, page_of(account), api_key="two words")
 
-    assert answer.context["adminform"].form.errors["api_key"] == [
-        providers_setup.KeyNotPlain.sentence
-    ]
+    assert answer.context["adminform"].form.errors["api_key"] == [accounts.KeyNotPlain.sentence]
 
 
 def test_S03_fields_that_are_not_offered_are_not_taken(
@@ -147,7 +146,7 @@ def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:
     for url in (ADD, page_of(account), f"{page_of(account)[:-7]}delete/"):
         for answer in (stale.get(url), stale.post(url, {"name": "x", "post": "yes"})):
             assert answer.status_code == 302
-            assert answer.headers["Location"] == f"/login/?next={url}"
+            assert answer.headers["Location"] == f"/account/confirm/?next={url}"
     assert ProviderAccount.objects.get().name == "Hosted"
     assert stale.get(LIST).status_code == 200
 
@@ -174,9 +173,9 @@ def test_a_server_that_fails_is_named(
     operator: Client, account: ProviderAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_given: object) -> None:
-        raise providers_setup.NoModelsOffered
+        raise accounts.NoModelsOffered
 
-    monkeypatch.setattr(providers_setup, "refresh_models", refuse)
+    monkeypatch.setattr(accounts, "refresh_models", refuse)
 
     operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
 

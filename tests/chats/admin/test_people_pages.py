@@ -171,7 +171,7 @@ def test_S11_roles_ask_for_a_fresh_sign_in(bob: User) -> None:
 
     for url in (page_of(bob), reverse("admin:auth_user_password_change", args=[bob.pk])):
         answer = stale.post(url, {"username": "bob", "groups": [str(operators.pk)]})
-        assert answer.headers["Location"] == f"/login/?next={url}"
+        assert answer.headers["Location"] == f"/account/confirm/?next={url}"
 
     assert bob.groups.count() == 0
 

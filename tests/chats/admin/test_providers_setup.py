@@ -10,11 +10,12 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django import Settings
 
-from chats import providers_setup, secrets
+from chats.ground import secrets
+from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
+from chats.providers import accounts, discovery
 from chats.providers.address import AddressRefused
 from chats.providers.discovery import FoundServer
-from chats.refusals import Refusal
 from contextpolicy.ledger import verify
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.fakes.fake_server import FakeServer
@@ -34,7 +35,7 @@ def last_event(kind: str) -> dict[str, Any]:
 def saved(now: datetime, **values: Any) -> ProviderAccount:
     """An account with a key."""
     given = {"name": "Hosted", "kind": "openai", "base_url": HOSTED, "enabled": True, **values}
-    return providers_setup.save_account(
+    return accounts.save_account(
         account=ProviderAccount(slug="hosted"),
         values=given,
         api_key=KEY,
@@ -45,7 +46,7 @@ def saved(now: datetime, **values: Any) -> ProviderAccount:
 
 class TestConnect:
     def test_the_account_and_its_models_are_stored(self, fake: FakeServer, now: datetime) -> None:
-        account = providers_setup.connect(
+        account = accounts.connect(
             name="My server", base_url=f"{fake.base_url}/", api_key=KEY, actor="user:1", now=now
         )
 
@@ -61,45 +62,81 @@ class TestConnect:
         assert models.get(is_default=True).name == "fake-chat"
         assert list(verify()) == []
 
+    def test_the_demo_model_is_the_default_again_when_its_server_is_disconnected(
+        self, fake: FakeServer, now: datetime, demo_model: ModelSpec
+    ) -> None:
+        account = accounts.connect(
+            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
+        accounts.delete_account(account=account, actor="user:1", now=now)
+
+        assert ModelSpec.objects.get(is_default=True) == demo_model
+        assert list(verify()) == []
+
+    def test_a_server_is_connected_once(self, fake: FakeServer, now: datetime) -> None:
+        first: dict[str, Any] = {"base_url": fake.base_url, "api_key": "", "actor": "user:1"}
+        first["now"] = now
+        accounts.connect(name="First", **first)
+
+        with pytest.raises(accounts.AlreadyConnected, match="as “First”"):
+            accounts.connect(name="Second", **{**first, "base_url": f"{fake.base_url}/"})
+
+        assert ProviderAccount.objects.count() == 1
+
+    def test_a_window_that_the_server_states_is_taken_over(
+        self, fake: FakeServer, now: datetime
+    ) -> None:
+        stated = [{"id": "here", "meta": {"n_ctx": 4096, "n_ctx_train": 32768}}, {"id": "silent"}]
+        fake.configure(models=stated)
+        account = accounts.connect(
+            name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
+        )
+        windows = dict(ModelSpec.objects.values_list("name", "context_window"))
+        assert windows == {"here": 4096, "silent": None}
+
+        ModelSpec.objects.filter(name="here").update(context_window=2048)
+        fake.configure(models=[{"id": name, "max_model_len": 8192} for name in windows])
+        accounts.refresh_models(account=account, actor="user:1", now=now)
+        windows = dict(ModelSpec.objects.values_list("name", "context_window"))
+        # What somebody set by hand stays.
+        assert windows == {"here": 2048, "silent": 8192}
+
     def test_a_real_default_model_stays(self, fake: FakeServer, now: datetime) -> None:
         ProviderAccount.objects.create(slug="other", name="Other", base_url=HOSTED)
         ModelSpec.objects.create(slug="o", provider="other", name="o", is_default=True)
 
-        providers_setup.connect(
-            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
-        )
+        accounts.connect(name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now)
 
         assert ModelSpec.objects.get(is_default=True).slug == "o"
 
     def test_the_demo_model_gives_way_as_default(
         self, fake: FakeServer, now: datetime, demo_model: ModelSpec
     ) -> None:
-        providers_setup.connect(
-            name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now
-        )
+        accounts.connect(name="New", base_url=fake.base_url, api_key="", actor="user:1", now=now)
 
         assert ModelSpec.objects.get(is_default=True).provider == "new"
 
     def test_models_that_do_not_chat_are_added_switched_off(
         self, fake: FakeServer, now: datetime
     ) -> None:
-        fake.configure(models=["text-embedding-3", "whisper-1", "llama3.2:3b"])
+        other = ["text-embedding-3", "whisper-1", "bge-m3", "all-minilm", "intfloat/e5-large"]
+        fake.configure(models=[*other, "llama3.2:3b"])
 
-        providers_setup.connect(
-            name="", base_url=fake.base_url, api_key="", actor="user:1", now=now
-        )
+        accounts.connect(name="", base_url=fake.base_url, api_key="", actor="user:1", now=now)
 
         on = ModelSpec.objects.filter(enabled=True)
         assert [(model.slug, model.is_default) for model in on] == [("127001-llama3-2-3b", True)]
-        assert ModelSpec.objects.filter(enabled=False).count() == 2
+        assert ModelSpec.objects.filter(enabled=False).count() == 5
 
-    def test_names_that_give_one_slug_stay_apart(self, fake: FakeServer, now: datetime) -> None:
+    def test_names_that_give_one_slug_stay_apart(
+        self, fake: FakeServer, now: datetime, settings: Settings
+    ) -> None:
         fake.configure(models=["a/b", "a:b", "a.b"])
 
-        for _ in range(2):
-            providers_setup.connect(
-                name="Same", base_url=fake.base_url, api_key="", actor="user:1", now=now
-            )
+        named = fake.host.replace("127.0.0.1", "localhost")
+        settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host, named]
+        for address in (fake.base_url, f"http://{named}/v1"):
+            accounts.connect(name="Same", base_url=address, api_key="", actor="user:1", now=now)
 
         assert ModelSpec.objects.values("slug").distinct().count() == 6
         assert {account.slug for account in ProviderAccount.objects.all()} == {"same", "same-2"}
@@ -122,7 +159,7 @@ class TestConnect:
         given = {"name": "N", "base_url": fake.base_url, "api_key": "", **change}
 
         with pytest.raises(Refusal) as refusal:
-            providers_setup.connect(**given, actor="user:1", now=now)
+            accounts.connect(**given, actor="user:1", now=now)
 
         assert refusal.value.code == code
         assert not ProviderAccount.objects.exists()
@@ -133,8 +170,8 @@ class TestConnect:
     ) -> None:
         settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:9"]
 
-        with pytest.raises(providers_setup.ServerRefused) as refusal:
-            providers_setup.connect(
+        with pytest.raises(accounts.ServerRefused) as refusal:
+            accounts.connect(
                 name="N", base_url="http://127.0.0.1:9/v1", api_key="", actor="user:1", now=now
             )
 
@@ -145,26 +182,22 @@ class TestConnect:
     def test_a_server_without_models_is_refused(self, fake: FakeServer, now: datetime) -> None:
         fake.configure(models=[])
 
-        with pytest.raises(providers_setup.NoModelsOffered):
-            providers_setup.connect(
-                name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
-            )
+        with pytest.raises(accounts.NoModelsOffered):
+            accounts.connect(name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now)
 
     def test_no_transaction_is_open_while_the_server_is_asked(
         self, fake: FakeServer, now: datetime, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         depth = []
 
-        def offered(**_given: str) -> tuple[str, ...]:
+        def offered(**_given: str) -> dict[str, int | None]:
             depth.append(len(connection.savepoint_ids))
-            return ("m",)
+            return {"m": None}
 
-        monkeypatch.setattr(providers_setup, "offered_models", offered)
+        monkeypatch.setattr(accounts, "offered_models", offered)
         before = len(connection.savepoint_ids)
 
-        providers_setup.connect(
-            name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
-        )
+        accounts.connect(name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now)
 
         assert depth == [before]
 
@@ -191,7 +224,7 @@ class TestKeys:
     ) -> None:
         account = saved(now)
 
-        providers_setup.save_account(
+        accounts.save_account(
             account=account, values={"base_url": base_url}, actor="user:1", now=now
         )
 
@@ -205,7 +238,7 @@ class TestKeys:
     def test_a_key_stays_with_the_same_server(self, base_url: str, now: datetime) -> None:
         account = saved(now)
 
-        providers_setup.save_account(
+        accounts.save_account(
             account=account, values={"base_url": base_url}, actor="user:1", now=now
         )
 
@@ -234,9 +267,7 @@ class TestKeys:
             "changes": {},
         }
         # A form that was opened before the rotation brings no old token back.
-        providers_setup.save_account(
-            account=account, values={"name": "New"}, actor="user:1", now=now
-        )
+        accounts.save_account(account=account, values={"name": "New"}, actor="user:1", now=now)
         account.refresh_from_db()
         assert secrets.decrypt(account.encrypted_key) == KEY
 
@@ -256,7 +287,7 @@ class TestKeys:
     def test_a_new_key_may_come_with_a_new_server(self, now: datetime) -> None:
         account = saved(now)
 
-        providers_setup.save_account(
+        accounts.save_account(
             account=account,
             values={"base_url": "https://api.example.net/v1"},
             api_key="sk-another-0123456789",
@@ -269,18 +300,14 @@ class TestKeys:
     def test_an_account_that_becomes_the_demo_forgets_its_key(self, now: datetime) -> None:
         account = saved(now)
 
-        providers_setup.save_account(
-            account=account, values={"kind": "demo"}, actor="user:1", now=now
-        )
+        accounts.save_account(account=account, values={"kind": "demo"}, actor="user:1", now=now)
 
         assert (account.base_url, account.encrypted_key) == ("", "")
 
     def test_a_key_can_be_forgotten(self, now: datetime) -> None:
         account = saved(now)
 
-        providers_setup.save_account(
-            account=account, values={}, forget_key=True, actor="user:1", now=now
-        )
+        accounts.save_account(account=account, values={}, forget_key=True, actor="user:1", now=now)
 
         assert account.encrypted_key == ""
 
@@ -292,10 +319,8 @@ class TestKeys:
         settings.ALLOWED_PRIVATE_PROVIDERS = []
 
         with pytest.raises(AddressRefused):
-            providers_setup.save_account(account=account, values={}, actor="user:1", now=now)
-        providers_setup.save_account(
-            account=account, values={"base_url": HOSTED}, actor="user:1", now=now
-        )
+            accounts.save_account(account=account, values={}, actor="user:1", now=now)
+        accounts.save_account(account=account, values={"base_url": HOSTED}, actor="user:1", now=now)
 
         assert account.encrypted_key == ""
 
@@ -305,7 +330,7 @@ def test_a_change_ends_the_pause_that_a_refused_key_began(now: datetime) -> None
     account.paused_until, account.paused_reason = now, "The key was refused."
     account.save()
 
-    providers_setup.save_account(account=account, values={}, api_key=KEY, actor="user:1", now=now)
+    accounts.save_account(account=account, values={}, api_key=KEY, actor="user:1", now=now)
 
     stored = ProviderAccount.objects.get(pk=account.pk)
     assert (stored.paused_until, stored.paused_reason) == (None, "")
@@ -314,7 +339,7 @@ def test_a_change_ends_the_pause_that_a_refused_key_began(now: datetime) -> None
 def test_what_changed_is_recorded_with_old_and_new_values(now: datetime) -> None:
     account = saved(now)
 
-    providers_setup.save_account(
+    accounts.save_account(
         account=account, values={"name": "Better", "enabled": False}, actor="user:1", now=now
     )
 
@@ -334,12 +359,12 @@ def test_a_deleted_account_takes_its_key_along_and_switches_its_models_off(
     account = saved(now)
     ModelSpec.objects.create(slug="m", provider="hosted", name="m", is_default=True)
 
-    providers_setup.delete_account(account=account, actor="user:1", now=now)
+    accounts.delete_account(account=account, actor="user:1", now=now)
 
     model = ModelSpec.objects.get()
     assert (model.enabled, model.is_default) == (False, False)
     assert last_event("provider.deleted") == {"provider": "hosted", "models_switched_off": 1}
-    assert providers_setup.free_slug("Hosted") == "hosted-2"
+    assert accounts.free_slug("Hosted") == "hosted-2"
 
 
 def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
@@ -347,7 +372,7 @@ def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
     model = ModelSpec.objects.create(slug="b", provider="p", name="b")
     model.is_default = True
 
-    providers_setup.save_model(model=model, actor="user:1", now=now)
+    accounts.save_model(model=model, actor="user:1", now=now)
 
     assert ModelSpec.objects.get(is_default=True).slug == "b"
     assert last_event("model.changed") == {
@@ -357,12 +382,12 @@ def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
 
 
 def test_asking_again_adds_only_what_is_new(fake: FakeServer, now: datetime) -> None:
-    account = providers_setup.connect(
+    account = accounts.connect(
         name="N", base_url=fake.base_url, api_key=KEY, actor="user:1", now=now
     )
     fake.configure(models=["fake-chat", "fake-large"])
 
-    added = providers_setup.refresh_models(account=account, actor="user:1", now=now)
+    added = accounts.refresh_models(account=account, actor="user:1", now=now)
 
     assert [model.name for model in added] == ["fake-large"]
     assert ModelSpec.objects.count() == 3
@@ -377,8 +402,8 @@ def test_servers_of_this_host_are_offered_once(
     async def find() -> list[FoundServer]:
         return [here, empty]
 
-    monkeypatch.setattr(providers_setup, "find_local_servers", find)
-    assert providers_setup.found_servers() == [here]
+    monkeypatch.setattr(discovery, "find_local_servers", find)
+    assert accounts.found_servers() == [here]
 
     ProviderAccount.objects.create(slug="o", name="O", base_url=here.base_url)
-    assert providers_setup.found_servers() == []
+    assert accounts.found_servers() == []

@@ -6,8 +6,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import keys, rates
 from chats.models import Chat, Compaction, Turn
+from chats.people import keys
 from chats.turns.start import start
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (
@@ -24,13 +24,6 @@ from tests.chats.compaction.conftest import (
 
 # The chats that are long enough to fold are those of the domain's own tests.
 __all__ = ["fold", "long_chat", "say", "set_policy", "small_policy", "writer", "writes"]
-
-
-@pytest.fixture(autouse=True)
-def full_buckets() -> None:
-    """No test pays for the requests of another."""
-    rates.REQUESTS.clear()
-    rates.MESSAGES.clear()
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import keys, library
+from chats.actions import lifecycle, organising
 from chats.api.schema import Generator
 from chats.models import ApiKey, Chat, Compaction, Turn
+from chats.people import keys
 from chats.turns.start import start
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from tests.chats.api.programs import MakeProgram, Program
@@ -23,6 +24,8 @@ BODIES: dict[str, Any] = {
     "chats_messages_edit": {"text": "other words"},
     "chats_compactions_create": {"focus": "the price"},
     "chats_compactions_revise": {"text": "stolen"},
+    "folders_create": {"name": "mine"},
+    "folders_rename": {"name": "stolen"},
     "keys_create": {"name": "k", "scopes": ["chats:read"]},
 }
 
@@ -42,7 +45,7 @@ LISTS = sorted(set(PATHS) - set(ABOUT_ONE))
 @pytest.fixture
 def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> dict[str, str]:
     """Something of each kind that Alice owns, full of her words."""
-    library.rename_chat(chat=chat, title=CANARY, actor=f"user:{alice.pk}", now=now)
+    lifecycle.rename_chat(chat=chat, title=CANARY, actor=f"user:{alice.pk}", now=now)
     turn = start(user=alice, chat=chat, text=CANARY, now=now).turn
     policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={}, label=CANARY)
     compaction = Compaction.objects.create(
@@ -64,6 +67,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         "branch_id": str(turn.branch_id),
         "compaction_id": str(compaction.pk),
         "key_id": str(key.pk),
+        "folder_id": str(organising.create_folder(owner=alice, name=CANARY).pk),
     }
 
 
@@ -119,7 +123,7 @@ def test_S01_ids_are_checked_as_a_chain(
     now: datetime,
 ) -> None:
     for owner in (alice, charlie):
-        other = library.create_chat(owner=owner, now=now)
+        other = lifecycle.create_chat(owner=owner, now=now)
         ids = {**of_alice_ids, "chat_id": str(other.pk)}
         client = program(owner)
         for method in PATHS[path]:

@@ -10,9 +10,9 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats import keys, sessions
 from chats.api.schema import Generator
 from chats.models import ApiKey, Chat, LoginFailure
+from chats.people import keys, sessions
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 
@@ -25,6 +25,11 @@ MATRIX = {
     "chats_get": "chats:read",
     "chats_change": "chats:write",
     "chats_delete": "chats:write",
+    "chats_restore": "chats:write",
+    "folders_list": "chats:read",
+    "folders_create": "chats:write",
+    "folders_rename": "chats:write",
+    "folders_delete": "chats:write",
     "chats_erase": "chats:erase",
     "chats_branches_list": "chats:read",
     "chats_branches_choose": "chats:write",
@@ -95,8 +100,8 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
-    names = ("chat_id", "turn_id", "message_id", "branch_id", "compaction_id", "key_id")
-    ids = dict.fromkeys(names, nobody)
+    kinds = ("chat", "turn", "message", "branch", "compaction", "key", "folder")
+    ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     seen = set()
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():

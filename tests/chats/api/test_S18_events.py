@@ -12,9 +12,9 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
-from chats import keys
-from chats.live import Frame
+from chats.ground.live import Frame
 from chats.models import ApiKey, Chat, Message, Turn
+from chats.people import keys
 from chats.streams import connection
 from tests.chats.api.programs import MakeProgram, Program
 

@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
-from chats import library
+from chats.actions import lifecycle
 from chats.models import Chat, Message, Turn
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
@@ -88,17 +88,18 @@ def test_title_and_model_change_together_or_not_at_all(
     assert AuditEvent.objects.filter(type="chat.model_changed").count() == 1
 
 
-def test_deleted_chat_is_gone_and_its_events_stay(of_alice: Program, chat: Chat) -> None:
+def test_deleted_chat_is_hidden_and_its_events_stay(of_alice: Program, chat: Chat) -> None:
     answer = of_alice.call("DELETE", f"chats/{chat.pk}")
     assert (answer.status_code, answer.content) == (204, b"")
     assert of_alice.get(f"chats/{chat.pk}").status_code == 404
+    assert of_alice.get("chats").json()["data"] == []
     assert AuditEvent.objects.filter(chat_id=chat.pk, type="chat.deleted").exists()
 
 
 def test_pages_hold_every_chat_once(of_alice: Program, alice: User, now: datetime) -> None:
     # Equal times on purpose: the id decides.
     made = {
-        str(library.create_chat(owner=alice, now=now + timedelta(seconds=n // 3)).pk)
+        str(lifecycle.create_chat(owner=alice, now=now + timedelta(seconds=n // 3)).pk)
         for n in range(10)
     }
     seen: list[str] = []
@@ -115,7 +116,7 @@ def test_pages_hold_every_chat_once(of_alice: Program, alice: User, now: datetim
 def test_cursor_of_another_list_or_person_or_maker_is_refused(
     of_alice: Program, alice: User, chat: Chat, now: datetime
 ) -> None:
-    library.create_chat(owner=alice, now=now)
+    lifecycle.create_chat(owner=alice, now=now)
     cursor = of_alice.get("chats", limit=1).json()["next_cursor"]
     bad = [cursor[:-1], cursor + "x", "x", "[]", cursor.replace(":", "."), "\x00"]
     for text in bad:
@@ -140,7 +141,7 @@ def test_models_say_what_can_be_chosen(of_alice: Program) -> None:
 def test_without_a_model_a_message_is_refused(
     program: MakeProgram, alice: User, now: datetime
 ) -> None:
-    chat = library.create_chat(owner=alice, now=now)
+    chat = lifecycle.create_chat(owner=alice, now=now)
     answer = program(alice).post(f"chats/{chat.pk}/messages", {"text": "Hello"})
     assert code(answer) == (409, "no_model")
     assert not Turn.objects.exists()

@@ -11,14 +11,15 @@ from django.forms.models import model_to_dict
 from django.http import Http404
 from rest_framework import exceptions
 
-from chats import access, rates
 from chats.api.errors import refusal_of
 from chats.api.schema import Generator
+from chats.ground import rates
 from chats.models import Branch, Chat, Message, Turn
+from chats.record import access
 from tests.chats.api.programs import Program
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-OFFERED = {"title", "model", "text", "system_text"}
+OFFERED = {"title", "model", "text", "system_text", "pinned", "archived", "folder", "temporary"}
 # Every column there is, its raw ids, and some names that programs are known to fall for.
 READ_ONLY = sorted(
     {
@@ -32,8 +33,10 @@ READ_ONLY = sorted(
 )
 # Every body that is taken, with all that may stand in it.
 OFFERS = {
-    "NewChat": ["model", "text", "title"],
-    "PatchedChatChange": ["model", "system_text", "title"],
+    "NewChat": ["model", "temporary", "text", "title"],
+    "PatchedChatChange": ["archived", "folder", "model", "pinned", "system_text", "title"],
+    "FolderName": ["name"],
+    "PatchedFolderName": ["name"],
     "NewMessage": ["stream", "text"],
     "PatchedStateChange": ["remove", "values", "version"],
     "Erasing": ["quotes"],

@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import sessions
 from chats.models import Branch, Chat, Message, Turn
+from chats.people import sessions
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import Fold, Say, SetPolicy, in_force, prompt_of

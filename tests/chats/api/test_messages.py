@@ -11,12 +11,12 @@ from django.db.models import F
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats import messages as store
+from chats.actions.erasure import erase_message
 from chats.api import messages as api_messages
 from chats.api.messages import Messages
-from chats.erasure import erase_message
-from chats.idempotency import KEY_LIFETIME
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
+from chats.record import messages as store
+from chats.record.idempotency import KEY_LIFETIME
 from chats.turns.stop import stop
 from tests.chats.api.programs import Program
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 from django.contrib.auth.models import User
 
-from chats import context
 from chats.compaction import maintain
-from chats.compaction.force import summary_of
+from chats.compaction.coverage import summary_of
 from chats.compaction.publish import publish_prepared
 from chats.models import Branch, Chat, Compaction, Turn
+from chats.prompt import composition
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
 from chats.turns.start import start
@@ -44,6 +44,8 @@ VALUES: dict[str, Any] = {
     "reserve_tokens": 400,
     "keep_last_messages": 2,
     "summary_max_tokens": 400,
+    # High enough for a summary to be prepared at the first mark.
+    "compact_to": 0.6,
 }
 
 
@@ -162,8 +164,8 @@ def prompt_of(chat: Chat) -> tuple[str, list[str]]:
     turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
     turn = turns.filter(branch=branch).order_by("-accepted").first()
     assert turn is not None
-    made = context.compose(turn=turn, counter=ApproximateCounter())
-    assert isinstance(made, context.Prompt), made
+    made = composition.compose(turn=turn, counter=ApproximateCounter())
+    assert isinstance(made, composition.Prompt), made
     return made.receipt_fields["prompt_sha256"], [m.content for m in made.request.messages]
 
 

@@ -16,11 +16,12 @@ from django.db import connection, transaction
 from django.db.models import F
 from django.test import Client
 
-from chats import erasure, library, receipts, witness
-from chats.compaction import maintain, plan
+from chats.actions import erasure, lifecycle
+from chats.compaction import claims, maintain
+from chats.ground.seals import commitment, new_salt
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
-from chats.seals import commitment, new_salt
+from chats.record import receipts, witness
 from chats.turns.recover import release_expired
 from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import start
@@ -175,7 +176,7 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
 ) -> None:
     set_policy(summarization_model="writer")
     writes([ProviderError("provider_unavailable")])
-    claimed = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    claimed = claims.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     assert claimed is not None
     maintain.prepare(claimed, counter=ApproximateCounter(), clock=lambda: now)
     failed = Compaction.objects.get(status="failed")
@@ -190,12 +191,12 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
         raise Killed
 
     writes([dies])
-    again = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90))
+    again = claims.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90))
     assert again is not None
     with pytest.raises(Killed):
         maintain.prepare(again, counter=ApproximateCounter(), clock=lambda: later(now, 90))
     Compaction.objects.filter(pk=again.row.pk).update(lease_until=now)
-    plan.sweep_dead(now=later(now, 95))
+    claims.sweep_dead(now=later(now, 95))
     again.row.refresh_from_db()
     assert len(again.row.calls) == 1
     rows = AuditEvent.objects.filter(type__startswith="compaction.").order_by("-seq")
@@ -331,12 +332,12 @@ def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
     assert breaks() == [f"no row commits to the calls of {other.pk}"]
 
 
-def test_S25_a_chat_that_vanished_is_found_and_one_that_was_deleted_is_none(
+def test_S25_a_chat_that_vanished_is_found_and_one_that_was_erased_is_none(
     alice: User, two_calls: tuple[Receipt, Receipt], chat: Chat, now: datetime
 ) -> None:
     pk = chat.pk
     with transaction.atomic():
-        library.delete_chat(chat=chat, actor="system", now=now)
+        erasure.erase_chat(user=alice, chat=chat, now=now)
         assert breaks() == []
         transaction.set_rollback(True)
     Chat.objects.filter(pk=pk).update(active_branch=None)
@@ -448,7 +449,7 @@ def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
     alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec
 ) -> None:
     """Two chats with the same words of their own: erasing one takes nothing from the other."""
-    other = library.create_chat(owner=alice, now=now)
+    other = lifecycle.create_chat(owner=alice, now=now)
     for one in (chat, other):
         Chat.objects.filter(pk=one.pk).update(system_text="Answer like a pirate.")
         turn = start(user=alice, chat=Chat.objects.get(pk=one.pk), text="Hello", now=now).turn

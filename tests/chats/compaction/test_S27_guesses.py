@@ -17,8 +17,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from chats import erasure
-from chats.compaction import revise
+from chats.actions import erasure
+from chats.compaction.people import revise
 from chats.memory import archive
 from chats.models import (
     Chat,
@@ -178,7 +178,7 @@ def told(
     told.sent += work(
         start(user=alice, chat=chat, text="Thanks.", now=now).turn,
     ).scripted.requests
-    html_for_many([TRUE, told.summary, f"The answer to it was {TRUE}"])
+    html_for_many([TRUE, told.summary, f"The answer to it was {TRUE}"], seen=branch_of(chat))
     return told
 
 

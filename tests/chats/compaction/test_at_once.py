@@ -12,14 +12,16 @@ from django.contrib.auth.models import User
 from django.db import connection, connections, transaction
 from pytest_django import Settings
 
-from chats import branching, history, library
-from chats.compaction import controls, force, maintain, marks, perform, plan, publish, undo
+from chats.actions import branching, lifecycle, marks
+from chats.compaction import claims, coverage, maintain, perform, plan, publish
+from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
+from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.refusals import Refusal
+from chats.record import history
 from chats.turns import steps
-from chats.turns.start import TooManyRuns, start
+from chats.turns.start import TooManyTurns, start
 from chats.turns.stop import stop
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -58,7 +60,7 @@ def busy_chat(transactional_ledger: None, now: datetime, work: Work) -> Chat:
         policy=policy, number=1, values=VALUES, created_at=now
     )
     policy.save()
-    chat = library.create_chat(owner=alice, now=now)
+    chat = lifecycle.create_chat(owner=alice, now=now)
     for number in range(8):
         turn = start(user=alice, chat=chat, text=f"{number}. {SENTENCE}", now=now).turn
         work(turn, [TextDelta(SENTENCE * 6), Finished("stop")])
@@ -165,14 +167,14 @@ def test_a_message_that_waits_for_a_new_branch_goes_there(busy_chat: Chat, now: 
 def test_replies_of_one_person_are_counted_across_chats_that_ask_at_once(
     busy_chat: Chat, now: datetime, settings: Settings
 ) -> None:
-    settings.RUNS_PER_USER = 1
+    settings.TURNS_PER_USER = 1
     alice = busy_chat.owner
-    other = library.create_chat(owner=alice, now=now)
+    other = lifecycle.create_chat(owner=alice, now=now)
 
     def ask() -> str:
         try:
             start(user=alice, chat=busy_chat, text="Here", now=now)
-        except TooManyRuns as refusal:
+        except TooManyTurns as refusal:
             return refusal.code
         return "accepted"
 
@@ -189,9 +191,9 @@ def test_inv_40_a_plan_that_waits_for_a_publication_stands_on_it(
     given: dict[str, Any] = {"chat_id": busy_chat.pk, "counter": COUNTER, "now": now}
     maintain.maintain(**given)
     assert Compaction.objects.get().status == "prepared"
-    asked = plan.Try(asked=plan.Asked(by="user:1"))
+    asked = plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
     claimed = beside(
-        lambda: plan.claim(**given, attempt=asked),
+        lambda: claims.claim(**given, attempt=asked),
         inside=lambda: publish_prepared(branch_id=branch.pk, now=now),
     )
     assert (
@@ -203,7 +205,7 @@ def test_inv_40_a_plan_that_waits_for_a_publication_stands_on_it(
 def test_inv_42_an_attempt_that_ended_while_it_was_overtaken_ended_once(
     busy_chat: Chat, now: datetime
 ) -> None:
-    claimed = plan.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     message = Message.objects.select_related("branch").get(branch__chat=busy_chat, seq=1)
     beside(
@@ -247,7 +249,9 @@ def test_inv_47_a_summary_that_a_new_branch_takes_while_it_is_replaced_is_in_for
     for number in range(3):
         turn = start(user=busy_chat.owner, chat=busy_chat, text=f"{number}. {SENTENCE}", now=now)
         work(turn.turn, [TextDelta(SENTENCE * 6), Finished("stop")])
-    claimed = plan.claim(**given, attempt=plan.Try(asked=plan.Asked(by="user:1")))
+    claimed = claims.claim(
+        **given, attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
+    )
     assert claimed is not None
     performed = perform.perform(claimed, counter=COUNTER, renew=lambda _prompt: None)
     assert publish.store(claimed=claimed, performed=performed, now=now)
@@ -277,9 +281,9 @@ def test_inv_38_marks_and_undos_against_running_preparations(
         thread.join(100)
     assert wrong == []
     branch = Branch.objects.select_related("active_compaction__base").get(chat=busy_chat)
-    summary = force.summary_of(branch.active_compaction)
-    assert summary is None or force.is_true(summary, branch)
-    assert Compaction.objects.filter(status__in=force.IN_THE_MAKING).count() <= 1
+    summary = coverage.summary_of(branch.active_compaction)
+    assert summary is None or coverage.is_true(summary, branch)
+    assert Compaction.objects.filter(status__in=coverage.IN_THE_MAKING).count() <= 1
     in_force = [row.pk for row in (branch.active_compaction, summary) if row]
     published = Compaction.objects.filter(status="published").values_list("pk", flat=True)
     assert set(published) == set(in_force)

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import branching
-from chats.branching import branch_from, choose_branch, edit, regenerate
-from chats.compaction import marks
-from chats.compaction.force import is_visible
-from chats.history import on_path
-from chats.messages import MessageEmpty
+from chats.actions import branching, marks
+from chats.actions.branching import branch_from, choose_branch, edit, regenerate
+from chats.compaction.coverage import is_visible
+from chats.ground.refusals import NotFound
 from chats.models import Branch, Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
-from chats.refusals import NotFound
+from chats.record.history import on_path
+from chats.record.messages import MessageEmpty
 from chats.turns.start import continue_reply, start
-from chats.web.thread import thread_of
+from chats.web.thread.thread import thread_of
 from contextpolicy.models import AuditEvent
 from tests.chats.compaction.conftest import (
     SENTENCE,

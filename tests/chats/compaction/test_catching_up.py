@@ -11,6 +11,7 @@ from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
     GOOD,
+    VALUES,
     Say,
     SetPolicy,
     Writes,
@@ -78,6 +79,7 @@ def caught_up(chat: Chat, *, say: Say, now: datetime) -> None:
         tend(chat, later(now, minute))
 
 
+@pytest.mark.slow
 def test_one_window_and_one_summary_without_a_model_catch_up(
     chat: Chat, fill: Fill, say: Say, now: datetime
 ) -> None:
@@ -86,11 +88,12 @@ def test_one_window_and_one_summary_without_a_model_catch_up(
     (window,), (summary,) = rows_of("window"), rows_of("summary")
     assert (summary.status, summary.reason) == ("published", "")
     assert summary.to_seq >= window.to_seq
-    assert 0.2 < summary.tokens_after / 12_000 <= 0.45
+    assert 0.2 < summary.tokens_after / 12_000 <= VALUES["compact_to"]
     assert branch_of(chat).active_compaction == summary
     assert AuditEvent.objects.filter(type="window.moved").count() == 1
 
 
+@pytest.mark.slow
 def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
     chat: Chat, fill: Fill, say: Say, set_policy: SetPolicy, writer: ModelSpec, writes: Writes,
     now: datetime,
@@ -120,6 +123,7 @@ def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
     assert len(provider.requests) == asked
 
 
+@pytest.mark.slow
 def test_a_chat_that_nobody_opens_keeps_its_window_where_it_is(
     chat: Chat, fill: Fill, now: datetime
 ) -> None:

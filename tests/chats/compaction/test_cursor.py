@@ -9,9 +9,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from chats import branching
-from chats.compaction import controls, maintain, pauses, perform, undo
+from chats.actions import branching
+from chats.compaction import maintain, pauses, perform
 from chats.compaction.cursor import Cursor, cursor_of
+from chats.compaction.people import controls, undo
 from chats.models import Chat, Message
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -117,6 +118,7 @@ def test_it_is_read_on_the_page(
     assert client.get(address).status_code == 404
 
 
+@pytest.mark.requirement("S4.5", by="auditor")
 def test_the_auditor_reads_it_in_the_administration(long_chat: Chat, fold: Fold) -> None:
     row = fold(long_chat)
     auditor = signed_in(person("ada", AUDITOR))

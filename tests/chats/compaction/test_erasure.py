@@ -10,12 +10,13 @@ from django.apps import apps
 from django.contrib.auth.models import User
 from django.db.models import CharField, JSONField, TextField
 
-from chats import copies, erasure, states
-from chats.branching import branch_from
-from chats.compaction import maintain, plan, publish
+from chats.actions import copies, erasure
+from chats.actions.branching import branch_from
+from chats.compaction import claims, maintain, publish
 from chats.memory import archive
 from chats.memory.search import search
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Rendering, SearchText
+from chats.record import states
 from chats.rendering.store import html_for_many
 from chats.turns.start import start
 from contextpolicy import ledger
@@ -58,7 +59,7 @@ def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetim
     summary = fold(long_chat)
     assert SECRET in summary.text
     say(long_chat)
-    html_for_many([row.text, summary.text, *copies.texts_of(summary)])
+    html_for_many([row.text, summary.text, *copies.texts_of(summary)], seen=branch_of(long_chat))
     return long_chat
 
 
@@ -126,7 +127,7 @@ def third_of_root(chat: Chat) -> Message:
 def test_inv_40_a_summary_being_written_of_it_is_overtaken(
     alice: User, long_chat: Chat, now: datetime
 ) -> None:
-    claimed = plan.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    claimed = claims.claim(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     assert claimed is not None
     erasure.erase_message(user=alice, message=third(long_chat), now=now)
     with pytest.raises(publish.ClaimLost):

@@ -10,10 +10,12 @@ import pytest
 from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
-from chats import answering
-from chats.compaction import maintain, outcomes, pauses, perform, plan, publish
+from chats.compaction import claims, maintain, pauses, perform, plan, publish
 from chats.compaction.publish import ClaimLost
+from chats.compaction.report import skip_reasons
+from chats.ground.seals import holds
 from chats.models import Chat, Compaction, Message, Turn
+from chats.prompt import model_choice
 from chats.providers.base import (
     Finished,
     ProviderError,
@@ -22,7 +24,6 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.seals import holds
 from contextpolicy.engine.compaction import NotNeeded
 from contextpolicy.engine.prompts import request_tokens
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -49,7 +50,7 @@ ONE_REQUEST = {
     "token_budget": 4_000,
     "prepare_at_tokens": 1_400,
     "compact_at_tokens": 1_800,
-    "compact_to_tokens": 900,
+    "compact_to_tokens": 1_200,
 }
 
 
@@ -225,7 +226,7 @@ def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
     writes(*[wrote()] * 12)
-    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_token="another's")
     with pytest.raises(ClaimLost):
@@ -237,9 +238,9 @@ def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
 
 
 def test_inv_38_one_preparation_of_a_branch_at_a_time(by_model: Chat, now: datetime) -> None:
-    assert plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
-    assert plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is None
-    assert outcomes.why_not(last_turn(by_model)).code == "in_the_making"
+    assert claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
+    assert claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is None
+    assert skip_reasons.why_not(last_turn(by_model)).code == "in_the_making"
     assert Compaction.objects.filter(kind="summary").count() == 1
 
 
@@ -259,7 +260,7 @@ def test_inv_41_a_second_delivery_has_the_same_outcome(long_chat: Chat, now: dat
 def test_inv_42_a_lost_worker_leaves_a_failed_attempt_and_the_next_one_works(
     by_model: Chat, writes: Writes, fold: Fold, now: datetime
 ) -> None:
-    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     before = branch_of(by_model).active_compaction_id
     assert maintain.sweep(now=now) == 0
@@ -274,7 +275,7 @@ def test_inv_42_a_lost_worker_leaves_a_failed_attempt_and_the_next_one_works(
 
 
 def test_inv_69_half_a_summary_is_never_in_force(by_model: Chat, now: datetime) -> None:
-    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(text="## Facts\n- half of")
     assert publish.publish_prepared(branch_id=claimed.row.branch_id, now=now) is False
@@ -322,11 +323,11 @@ def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
         maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
     tried = len(provider.requests)
     assert tried <= 3
-    found = outcomes.rests(chat=by_model, now=later(now, 6))
+    found = skip_reasons.rests(chat=by_model, now=later(now, 6))
     assert found.breaker.is_open
     assert found.breaker.retry_at is not None
     assert found.paused_at is None
-    assert outcomes.why_not(last_turn(by_model)).code == "breaker_open"
+    assert skip_reasons.why_not(last_turn(by_model)).code == "breaker_open"
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
     assert len(provider.requests) == tried + 1
 
@@ -366,18 +367,18 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
     branch = branch_of(long_chat)
     found = plan.plan_for(
         branch,
-        choice=answering.choose(chat=branch.chat),
-        attempt=plan.Try(asked=plan.Asked(by="user:1")),
+        choice=model_choice.choose(chat=branch.chat),
+        attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1")),
         counter=COUNTER,
     )
     assert not isinstance(found, NotNeeded)
-    choice = answering.choose(chat=branch.chat)
+    choice = model_choice.choose(chat=branch.chat)
     grown = replace(found, trigger="prepare", tokens_before=row.tokens_after + 200)
     assert plan.is_worth_it(branch, choice=choice, plan=grown)
     same = replace(grown, tokens_before=row.tokens_after + 10)
     assert not plan.is_worth_it(branch, choice=choice, plan=same)
     set_policy(summary_max_tokens=390)
-    other = answering.choose(chat=branch.chat)
+    other = model_choice.choose(chat=branch.chat)
     assert plan.is_worth_it(branch, choice=other, plan=same)
 
 
@@ -455,10 +456,10 @@ def test_inv_63_each_turn_says_why_it_was_followed_by_no_summary(
 ) -> None:
     set_policy()
     turn = say(chat, "Hello")
-    assert outcomes.why_not(turn).code == "below_threshold"
+    assert skip_reasons.why_not(turn).code == "below_threshold"
     maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
     turn.refresh_from_db()
-    found = outcomes.why_not(turn)
+    found = skip_reasons.why_not(turn)
     assert (found.code, found.was_started) == ("below_threshold", False)
     assert found.sentence.startswith("The prompt was below")
     assert found.tokens > 0
@@ -467,7 +468,7 @@ def test_inv_63_each_turn_says_why_it_was_followed_by_no_summary(
 def test_inv_43_a_reply_is_there_while_the_summary_is_being_written(
     by_model: Chat, say: Say, now: datetime
 ) -> None:
-    assert plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
+    assert claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now) is not None
     for _ in range(4):
         assert say(by_model, "And?", "So. " * 60).status == "completed"
     assert Compaction.objects.get(kind="summary").status == "preparing"
@@ -507,7 +508,7 @@ def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
     provider = writes(*[wrote()] * 60)
-    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     booked: list[str] = []
     small = replace(claimed, readable=NARROW)
@@ -521,7 +522,7 @@ def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
 
 
 def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: datetime) -> None:
-    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     small = replace(claimed, readable=NARROW)
     provider = writes(*[wrote()] * 60)
@@ -551,7 +552,7 @@ def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
 def test_a_request_that_cannot_fit_is_not_sent(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    claimed = plan.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     provider = writes(wrote())
     with pytest.raises(ProviderError, match="context_overflow"):
@@ -576,7 +577,7 @@ def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
     provider = writes(BAD["missing_sections"], BAD["missing_sections"])
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert [rung for rung, _, _ in attempts()] == ["model", "model_again", "extractive"]
-    found = outcomes.rests(chat=by_model, now=later(now, 1))
+    found = skip_reasons.rests(chat=by_model, now=later(now, 1))
     assert (found.model_breaker.is_open, found.breaker.is_open) == (True, False)
     publish.publish_prepared(branch_id=branch_of(by_model).pk, now=now)
     asked = len(provider.requests)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import answering
 from chats.compaction import maintain, perform
 from chats.compaction.perform import Written
 from chats.compaction.publish import publish_prepared
 from chats.models import Chat, Compaction, Message, Receipt
+from chats.prompt import model_choice
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.start import start
 from contextpolicy.engine.policy import PolicyValues
@@ -149,4 +149,4 @@ def test_without_a_prepared_summary_the_window_answers_now(
 
 
 def test_meter_and_prompt_agree_on_the_policy(chat: Chat, small_policy: PolicyVersion) -> None:
-    assert answering.choose(chat=chat).effective.label == "Small v1"
+    assert model_choice.choose(chat=chat).effective.label == "Small v1"

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.compaction import controls, maintain, marks, plan, undo
+from chats.actions import marks
+from chats.compaction import claims, maintain
+from chats.compaction.people import controls, undo
 from chats.compaction.publish import ClaimLost, publish_prepared
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
@@ -196,7 +198,7 @@ def test_an_exclusion_can_be_taken_back(
 def test_inv_40_an_exclusion_overtakes_what_is_being_written_of_the_message(
     long_chat: Chat, now: datetime
 ) -> None:
-    claimed = plan.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     marks.exclude(message=message(long_chat, 3), actor=ACTOR, now=now)
     with pytest.raises(ClaimLost):

@@ -5,13 +5,16 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import Permission, User
 
-from chats import answering
-from chats.compaction import approve, controls, maintain, pauses, plan, revise, undo
+from chats.compaction import claims, maintain, pauses, window
+from chats.compaction.people import approve, controls, revise, undo
+from chats.compaction.people.rights import NotAllowedByPolicy
 from chats.compaction.publish import ClaimLost, publish_prepared
-from chats.compaction.rights import NotAllowedByPolicy
-from chats.messages import InvalidCharacter
+from chats.ground.refusals import NotFound
 from chats.models import Chat, Compaction, Message
-from chats.refusals import NotFound
+from chats.prompt import model_choice
+from chats.prompt.composition import Move
+from chats.record.messages import InvalidCharacter
+from contextpolicy.engine.assembly import WindowNeeded
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
@@ -147,6 +150,28 @@ def test_inv_55_undo_of_the_second_summary_brings_back_the_first(
     undo.redo(user=alice, compaction=first, now=later(now, 5))
     undo.redo(user=alice, compaction=second, now=later(now, 6))
     assert in_force(roomy) == second
+
+
+def test_inv_55_redo_brings_back_the_window_over_the_summary(
+    alice: User, roomy: Chat, say: Say, set_policy: SetPolicy, now: datetime
+) -> None:
+    row = compact(alice, roomy, now)
+    for _ in range(4):
+        say(roomy, f"More. {SENTENCE}", SENTENCE * 3)
+    move = Move(
+        needed=WindowNeeded(
+            to_seq=branch_of(roomy).last_seq - 2, reason="tokens", tokens_before=9, tokens_after=1
+        ),
+        effective=row.effective_policy,
+    )
+    assert window.move(branch_id=branch_of(roomy).pk, move=move, now=later(now)) is not None
+    under_window = prompt_of(roomy)
+    undo.undo(user=alice, compaction=row, now=later(now, 2))
+    assert prompt_of(roomy) != under_window
+    undo.redo(user=alice, compaction=row, now=later(now, 3))
+    assert prompt_of(roomy) == under_window
+    undo.undo(user=alice, compaction=row, now=later(now, 4))
+    assert in_force(roomy) is None
 
 
 def test_undo_is_refused_with_the_numbers_when_the_originals_do_not_fit(
@@ -322,7 +347,7 @@ def test_a_draft_can_be_rejected_with_a_reason(
     assert (row.status, row.remark) == ("rejected", "The price is wrong.")
     assert in_force(roomy) is None
     assert "price" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    choice = answering.choose(chat=roomy)
+    choice = model_choice.choose(chat=roomy)
     assert pauses.breaker_of(branch_of(roomy), choice=choice, now=now).failures == 0
 
 
@@ -347,7 +372,7 @@ def test_inv_40_an_undo_overtakes_what_is_being_prepared_on_it(
     for _ in range(3):
         say(roomy, f"More. {SENTENCE}", SENTENCE * 3)
     controls.compact_now(user=alice, chat=roomy, now=now)
-    claimed = plan.claim(chat_id=roomy.pk, counter=COUNTER, now=later(now))
+    claimed = claims.claim(chat_id=roomy.pk, counter=COUNTER, now=later(now))
     assert claimed is not None
     undo.undo(user=alice, compaction=row, now=later(now, 2))
     claimed.row.refresh_from_db()
@@ -360,7 +385,7 @@ def test_inv_45_a_summary_that_is_being_written_can_be_stopped(
     alice: User, roomy: Chat, now: datetime
 ) -> None:
     controls.compact_now(user=alice, chat=roomy, now=now)
-    claimed = plan.claim(chat_id=roomy.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=roomy.pk, counter=COUNTER, now=now)
     assert claimed is not None
     before = prompt_of(roomy)
     row = controls.cancel(user=alice, compaction=claimed.row, now=now)

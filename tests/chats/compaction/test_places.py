@@ -10,8 +10,9 @@ from django.db import connection
 from django.db.models.functions import Now
 from pytest_django import Settings
 
-from chats import library, queue
-from chats.compaction import maintain, places, plan, running
+from chats.actions import lifecycle
+from chats.compaction import claims, maintain, places, plan, running
+from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -33,15 +34,15 @@ def chats(
 
 def due_chat(owner: User, say: Say, now: datetime) -> Chat:
     """A chat in which a summary is due."""
-    chat = library.create_chat(owner=owner, now=now)
+    chat = lifecycle.create_chat(owner=owner, now=now)
     for number in range(8):
         say(chat, f"Question {number}. {WORDS}", f"Answer {number}. {WORDS}")
     return chat
 
 
-def claim(chat: Chat, now: datetime) -> plan.Claimed | None:
+def claim(chat: Chat, now: datetime) -> claims.Claimed | None:
     """What a worker would begin in this chat."""
-    return plan.claim(chat_id=chat.pk, counter=COUNTER, now=now)
+    return claims.claim(chat_id=chat.pk, counter=COUNTER, now=now)
 
 
 def sent_for(sent: Sent) -> list[str]:
@@ -92,7 +93,7 @@ def test_who_ends_a_summary_calls_the_person_with_the_fewest(
     settings.SUMMARIES_PER_USER = 1
     assert claim(chats[0], now)
     assert claim(chats[1], now) is None
-    chat = library.create_chat(owner=bob, now=now)
+    chat = lifecycle.create_chat(owner=bob, now=now)
     Branch.objects.filter(chat=chat).update(summary_due_at=later(now))
     with django_capture_on_commit_callbacks(execute=True):
         places.call_next(now=later(now, 2))
@@ -139,7 +140,7 @@ def test_the_sweep_asks_again_for_as_many_of_a_person_as_there_are_places(
 
 
 def test_what_is_not_due_any_more_waits_no_longer(chats: list[Chat], now: datetime) -> None:
-    empty = library.create_chat(owner=chats[0].owner, now=now)
+    empty = lifecycle.create_chat(owner=chats[0].owner, now=now)
     Branch.objects.filter(chat=empty).update(summary_due_at=now)
     maintain.maintain(chat_id=empty.pk, counter=COUNTER, now=now)
     assert due_since(empty) is None
@@ -163,8 +164,8 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
     assert claim(chats[2], now) is None
     maintain.failed(first, reason="provider_timeout", now=now)
     assert claim(chats[2], now)
-    attempt = plan.Try(number=2, rung="extractive")
-    assert plan.claim(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
+    attempt = plan.AttemptSpec(number=2, rung="extractive")
+    assert claims.claim(chat_id=chats[0].pk, counter=COUNTER, now=now, attempt=attempt)
 
 
 @pytest.mark.skipif(
@@ -175,7 +176,7 @@ def test_claims_of_one_person_at_the_same_moment_see_each_other(
 ) -> None:
     settings.SUMMARIES_PER_USER = 1
     start = threading.Barrier(len(chats))
-    found: list[plan.Claimed | None] = []
+    found: list[claims.Claimed | None] = []
 
     def claim_one(chat: Chat) -> None:
         try:

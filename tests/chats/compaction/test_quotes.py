@@ -8,10 +8,10 @@ from django.contrib.auth.models import User
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chats import erasure
-from chats.branching import branch_from
+from chats.actions import erasure
+from chats.actions.branching import branch_from
 from chats.models import Chat, Message
-from chats.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, plain
+from chats.record.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, plain
 from chats.turns.start import start
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import branching, context, erasure, history
-from chats.compaction import approve, controls, force, maintain, marks, pauses, revise, undo
+from chats.actions import branching, erasure, marks
+from chats.compaction import coverage, maintain, pauses
+from chats.compaction.people import approve, controls, revise, undo
 from chats.compaction.publish import publish_prepared
+from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, Receipt
+from chats.prompt import composition
 from chats.providers.base import Finished, TextDelta
-from chats.refusals import Refusal
+from chats.record import history
 from chats.turns.start import start
 from contextpolicy import ledger
 from contextpolicy.engine.partition import LeftOut, check_partition
@@ -84,7 +87,7 @@ class Walk:
             pk=str(self.chat.active_branch_id)
         )
         undone = branch.compactions.select_related("branch").filter(status="undone")
-        near = force.summary_of(branch.active_compaction)
+        near = coverage.summary_of(branch.active_compaction)
         near = near if self.dice.random() < 0.6 else undone.order_by("-created_at").first()
         if near is not None and self.dice.random() < 0.8:
             return near
@@ -145,14 +148,14 @@ def check(chat: Chat) -> None:
         chat=chat
     ):
         active = branch.active_compaction
-        assert branch.compactions.filter(status__in=force.IN_THE_MAKING).count() <= 1
+        assert branch.compactions.filter(status__in=coverage.IN_THE_MAKING).count() <= 1
         if active is None:
             continue
         in_force |= {pk for pk in (active.pk, active.base_id) if pk}
-        summary = force.summary_of(active)
-        assert summary is None or force.is_true(summary, branch)
+        summary = coverage.summary_of(active)
+        assert summary is None or coverage.is_true(summary, branch)
         assert summary is None or summary.status == "published", summary.status
-        value, _ = context.in_force(active, counter=COUNTER)
+        value, _ = composition.in_force(active, counter=COUNTER)
         assert value is None or value.text
     published = Compaction.objects.filter(branch__chat=chat, status="published")
     assert {row.pk for row in published} == in_force
@@ -170,7 +173,10 @@ def check_receipts(chat: Chat, *, known: set[Any]) -> None:
         )
 
 
-@pytest.mark.parametrize("seed", range(6))
+SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)]
+
+
+@pytest.mark.parametrize("seed", [0, *SLOW])
 @pytest.mark.parametrize("approval", ["nobody", "owner"])
 def test_inv_02_any_order_of_events_leaves_a_sound_context(
     seed: int,

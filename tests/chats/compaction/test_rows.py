@@ -78,13 +78,13 @@ def test_F04_a_kill_during_compaction_leaves_all_or_nothing(
 
     before = everything(second_round)
     writes(*[wrote()] * 4)
-    monkeypatch.setattr(maintain, "hit", hit)
-    monkeypatch.setattr(publish, "hit", hit)
+    monkeypatch.setattr(maintain, "failpoint", hit)
+    monkeypatch.setattr(publish, "failpoint", hit)
     with pytest.raises(Killed):
         prepare_and_publish(second_round, later(now))
     assert everything(second_round) == before
-    monkeypatch.setattr(maintain, "hit", lambda name: None)
-    monkeypatch.setattr(publish, "hit", lambda name: None)
+    monkeypatch.setattr(maintain, "failpoint", lambda name: None)
+    monkeypatch.setattr(publish, "failpoint", lambda name: None)
     dead = Compaction.objects.filter(status="preparing")
     dead.update(lease_until=now - timedelta(days=999))
     prepare_and_publish(second_round, later(now, 2))

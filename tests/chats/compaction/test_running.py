@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from chats import queue
-from chats.compaction import maintain, pauses, plan, running
+from chats.compaction import claims, maintain, pauses, running
+from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -102,7 +102,7 @@ def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failu
 ) -> None:
     set_policy(summarization_model="writer")
     writes(wrote())
-    claimed = plan.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    claimed = claims.claim(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     here.hand_back()
     with django_capture_on_commit_callbacks(execute=True):

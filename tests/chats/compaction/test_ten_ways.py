@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import branching
+from chats.actions import branching
 from chats.compaction import maintain, perform
-from chats.counting import O200kCounter
 from chats.models import Chat, Compaction, Message, Receipt
+from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.turns.start import start
 from contextpolicy.engine.calibration import Usage

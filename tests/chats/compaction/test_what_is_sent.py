@@ -15,13 +15,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.html import strip_tags
 
-from chats import branching, erasure
-from chats.compaction import maintain, marks, undo
+from chats.actions import branching, erasure, marks
+from chats.compaction import maintain
+from chats.compaction.people import undo
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start
 from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, later
 from tests.chats.compaction.test_people import COUNTER, compact, roomy
+from tests.chats.web.markup import tight
 
 __all__ = ["roomy"]
 
@@ -320,8 +322,8 @@ def test_divider_meter_rail_and_receipt_say_the_same(
     row = state(case)
     client.force_login(alice)
     last_seq = branch_of(roomy).last_seq
-    thread = client.get(f"/chats/{roomy.pk}/").content.decode()
-    page = client.get(f"/chats/{roomy.pk}/compactions/{row.pk}/").content.decode()
+    thread = tight(client.get(f"/chats/{roomy.pk}/").content.decode())
+    page = tight(client.get(f"/chats/{roomy.pk}/compactions/{row.pk}/").content.decode())
     seqs = {str(m.pk): m.seq for m in Message.objects.filter(branch__chat=roomy)}
     originals = originals_of(client, roomy, row)
 
@@ -355,7 +357,7 @@ def test_divider_meter_rail_and_receipt_say_the_same(
 def originals_of(client: Client, chat: Chat, row: Compaction) -> dict[int, str]:
     """What stands beside each original on the first page of them."""
     address = f"/chats/{chat.pk}/compactions/{row.pk}/originals"
-    html = client.get(address, headers={"HX-Request": "true"}).content.decode()
+    html = tight(client.get(address, headers={"HX-Request": "true"}).content.decode())
     marks = r'id="original-[0-9a-f-]{36}-(\d+)".*?<span>#\1</span>(?:<span class="chip">([^<]+))?'
     return {int(seq): words for seq, words in re.findall(marks, html)}
 
@@ -377,15 +379,17 @@ def check_meter(thread: str, *, receipt: Receipt) -> None:
 
 
 def check_divider(thread: str, *, row: Compaction, wanted: Counter[str]) -> None:
-    """What the seam in the thread says of its messages, if it has one there."""
-    seam = re.search(
-        rf'<(section|details) class="seam[^"]*" id="compaction-{row.pk}".*?</\1>', thread, re.DOTALL
+    """What the marker in the thread says of its messages, if it has one there."""
+    marker = re.search(
+        rf'<(section|details) class="marker[^"]*" id="compaction-{row.pk}".*?</\1>',
+        thread,
+        re.DOTALL,
     )
-    if seam is None:
+    if marker is None:
         assert row.pk is not None
         return
     row.refresh_from_db()
-    words = strip_tags(seam[0])
+    words = strip_tags(marker[0])
     if row.status == "undone" or (len(wanted) > 1 and "not used now" not in words):
         assert counts_in(words) == dict(wanted)
     if row.kind == "window":
@@ -404,6 +408,6 @@ def test_the_page_of_the_second_says_that_the_first_stands_for_its_messages(
     stands = f"{first.to_seq} sent as the summary of messages 1 to {first.to_seq}"
     again = f"{second.to_seq - first.to_seq} messages sent in full"
     for address in (f"/chats/{roomy.pk}/", f"/chats/{roomy.pk}/compactions/{second.pk}/"):
-        body = client.get(address).content.decode()
+        body = tight(client.get(address).content.decode())
         assert f"{again}, {stands}" in body
         assert "in full again" not in body

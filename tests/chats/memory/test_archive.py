@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 
-from chats import library
+from chats.actions import lifecycle
 from chats.memory import archive
 from chats.memory import search as searching
 from chats.memory.search import search
@@ -48,7 +48,7 @@ def test_indexing_again_adds_only_what_is_new(
 def test_another_chat_is_never_found(
     alice: User, charlie: User, chat: Chat, say: Say, cover: Callable[..., object], now: datetime
 ) -> None:
-    other = library.create_chat(owner=charlie, now=now)
+    other = lifecycle.create_chat(owner=charlie, now=now)
     say("The heron is mine")
     say("The heron of somebody else", branch=other.active_branch)
     cover(1)

@@ -1,5 +1,6 @@
 """The index is made in the background, in short steps, and by nothing that somebody waits for."""
 
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -8,12 +9,13 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 
-from chats import erasure, library, queue
-from chats.compaction import force
+from chats.actions import erasure
+from chats.compaction import coverage
+from chats.ground import queue
 from chats.memory import archive
 from chats.memory.search import search
 from chats.models import Chat, Message, SearchCount, SearchPlace, SearchText
-from chats.tools import history_search
+from chats.prompt.tools import history_search
 from contextpolicy.engine.tokens import ApproximateCounter
 from tests.chats.memory.conftest import Cover, Say, branch_of
 
@@ -64,8 +66,8 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
         say(f"heron {number}")
     row = cover(2)
     with django_capture_on_commit_callbacks(execute=True):
-        force.swap(branch_of(chat), to=row)
-    assert sent == [(queue.INDEX_CHAT, {"chat_id": str(chat.pk)})]
+        coverage.swap(branch_of(chat), to=row)
+    assert (queue.INDEX_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert SearchPlace.objects.get().due_at is not None
     archive.index_chat(chat_id=chat.pk)
     assert SearchPlace.objects.get().due_at is None
@@ -95,6 +97,41 @@ def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
         counts.append((SearchText.objects.count(), asked(sent)))
     assert counts == [(2, 1), (4, 2), (5, 3), (5, 3)]
     assert SearchPlace.objects.get().due_at is None
+
+
+def test_the_next_task_leaves_a_pause_to_what_people_wait_for(
+    chat: Chat,
+    say: Say,
+    cover: Cover,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Commit,
+) -> None:
+    monkeypatch.setattr(archive, "BATCH", 1)
+    monkeypatch.setattr(archive, "TASK_SECONDS", 0.0)
+    pauses: list[float] = []
+    monkeypatch.setattr(queue, "publish", lambda *_, countdown: pauses.append(countdown))
+    for number in range(3):
+        say(f"heron {number}")
+    cover(3)
+    with django_capture_on_commit_callbacks(execute=True):
+        archive.catch_up(branch_of(chat))
+        for _ in range(3):
+            archive.index_chat(chat_id=chat.pk)
+    # When it is asked for, at once; each task that goes on, after the pause.
+    assert pauses[:2] == [0.0, archive.PAUSE_SECONDS]
+    assert set(pauses[1:]) == {archive.PAUSE_SECONDS}
+
+
+def test_a_task_holds_no_thread_of_its_worker_asleep(
+    chat: Chat, say: Say, cover: Cover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say("heron")
+    cover(1)
+    archive.catch_up(branch_of(chat))
+    asleep: list[float] = []
+    monkeypatch.setattr(time, "sleep", asleep.append)
+    archive.index_chat(chat_id=chat.pk)
+    assert (SearchText.objects.count(), asleep) == (1, [])
 
 
 def test_a_lost_task_is_sent_again_and_one_at_work_is_not(
@@ -162,13 +199,13 @@ def test_an_erasure_takes_the_counts_of_the_words_along(
     assert min(left.values()) > 0
 
 
-def test_a_deleted_chat_leaves_nothing_in_the_index(
+def test_an_erased_chat_leaves_nothing_in_the_index(
     alice: User, chat: Chat, say: Say, cover: Cover, now: datetime
 ) -> None:
     say("the heron")
     cover(1)
     archive.index(branch_of(chat))
-    library.delete_chat(chat=chat, actor="system", now=now)
+    erasure.erase_chat(user=alice, chat=chat, now=now)
     for model in (SearchText, SearchCount, SearchPlace):
         assert not model._default_manager.exists()
     archive.index_chat(chat_id=chat.pk)

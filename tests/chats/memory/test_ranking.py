@@ -1,12 +1,12 @@
 """The order of what is found."""
 
-from chats.memory.ranking import Text, rank
+from chats.memory.ranking import RankedText, rank
 
 
 def order(question: str, *texts: str, total: int | None = None) -> list[int]:
     """Rank texts that stand at the seqs from 1."""
     asked = question.split()
-    found = [Text.of(n, text, telling=asked) for n, text in enumerate(texts, start=1)]
+    found = [RankedText.of(n, text, telling=asked) for n, text in enumerate(texts, start=1)]
     counts = {w: sum(w in text.counts for text in found) for w in asked}
     counts = {word: count for word, count in counts.items() if count}
     return rank(asked, found, found_in=counts, total=total or len(texts))
@@ -36,3 +36,12 @@ def test_a_word_that_stands_nowhere_changes_nothing() -> None:
 
 def test_nothing_asked_finds_nothing() -> None:
     assert order("", "heron", "lake") == []
+
+
+def test_many_words_are_counted_as_a_few_are() -> None:
+    words = [f"word{n}" for n in range(40)]
+    text = " ".join(["heron", "heron", "heron", "lake", "heron", "herons", *words[:3]])
+    few = RankedText.of(1, text, telling={"heron": 1, "lake": 1, "owl": 1})
+    many = RankedText.of(1, text, telling=dict.fromkeys(["heron", "lake", "owl", *words[20:]], 1))
+    assert few == many
+    assert few.counts == {"heron": 4, "lake": 1}

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from chats.history import on_path
 from chats.memory import archive, fulltext
 from chats.memory.ranking import K1, NEIGHBOURS_SHARE, B
 from chats.memory.search import MOST_COMPARED, search
 from chats.memory.words import asked
 from chats.models import Branch, Chat, Message
+from chats.record.history import on_path
 from tests.chats.memory.conftest import Cover, Say, branch_of
 from tests.load import bulk
 
@@ -156,13 +156,14 @@ def test_a_word_of_every_message_is_read_from_the_newest_on(
     long_chat: Branch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    texts = fulltext.texts
+    selected = fulltext.selected
 
-    def watched(ids: Any) -> Any:
-        read.extend(ids)
-        return texts(ids)
+    def watched(*statement: Any) -> Any:
+        found = selected(*statement)
+        read.extend(key for key, _ in found)
+        return found
 
-    monkeypatch.setattr(fulltext, "texts", watched)
+    monkeypatch.setattr(fulltext, "selected", watched)
     found = search(long_chat, question="heron owl", most=20)
     assert {row.seq for row in found.rows[:2]} == {1_001, 3_001}
     assert len(read) < 10

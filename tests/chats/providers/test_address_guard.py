@@ -9,10 +9,11 @@ from chats.providers.address import (
     AddressRefused,
     check_addresses,
     check_base_url,
+    is_private,
 )
 from chats.providers.base import ProviderError
 from chats.providers.openai import OpenAIProvider
-from chats.providers.transport import MAX_ERROR_BODY, GuardedTransport
+from chats.providers.transport import MAX_ERROR_BODY, GuardedTransport, guarded_client
 from tests.fakes.calls import ROOMY, adapter_to, asked, call, text_in
 from tests.fakes.fake_server import FakeServer
 from tests.fakes.http_server import stub_server
@@ -250,8 +251,23 @@ def test_S15_every_request_is_judged_anew(server: FakeServer) -> None:
     assert asyncio.run(run()) == [200]
 
 
-def test_S15_connection_goes_to_the_judged_address_under_the_name(server: FakeServer) -> None:
-    host = f"rebind.example:{server.port}"
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "10.0.0.1", "[::ffff:10.0.0.1]"])
+def test_S15_address_in_place_of_a_name_is_judged_at_the_call_too(host: str) -> None:
+    """The HTTP library asks no resolver for it."""
+
+    async def run() -> None:
+        async with guarded_client(allowed_private=(), connect_seconds=1) as client:
+            with pytest.raises(AddressRefused):
+                await client.get(f"https://{host}/v1/models")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["rebind.example", "xn--bcher-kva.example"])
+def test_S15_connection_goes_to_the_judged_address_under_the_name(
+    server: FakeServer, name: str
+) -> None:
+    host = f"{name}:{server.port}"
     provider = OpenAIProvider(
         base_url=f"http://{host}/v1",
         api_key="",
@@ -305,3 +321,24 @@ def test_S15_endless_error_answer_is_read_no_further_than_needed() -> None:
                 assert len(response.content) == MAX_ERROR_BODY
 
     asyncio.run(endless())
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://127.0.0.1:11434/v1", True),
+        ("http://localhost:11434/v1", True),
+        ("http://[::1]:8080/v1", True),
+        # A name is not looked up: an operator listed it.
+        ("http://ollama:11434/v1", True),
+        # May not be called at all.
+        ("http://10.0.0.9:8000/v1", False),
+        ("nonsense", False),
+        ("https://8.8.8.8/v1", False),
+        ("https://api.openai.com/v1", False),
+    ],
+)
+def test_an_address_is_private_on_this_host_and_in_networks_of_ones_own(
+    url: str, expected: bool
+) -> None:
+    assert is_private(url, allowed_private=EMBEDDED) is expected

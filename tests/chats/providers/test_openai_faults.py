@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -16,10 +18,12 @@ from chats.providers.base import (
     TextDelta,
     Timeouts,
 )
+from chats.providers.discovery import list_models
 from chats.providers.openai import OpenAIProvider
 from tests.fakes.calls import QUICK, ROOMY, adapter_to, asked, call, collect, text_in
 from tests.fakes.fake_server import FakeServer
 from tests.fakes.http_server import stub_server
+from tests.faults.impostor import own_certificate
 
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 
@@ -216,6 +220,66 @@ def test_server_that_speaks_no_tls_fails_within_the_connect_time(server: FakeSer
         call(provider, asked("Hello"))
     assert caught.value.code == "provider_timeout"
     assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 500 No\r\ncontent-length: 100\r\n\r\nhalf",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nx: " + b"x" * 40_000 + b"\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"",
+    ],
+    ids=["error broken off", "bad chunk", "long header", "no http", "nothing"],
+)
+def test_response_that_is_no_whole_http_is_unavailable(answer: bytes) -> None:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+
+    with pytest.raises(ProviderError) as caught:
+        asyncio.run(_ask_stub(write))
+    assert caught.value.code == "provider_unavailable"
+
+
+def test_certificate_that_nobody_vouches_for_is_told_apart(tmp_path: Path) -> None:
+    """The handshake goes to the judged address under the URL's name; nothing is said after it."""
+    names: list[str | None] = []
+    heard: list[asyncio.StreamReader] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own_certificate(tmp_path))
+    context.sni_callback = lambda _, name, __: names.append(name)
+
+    async def local(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async def run() -> list[ProviderError]:
+        server = await asyncio.start_server(
+            lambda reader, _: heard.append(reader), "127.0.0.1", 0, ssl=context
+        )
+        async with server:
+            host = f"named.example:{server.sockets[0].getsockname()[1]}"
+            provider = OpenAIProvider(
+                base_url=f"https://{host}/v1",
+                api_key="sk-canary",
+                timeouts=ROOMY,
+                allowed_private=[host],
+                resolve=local,
+            )
+            with pytest.raises(ProviderError) as called:
+                await collect(provider, asked("Hello"))
+            await provider.aclose()
+            with pytest.raises(ProviderError) as listed:
+                await list_models(
+                    f"https://{host}/v1", "sk-canary", allowed_private=[host], resolve=local
+                )
+        return [called.value, listed.value]
+
+    for error in asyncio.run(run()):
+        assert (error.code, error.retryable) == ("provider_unavailable", False)
+        assert "certificate" in error.sentence
+    assert names == ["named.example", "named.example"]
+    assert not heard
 
 
 def test_page_that_is_no_model_server_is_a_protocol_error() -> None:

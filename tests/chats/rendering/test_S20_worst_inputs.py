@@ -83,6 +83,22 @@ WORST = {
     "lines": filled("a\n"),
     "line ends": filled("\n"),
     "spaces": filled(" "),
+    "dollars": filled("$"),
+    "open formulas": filled("\\("),
+    "open displayed formulas": filled("$$a\n"),
+    "open environments": filled("\\begin{align}\n"),
+    "short formulas": filled("$x$ "),
+    "formulas that grow": filled("$x" + "'" * 1900 + "$ "),
+    "deep formulas": filled("$" + "x^{" * 400 + "x" + "}" * 400 + "$ "),
+    "wide formulas": filled("\\[" + "x&" * 900 + "\\]\n"),
+    "formulas that define": filled(r"$\def\a{\a\a}\a$ "),
+    "escaped dollars": "$a" + filled("\\$"),
+    "tasks": filled("- [ ] a\n"),
+    "tasks in tasks": filled("".join("  " * n + "- [x] a\n" for n in range(18))),
+    "open footnotes": "[^a]: b\n\n" + filled("[^"),
+    "footnotes": filled("".join(f"[^{n}] [^{n}]: a\n[^{n}]: b\n" for n in range(2000))),
+    "one footnote": "[^a]: b\n\n" + filled("[^a]"),
+    "footnotes in footnotes": filled("[^a]: "),
     "code of brackets": "```python\n" + filled("(" * 499 + "\n") + "\n```",
     "many blocks of code": filled("```js\n" + '"\\' * 200 + "\n```\n"),
 }
@@ -121,6 +137,7 @@ def test_S20_a_page_with_the_worst_text_is_there_in_time_and_renders_it_once(
     assert browser.get(address).status_code == 200
 
 
+@pytest.mark.slow
 def test_S20_the_worst_code_of_each_language_is_coloured_in_time() -> None:
     patterns = ["a b ", "/*\n", '"\\', "\n" * 199 + "a"]
     slow = []

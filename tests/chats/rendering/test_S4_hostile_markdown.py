@@ -12,7 +12,10 @@ from chats.rendering.sanitize import CLASSES, TAGS, clean
 
 ALLOWED_ATTRIBUTES = {
     *("href", "rel", "target", "start", "class", "dir", "type", "tabindex", "role", "scope"),
-    "aria-label",
+    *("aria-label", "disabled", "checked", "value"),
+    *("display", "displaystyle", "scriptlevel", "stretchy", "symmetric", "movablelimits", "form"),
+    *("lspace", "rspace", "minsize", "maxsize", "width", "height", "depth", "voffset"),
+    *("accent", "accentunder", "linethickness", "mathvariant", "notation"),
 }
 
 HOSTILE = [
@@ -71,6 +74,21 @@ HOSTILE = [
     "\ud800<script>alert(1)</script>",
     "# <a id=main name=composer>x</a>",
     "- <p style='position:fixed'>x</p>",
+    r"$\href{javascript:alert(1)}{x}$",
+    r"$\text{<script>alert(1)</script>}$",
+    r"$\text{</mtext></math><img src=x onerror=alert(1)>}$",
+    r"$\style{position:fixed}{x}$ $\class{x}{y}$ $\cssId{main}{z}$ $\htmlData{hx-get=/x}{y}$",
+    r"$\begin{array}{c}\text{\"onclick=\"alert(1)}\end{array}$",
+    r"$$\color{red;background:url(https://evil.example/)}x$$",
+    r"\[\unicode{x3c}script\unicode{x3e}\]",
+    "$<math><mi//xlink:href='data:x,<script>alert(4)</script>'>$",
+    "<math><mtext><table><mglyph><style><!--</style><img src=x onerror=alert(1)>",
+    "<math><annotation-xml encoding='text/html'><script>alert(1)</script></annotation-xml></math>",
+    "<math href='javascript:alert(1)'>x</math><maction actiontype=statusline>x</maction>",
+    "- [ ] <input type=text name=x autofocus onfocus=alert(1)>",
+    "- [x] [x](javascript:alert(1))",
+    "[^<script>alert(1)</script>]\n\n[^<script>alert(1)</script>]: x",
+    "[^a]\n\n[^a]: <li class=note value=1 onclick=alert(1)> <sup class='note first'>1</sup>",
 ]
 
 

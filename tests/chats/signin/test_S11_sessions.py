@@ -11,7 +11,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from chats import sessions, signin
+from chats.people import sessions, signin
 from contextpolicy.models import AuditEvent
 
 NEW = "a much longer new phrase"

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from chats import signin
+from chats.ground.refusals import Refusal
 from chats.models import LoginFailure
-from chats.refusals import Refusal
+from chats.people import signin
 from contextpolicy.models import AuditEvent
 
 HERE = "192.0.2.1"
@@ -81,14 +81,14 @@ def test_S12_tries_at_the_same_time_see_each_other(
 ) -> None:
     # Ten others wrote their row between this try's look and its own row.
     others = [LoginFailure(address=f"login:{HERE}", account="", at=now) for _ in range(10)]
-    look = signin.Attempt.check
+    look = signin.SignInAttempt.check
 
-    def slowly(attempt: signin.Attempt, *, already: int) -> None:
+    def slowly(attempt: signin.SignInAttempt, *, already: int) -> None:
         look(attempt, already=already)
         if not already:
             LoginFailure.objects.bulk_create(others)
 
-    monkeypatch.setattr(signin.Attempt, "check", slowly)
+    monkeypatch.setattr(signin.SignInAttempt, "check", slowly)
     assert wrong(now=now).code == "login_throttled"
     assert LoginFailure.objects.count() == 10
 

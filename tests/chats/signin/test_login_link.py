@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from chats import signin
 from chats.models import LoginLink
+from chats.people import signin
 from contextpolicy import roles
 from contextpolicy.models import AuditEvent
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.prompt.tools import history_search
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
-from chats.tools import history_search
 from chats.turns.start import start
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -219,3 +220,19 @@ def test_a_server_that_complains_about_tools_it_was_not_given_fails_the_turn(
     turn, worker = ask([ProviderError("tools_unsupported", status=400)])
     assert (turn.status, turn.error_code) == ("failed", "tools_unsupported")
     assert len(worker.scripted.requests) == 1
+
+
+@pytest.mark.requirement("S4.7", by="user")
+def test_the_page_shows_what_was_looked_up(alice: User, archived: Chat, work: Work) -> None:
+    page = Client()
+    page.force_login(alice)
+    address = f"/chats/{archived.pk}/"
+
+    page.post(f"{address}messages", {"text": "Where was it?"})
+    turn = Turn.objects.latest("accepted")
+    work(turn, call({"query": "heron"}), [TextDelta("At the lake."), Finished("stop")])
+
+    html = page.get(address).content.decode()
+    asked, looked_up = html.index("Where was it?"), html.index(NAME)
+    assert asked < looked_up < html.index("At the lake.")
+    assert "The heron stood at the lake" in html[looked_up:]

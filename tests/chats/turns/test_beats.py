@@ -12,20 +12,20 @@ from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
-from chats import library
+from chats.actions import lifecycle
 from chats.models import Turn
 from chats.turns import lease as leases
-from chats.turns.beats import Beats
-from chats.turns.lease import Beat, Lease, Partial
+from chats.turns.lease import Heartbeat, Lease, Partial
 from chats.turns.start import start
 from chats.turns.stop import stop
+from chats.turns.worker.heartbeats import LeaseKeeper
 from contextpolicy.models import ModelSpec
 
 
 @pytest.fixture
 def claimed(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[[], Lease]:
     def claim() -> Lease:
-        chat = library.create_chat(owner=alice, now=now)
+        chat = lifecycle.create_chat(owner=alice, now=now)
         turn = start(user=alice, chat=chat, text="Hello", now=now).turn
         lease = leases.claim(turn_id=turn.pk, worker="w", now=now)
         assert lease is not None
@@ -60,7 +60,12 @@ def test_one_write_saves_what_is_ours_and_tells_of_the_rest(
     lose(lost)
     texts = [partial(lease, "text") for lease in (ours, stopped, lost)]
     beats = leases.save(texts=[*texts, partial(late, "of the step before", step=0)])
-    assert beats == [Beat.OURS, Beat.STOP, Beat.LOST, Beat.OURS]
+    assert beats == [
+        Heartbeat.OURS,
+        Heartbeat.STOP,
+        Heartbeat.LOST,
+        Heartbeat.OURS,
+    ]
     assert [text_of(lease) for lease in (ours, stopped, lost, late)] == ["text", "", "", ""]
 
 
@@ -69,7 +74,7 @@ def test_a_text_that_was_taken_back_is_not_saved_in_the_place_of_the_next(
 ) -> None:
     lease = claimed()
     leases.write(lease, begun_anew=1, partial_text="")
-    assert leases.save(texts=[partial(lease, "of the call before")]) == [Beat.OURS]
+    assert leases.save(texts=[partial(lease, "of the call before")]) == [Heartbeat.OURS]
     assert text_of(lease) == ""
     leases.save(texts=[partial(lease, "New", begun_anew=1)])
     assert text_of(lease) == "New"
@@ -83,7 +88,11 @@ def test_one_write_renews_every_lease_that_holds(
     lose(lost)
     soon = timezone.now() + timedelta(seconds=1)
     Turn.objects.update(lease_until=soon)
-    assert leases.renew(leases=[ours, stopped, lost]) == [Beat.OURS, Beat.STOP, Beat.LOST]
+    assert leases.renew(leases=[ours, stopped, lost]) == [
+        Heartbeat.OURS,
+        Heartbeat.STOP,
+        Heartbeat.LOST,
+    ]
     until = dict(Turn.objects.values_list("pk", "lease_until"))
     renewed = until[ours.turn_id]
     assert renewed is not None
@@ -94,12 +103,12 @@ def test_one_write_renews_every_lease_that_holds(
 class FakeRun:
     def __init__(self) -> None:
         self.lease = Lease(turn_id=uuid.uuid4(), token="t")
-        self.heard: list[Beat] = []
+        self.heard: list[Heartbeat] = []
 
     def unsaved(self) -> Partial | None:
         return partial(self.lease, "so far")
 
-    def obey(self, beat: Beat) -> None:
+    def obey(self, beat: Heartbeat) -> None:
         self.heard.append(beat)
 
 
@@ -109,10 +118,10 @@ class FakeDatabase:
     def __init__(self) -> None:
         self.failures = [OperationalError("away")]
 
-    async def db(self, function: Callable[..., Any], **_arguments: Any) -> list[Beat]:
+    async def db(self, function: Callable[..., Any], **_arguments: Any) -> list[Heartbeat]:
         if self.failures:
             raise self.failures.pop()
-        return [Beat.OURS for _ in range(2)]
+        return [Heartbeat.OURS for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", ["keep_leases", "checkpoint"])
@@ -122,11 +131,11 @@ def test_a_database_that_was_away_is_tried_at_the_next_beat(name: str, settings:
     runs = {run.lease.turn_id: run for run in (first, second)}
 
     async def some_beats() -> None:
-        beats = Beats(worker=FakeDatabase(), runs=runs)
+        beats = LeaseKeeper(worker=FakeDatabase(), runs=runs)
         task = asyncio.create_task(getattr(beats, name)())
         while not second.heard:
             await asyncio.sleep(0.01)
         task.cancel()
 
     asyncio.run(asyncio.wait_for(some_beats(), 10))
-    assert first.heard[0] is Beat.OURS
+    assert first.heard[0] is Heartbeat.OURS

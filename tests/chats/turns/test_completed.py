@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import queue
+from chats.ground import queue
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.completed import tell_strategy
@@ -18,7 +18,7 @@ from contextpolicy import plugins
 from contextpolicy.engine.messages import Message as Value
 from contextpolicy.engine.messages import text_of
 from contextpolicy.engine.tokens import ApproximateCounter
-from contextpolicy.engine.window import Choice, HistoryView
+from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
 
@@ -36,9 +36,9 @@ class Listening:
         self.heard: list[list[str]] = []
         self.error: Exception | None = None
 
-    def choose(self, view: HistoryView) -> Choice:
+    def choose(self, view: HistoryView) -> WindowChoice:
         """All of it."""
-        return Choice(tuple(range(len(view.entries))), ())
+        return WindowChoice(tuple(range(len(view.entries))), ())
 
     def on_turn_complete(self, new_history: Sequence[Value]) -> None:
         """Keep what was told."""

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError
 
-from chats import context
 from chats.models import Chat, Receipt, Turn
+from chats.prompt import composition
 from chats.providers.base import Finished, TextDelta
 from chats.turns import opening, steps
 from chats.turns.start import start
@@ -65,7 +65,7 @@ def test_what_nobody_foresaw_is_told_at_once(
     def broken(**_given: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(context, "compose", broken)
+    monkeypatch.setattr(composition, "compose", broken)
     work(turn, REPLY)
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "internal_error")
 
@@ -77,8 +77,8 @@ def test_a_turn_taken_away_while_it_begins_is_left_alone(
         Turn.objects.filter(pk=turn.pk).update(lease_token="another")
         return compose(**given)
 
-    compose = context.compose
-    monkeypatch.setattr(context, "compose", stolen)
+    compose = composition.compose
+    monkeypatch.setattr(composition, "compose", stolen)
     worker = work(turn, REPLY)
     assert (worker.scripted.requests, worker.frames) == ([], [])
     assert not Receipt.objects.filter(turn=turn)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from chats.turns import lease, recover, start, steps
-from contextpolicy import prepared
+from chats.turns import statements
+from speed import prepared
 
 pytestmark = [
     pytest.mark.django_db,
@@ -26,7 +26,7 @@ def plan(statement: prepared.Statement) -> list[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    [start._BUSY_BRANCHES, start._BUSY_BRANCHES_OF_KEY, recover._OVERDUE],
+    [statements.BUSY_BRANCHES, statements.BUSY_BRANCHES_OF_KEY, statements.OVERDUE],
     ids=["replies of a person", "replies to a key", "overdue turns"],
 )
 def test_the_unfinished_are_found_without_the_finished(statement: prepared.Statement) -> None:
@@ -37,10 +37,18 @@ def test_the_unfinished_are_found_without_the_finished(statement: prepared.State
 
 @pytest.mark.parametrize(
     "statement",
-    [lease._CLAIM, lease._LOCKED, lease._RENEW, lease._SAVE, steps._NEXT],
+    [
+        statements.CLAIM,
+        statements.HELD_AND_LOCKED,
+        statements.RENEW,
+        statements.SAVE_TEXT,
+        statements.NEXT_TURNS,
+    ],
     ids=["claim", "locked", "renew", "save", "next"],
 )
-def test_what_decides_about_the_plan_stands_in_the_statement(statement: prepared.Statement) -> None:
+def test_what_decides_about_the_plan_stands_in_the_statement(
+    statement: prepared.Statement,
+) -> None:
     known = statement.known(connection)
     # As a parameter it would have SQLite plan anew each time.
     assert "running" in known.native or "queued" in known.native

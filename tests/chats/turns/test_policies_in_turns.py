@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats import history
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.prompt.tools import registry as tools
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
-from chats.tools import registry as tools
 from chats.turns.start import start
 from contextpolicy import plugins
 from contextpolicy.engine import messages as engine
+from contextpolicy.engine.entries import sendable_tokens
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.window import Choice, HistoryView
+from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import (
     ContextPolicy,
     EffectivePolicy,
@@ -279,7 +279,7 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tool whose results are long."""
 
     monkeypatch.setattr(tools, "offered", lambda **_: (TOOL,))
-    monkeypatch.setattr(tools, "answer", lambda _call, **_: tools.Answer("result " * 200))
+    monkeypatch.setattr(tools, "answer", lambda _call, **_: tools.ToolAnswer("result " * 200))
 
 
 @pytest.fixture
@@ -332,9 +332,9 @@ def test_what_is_read_of_a_tool_message_follows_its_rule() -> None:
     )
     ruled = PolicyValues(tool_output_rules={"look_up": {"limit": 100}})
 
-    assert history.sendable_tokens(message, values=PolicyValues()) == 2_000
-    assert history.sendable_tokens(message, values=ruled) == 316
-    assert history.sendable_tokens(message, values=PolicyValues(layout="A")) == 16
+    assert sendable_tokens(message, values=PolicyValues()) == 2_000
+    assert sendable_tokens(message, values=ruled) == 316
+    assert sendable_tokens(message, values=PolicyValues(layout="A")) == 16
 
 
 def test_a_factor_below_one_fills_the_prompt_all_the_same(
@@ -357,12 +357,12 @@ class OwnWords:
 
     name = "own_words"
 
-    def choose(self, view: HistoryView) -> Choice:
+    def choose(self, view: HistoryView) -> WindowChoice:
         """Questions only."""
         places = range(len(view.messages))
         asked = [place for place in places if view.messages[place].role == "user"]
         kept = asked[-int(str(view.values.strategy_config["count"])) :]
-        return Choice(tuple(kept), tuple((p, "not_asked") for p in places if p not in kept))
+        return WindowChoice(tuple(kept), tuple((p, "not_asked") for p in places if p not in kept))
 
 
 @pytest.fixture

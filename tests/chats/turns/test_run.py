@@ -9,7 +9,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import context
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import (
     Finished,
@@ -23,6 +22,8 @@ from chats.turns import lease, recover
 from chats.turns.run import STOP
 from chats.turns.start import continue_reply, retry, start
 from chats.turns.stop import stop
+from contextpolicy.engine.assembly import ComposeInput
+from contextpolicy.engine.assembly import compose as assemble
 from contextpolicy.engine.budget import TurnTooLarge
 from contextpolicy.models import AuditEvent
 
@@ -311,15 +312,15 @@ def test_a_step_that_cannot_be_composed_does_not_store_the_one_before_it_again(
     alice: User, chat: Chat, now: datetime, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turn = ask(alice, chat, now)
-    compose = context.compose
 
-    def refusing(**given: Any) -> Any:
-        if given["turn"].step > 1:
+    def refusing(given: ComposeInput) -> Any:
+        if given.steps:
             raise TurnTooLarge("The newest step does not fit.")
-        return compose(**given)
+        return assemble(given)
 
-    monkeypatch.setattr(context, "compose", refusing)
+    monkeypatch.setattr("chats.prompt.composition.assemble", refusing)
     work(turn, [TextDelta("Looking"), ToolCallDelta(0, "c1", "f", "{}"), Finished("tool_calls")])
     assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "turn_too_large")
+    assert turn.error_sentence == "The newest step does not fit."
     assert texts(chat) == [(1, "user", "Hello"), (2, "assistant", "Looking")]
     assert turn.reply is None

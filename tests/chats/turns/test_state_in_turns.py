@@ -11,8 +11,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats import history, states
-from chats.erasure import erase_message
+from chats.actions.erasure import erase_message
 from chats.models import (
     Branch,
     Chat,
@@ -31,6 +30,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.demo import DemoProvider
+from chats.record import history, states
 from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry, start
 from contextpolicy import ledger
@@ -549,7 +549,7 @@ def test_asking_again_after_a_lost_answer_of_the_database_changes_nothing(
         async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
             """The answer, the same both times."""
             result = await super().db(function, **arguments)
-            if function.__module__ == "chats.turns.state":
+            if function.__module__ == "chats.turns.state_extraction":
                 assert await super().db(function, **arguments) == result
             return result
 

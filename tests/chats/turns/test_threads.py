@@ -7,17 +7,17 @@ from concurrent.futures import wait
 
 import pytest
 
-from chats.turns.threads import Threads
+from chats.turns.worker.executor import DeadlineExecutor
 
 
 @pytest.fixture
-def one() -> Threads:
+def one() -> DeadlineExecutor:
     """A single thread, so that the order is the one of the calls."""
-    return Threads(1)
+    return DeadlineExecutor(1)
 
 
 @pytest.fixture
-def held(one: Threads) -> Callable[[], None]:
+def held(one: DeadlineExecutor) -> Callable[[], None]:
     """Keep the thread busy until what this gives is called."""
     release, busy = threading.Event(), threading.Event()
 
@@ -31,7 +31,7 @@ def held(one: Threads) -> Callable[[], None]:
 
 
 def test_a_call_that_may_wait_stands_behind_those_that_came_later(
-    one: Threads, held: Callable[[], None]
+    one: DeadlineExecutor, held: Callable[[], None]
 ) -> None:
     done: list[str] = []
     calls = [
@@ -44,7 +44,9 @@ def test_a_call_that_may_wait_stands_behind_those_that_came_later(
     assert done == ["first", "second", "end"]
 
 
-def test_a_call_that_waited_long_enough_goes_first(one: Threads, held: Callable[[], None]) -> None:
+def test_a_call_that_waited_long_enough_goes_first(
+    one: DeadlineExecutor, held: Callable[[], None]
+) -> None:
     done: list[str] = []
     end = one.submit(lambda: done.append("end"), patience=0.05)
     time.sleep(0.06)
@@ -54,7 +56,7 @@ def test_a_call_that_waited_long_enough_goes_first(one: Threads, held: Callable[
     assert done == ["end", "later"]
 
 
-def test_result_and_error_are_the_callers(one: Threads) -> None:
+def test_result_and_error_are_the_callers(one: DeadlineExecutor) -> None:
     def fail() -> None:
         raise LookupError("nothing there")
 
@@ -64,7 +66,9 @@ def test_result_and_error_are_the_callers(one: Threads) -> None:
     assert one.submit(lambda: 8).result(10) == 8
 
 
-def test_a_call_that_was_given_up_is_not_made(one: Threads, held: Callable[[], None]) -> None:
+def test_a_call_that_was_given_up_is_not_made(
+    one: DeadlineExecutor, held: Callable[[], None]
+) -> None:
     done: list[str] = []
     given_up = one.submit(lambda: done.append("given up"))
     kept = one.submit(lambda: done.append("kept"))

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import Client
 
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
-from chats.turns import limits
+from chats.turns import overflow_learning
 from chats.turns.start import start
 from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.publish import assign, create_policy
 
 Work = Callable[..., Any]
 ANSWER = [TextDelta("Here."), UsageReport(500, 10, 0, 0), Finished("stop")]
@@ -160,7 +162,7 @@ def test_inv_51_a_learned_limit_is_stored_used_and_can_be_forgotten(
     event = AuditEvent.objects.get(type="model.limit_learned")
     assert event.data == {"model": "demo", "from": 128_000, "to": 9000}
     for _ in range(2):
-        forgotten = limits.forget(model=demo_model, actor="user:1", now=now)
+        forgotten = overflow_learning.forget(model=demo_model, actor="user:1", now=now)
     assert forgotten.window == 128_000
     assert AuditEvent.objects.filter(type="model.limit_reset").count() == 1
 
@@ -169,8 +171,8 @@ def test_inv_51_a_learned_limit_is_stored_used_and_can_be_forgotten(
 def test_a_limit_that_says_nothing_new_is_not_learned(
     limit: int, demo_model: ModelSpec, now: datetime
 ) -> None:
-    assert limits.learn(model_id=demo_model.pk, limit=limit, now=now) is False
-    assert limits.learn(model_id=0, limit=4000, now=now) is False
+    assert overflow_learning.learn(model_id=demo_model.pk, limit=limit, now=now) is False
+    assert overflow_learning.learn(model_id=0, limit=4000, now=now) is False
     demo_model.refresh_from_db()
     assert demo_model.learned_window is None
 
@@ -186,3 +188,28 @@ def test_inv_28_a_smaller_model_is_heeded_before_the_next_reply(
     work(turn, ANSWER)
     receipt = Receipt.objects.get(turn=turn)
     assert receipt.prompt_tokens <= receipt.budget["prompt_limit"] < 5000
+
+
+@pytest.mark.requirement("S4.3", by="user")
+def test_who_asks_on_the_page_gets_one_reply_after_both_gates(
+    alice: User, talked: Chat, now: datetime, work: Work
+) -> None:
+    values = {"strategy": "sliding_window", "token_budget": 8_000, "reserve_tokens": 1_000}
+    policy = create_policy(slug="narrow", name="Narrow", values=values, actor="system", now=now)
+    assign(policy=policy, level="instance", actor="system", now=now)
+    page = Client()
+    page.force_login(alice)
+    address = f"/chats/{talked.pk}/"
+
+    page.post(f"{address}messages", {"text": "And now?"})
+    turn = Turn.objects.latest("accepted")
+    refused = ProviderError("context_overflow", status=400, limit=6000, actual=9000)
+    first, second = work(turn, [refused], ANSWER).scripted.requests
+
+    # The estimate let some of the sixteen messages go before the call, the refusal more of them.
+    assert len(second.messages) < len(first.messages) < 17
+    html = page.get(address).content.decode()
+    assert html.count("Here.") == 1
+    assert html.index("And now?") < html.index("Here.")
+    receipt = page.get(f"{address}turns/{turn.pk}/receipt").content.decode()
+    assert receipt.count("SHA-256 of the prompt") == 2

@@ -8,19 +8,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats import rates
 from chats.models import Chat, Compaction, Message, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start
 from contextpolicy.models import EffectivePolicy
 
 HTMX = {"HX-Request": "true"}
-
-
-@pytest.fixture(autouse=True)
-def full_buckets() -> None:
-    """Nobody has sent anything in the last minute."""
-    rates.MESSAGES.clear()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ TEMPLATES = sorted(
 PYTHON = sorted(
     path for part in ("chats", "contextpolicy", "project") for path in (ROOT / part).rglob("*.py")
 )
+SCRIPTS = sorted((ROOT / "static").rglob("*.js"))
 HANDLER = re.compile(r"\son[a-z]+\s*=", re.IGNORECASE)
 STYLE = re.compile(r"\sstyle\s*=|<style", re.IGNORECASE)
 
@@ -61,8 +62,9 @@ def test_only_the_renderer_makes_safe_html() -> None:
     assert found == ["chats/rendering/fragments.py", "chats/rendering/store.py"]
 
 
-def test_the_page_s_script_writes_no_html() -> None:
-    source = (ROOT / "static" / "app.js").read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+def test_a_script_of_the_pages_writes_no_html(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", source)
 
@@ -73,7 +75,8 @@ def test_S10_every_page_forbids_inline_code(
     turn = talk("hello")
     addresses = [
         url(chat),
-        url(chat, "delete"),
+        url(chat, "folder"),
+        "/chats/archive",
         url(chat, "meter"),
         url(chat, f"turns/{turn.pk}/receipt"),
         "/chats/new",

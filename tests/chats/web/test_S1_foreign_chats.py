@@ -12,11 +12,8 @@ from chats.web import urls
 from tests.chats.web.conftest import HTMX
 
 CANARY = "canary-in-alice-s-chat"
-# The event stream has tests of its own: it is asynchronous.
 NAMES = sorted(
-    str(pattern.name)
-    for pattern in urls.urlpatterns
-    if "chat_id" in str(pattern.pattern) and pattern.name != "turn-stream"
+    str(pattern.name) for pattern in urls.urlpatterns if "chat_id" in str(pattern.pattern)
 )
 
 
@@ -45,7 +42,7 @@ def address(name: str, ids: dict[str, uuid.UUID]) -> str:
 
 
 def test_the_list_of_addresses_is_complete() -> None:
-    assert len(NAMES) == 44
+    assert len(NAMES) == 51
     assert get_resolver().namespace_dict["chats"]
 
 

@@ -2,22 +2,23 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from chats.compaction import maintain
-from chats.compaction.answers import NEXT_STEPS
-from chats.compaction.outcomes import SENTENCES
+from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Branch, Chat, Compaction, Turn
-from chats.web.seams import reason_words
+from chats.web.reasons import NEXT_STEPS, not_used_words
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import PolicyVersion
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
+from tests.chats.web.test_changes import state
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_compaction_actions import Policy, act, folded, policy
-from tests.chats.web.test_look import state
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
@@ -58,7 +59,7 @@ def test_a_summary_says_how_much_it_folded(page: Client, foldable: Chat) -> None
 
     work(foldable)
 
-    html = page.get(url(foldable, "look"), {"n": "1", "seen": seen}, headers=HTMX).content.decode()
+    html = page.get(url(foldable, "changes"), {"seen": seen}, headers=HTMX).content.decode()
     row = Compaction.objects.get(status="published")
     told = answer(html)
     assert "Compacted: 4 messages summarised, prompt ≈ " in told
@@ -70,8 +71,8 @@ def test_without_a_worker_it_says_so(page: Client, foldable: Chat) -> None:
     html = page.post(url(foldable, "compact"), headers=HTMX).content.decode()
     assert "no worker" not in answer(html)
     Branch.objects.update(asked_at=timezone.now() - timedelta(seconds=40))
-    data = {"n": "2", "seen": state(html)}
-    html = page.get(url(foldable, "look"), data, headers=HTMX).content.decode()
+    data = {"seen": state(html)}
+    html = page.get(url(foldable, "changes"), data, headers=HTMX).content.decode()
     assert "no worker has taken it up yet" in answer(html)
 
 
@@ -100,7 +101,7 @@ def test_with_nothing_to_fold_it_says_why_and_what_to_do(
 
     work(chat)
 
-    html = page.get(url(chat, "look"), {"n": "1", "seen": seen}, headers=HTMX).content.decode()
+    html = page.get(url(chat, "changes"), {"seen": seen}, headers=HTMX).content.decode()
     told = answer(html)
     assert "Nothing was summarised" in told
     reason = Turn.objects.get().compaction_outcome
@@ -119,7 +120,7 @@ def test_a_failure_says_that_nothing_changed_and_offers_ways_on(
 
     told = shown(page, foldable)
 
-    assert f"This summary was not used: {reason_words(row.reason)}" in told
+    assert f"This summary was not used: {not_used_words(row.reason)}" in told
     assert "Nothing changed: the messages are sent as before." in told
     # No model is set up here, so that the last resort was tried.
     assert "only its newest messages are sent" in told
@@ -158,13 +159,13 @@ def test_a_summary_written_again_says_so_where_it_was_asked_for(
     page.post(f"{where}rerun", {"from": "page", "summariser": "extractive"})
     html = page.get(where).content.decode()
     assert "A compaction is asked for" in answer(html)
-    assert f'hx-get="{where}?look=1"' in answer(html)
+    assert f'hx-get="{where}" hx-trigger="changed, load delay:31s"' in tight(answer(html))
 
     work(foldable)
 
-    html = page.get(where, {"look": "1"}, headers=HTMX).content.decode()
+    html = page.get(where, headers=HTMX).content.decode()
     assert "Compacted: 4 messages summarised anew" in answer(html)
-    assert "hx-get" not in answer(html)
+    assert "load delay" not in answer(html)
     assert "summarised anew" in answer(page.get(url(foldable, "compactions/")).content.decode())
     new = Compaction.objects.get(status="published")
     own = page.get(url(foldable, f"compactions/{new.pk}/")).content.decode()
@@ -184,14 +185,24 @@ def test_asking_again_on_the_list_stays_there(page: Client, foldable: Chat) -> N
     assert response.headers["Location"] == where
 
 
-def test_a_page_that_waits_in_vain_stops_looking(page: Client, foldable: Chat) -> None:
+def test_a_page_that_waits_in_vain_asks_once(page: Client, foldable: Chat) -> None:
     page.post(url(foldable, "compact"))
     where = url(foldable, "compactions/")
-    assert "hx-get" in answer(page.get(where).content.decode())
-    html = page.get(where, {"look": "99"}).content.decode()
-    assert "hx-get" not in answer(html)
+    assert "load delay:31s" in answer(page.get(where).content.decode())
+    Branch.objects.update(asked_at=timezone.now() - timedelta(seconds=40))
+    assert "load delay" not in answer(page.get(where).content.decode())
 
 
 def test_what_happens_by_itself_is_no_answer(page: Client, foldable: Chat) -> None:
     work(foldable)
     assert shown(page, foldable) == ""
+
+
+def test_the_page_is_drawn_from_rows_without_the_ledger(
+    page: Client, foldable: Chat, django_assert_max_num_queries: Any
+) -> None:
+    page.post(url(foldable, "compact"))
+    work(foldable)
+    with django_assert_max_num_queries(30) as asked:
+        assert "Compacted" in shown(page, foldable)
+    assert not [query["sql"] for query in asked.captured_queries if "auditevent" in query["sql"]]

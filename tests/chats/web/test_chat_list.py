@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chats.library import LISTED
+from chats.actions.listing import LISTED
 from chats.models import Chat
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url

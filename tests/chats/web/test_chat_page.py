@@ -10,18 +10,20 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils.html import escape
 
-from chats import library
-from chats.history import on_path
+from chats.actions import lifecycle
 from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.prompt.composition import PromptRefused
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats.record.history import on_path
 from chats.turns.start import start
-from chats.web import rows
-from chats.web.rows import PAGE
+from chats.web.thread import rows
+from chats.web.thread.rows import PAGE
 from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign, create_policy
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
 
 Talk = Callable[..., Turn]
 
@@ -46,7 +48,7 @@ def test_a_hostile_title_is_text_everywhere(
     page: Client, alice: User, chat: Chat, now: datetime
 ) -> None:
     title = "<script>alert(1)</script>"
-    library.rename_chat(chat=chat, title=title, actor="user:1", now=now)
+    lifecycle.rename_chat(chat=chat, title=title, actor="user:1", now=now)
 
     html = page.get(url(chat)).content.decode()
 
@@ -157,7 +159,7 @@ def test_a_page_costs_as_many_queries_for_many_messages_as_for_few(
 def test_the_list_groups_chats_and_marks_the_current_one(
     page: Client, alice: User, chat: Chat, now: datetime
 ) -> None:
-    other = library.create_chat(owner=alice, now=now, title="Other")
+    other = lifecycle.create_chat(owner=alice, now=now, title="Other")
     Chat.objects.filter(pk=other.pk).update(pinned=True, unread=True)
 
     html = page.get(url(chat)).content.decode()
@@ -168,7 +170,7 @@ def test_the_list_groups_chats_and_marks_the_current_one(
 
 
 def test_the_page_says_which_policy_decides(page: Client, chat: Chat) -> None:
-    assert "Policy <bdi>" in page.get(url(chat)).content.decode()
+    assert "Policy<bdi>" in tight(page.get(url(chat)).content.decode())
 
 
 def test_a_chat_without_a_model_stays_readable(
@@ -331,7 +333,7 @@ def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
             branch.refresh_from_db(fields=["last_seq"])
         return on_path(branch, **bounds)
 
-    monkeypatch.setattr("chats.web.rows.on_path", end_first)
+    monkeypatch.setattr("chats.web.thread.rows.on_path", end_first)
     html = page.get(url(chat)).content.decode()
 
     assert html.count("hello</p>") == 1
@@ -359,7 +361,9 @@ def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
     assert html.count('data-sent="none"') == 1
 
 
-@pytest.mark.parametrize("error", [PolicyImpossible("It does not fit."), PartitionError("Twice.")])
+@pytest.mark.parametrize(
+    "error", [PromptRefused(PolicyImpossible("It does not fit.")), PartitionError("Twice.")]
+)
 def test_where_nobody_can_tell_what_is_sent_the_page_is_readable(
     page: Client,
     chat: Chat,
@@ -377,6 +381,20 @@ def test_where_nobody_can_tell_what_is_sent_the_page_is_readable(
 
     assert html.count('data-sent="unknown"') == 2
     assert "An answer." in html
+
+
+def test_under_a_policy_that_cannot_work_a_chat_is_readable_and_says_why(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    talk("hello")
+    ModelSpec.objects.update(context_window=10)
+
+    response = page.get(url(chat))
+    html = response.content.decode()
+
+    assert response.status_code == 200
+    assert "An answer." in html
+    assert "Context unknown" in html
 
 
 def test_a_reply_tells_what_the_provider_counted(
@@ -400,9 +418,9 @@ def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     label: str,
 ) -> None:
     work(say("hello"), [TextDelta("Half of"), ProviderError(code)])
-    html = page.get(url(chat)).content.decode()
+    html = tight(page.get(url(chat)).content.decode())
     assert f'<span class="chip chip--warn">{label}</span>' in html
     assert f"<code>{code}</code>" in html
     assert "Half of" in html
     page.post(url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep"))
-    assert f"{label}, kept</span>" in page.get(url(chat)).content.decode()
+    assert f"{label}, kept</span>" in tight(page.get(url(chat)).content.decode())

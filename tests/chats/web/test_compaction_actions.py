@@ -14,8 +14,8 @@ from chats.models import Branch, Chat, Compaction, Turn
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_changes import preparing
 from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_look import preparing
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
@@ -51,11 +51,11 @@ def branch_of(chat: Chat) -> Branch:
 
 
 def act(client: Client, chat: Chat, row: Compaction, action: str, **data: str) -> Any:
-    """Press a button of the seam as a page with scripts does."""
+    """Press a button of the marker as a page with scripts does."""
     return client.post(url(chat, f"compactions/{row.pk}/{action}"), data, headers=HTMX)
 
 
-def test_a_seam_offers_what_can_be_done_with_it(
+def test_a_marker_offers_what_can_be_done_with_it(
     page: Client, chat: Chat, folded: Compaction
 ) -> None:
     html = page.get(url(chat)).content.decode()
@@ -85,7 +85,7 @@ def test_undo_and_redo_swap_the_thread_and_say_where_it_was(
     assert not branch_of(chat).compaction_paused
 
 
-def test_without_scripts_an_action_leads_back_to_its_seam(
+def test_without_scripts_an_action_leads_back_to_its_marker(
     page: Client, chat: Chat, folded: Compaction
 ) -> None:
     response = page.post(url(chat, f"compactions/{folded.pk}/undo"))
@@ -154,7 +154,7 @@ def test_compact_now_is_asked_for_with_its_focus(page: Client, chat: Chat, polic
     html = page.post(url(chat, "compact"), {"focus": "prices"}, headers=HTMX).content.decode()
 
     assert "A compaction is asked for" in html
-    assert 'id="look"' in html
+    assert "load delay:31s" in html
     asked = branch_of(chat).asked
     assert (asked["focus"], asked["model"]) == ("prices", None)
 

@@ -8,11 +8,11 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.models import Chat, Compaction, Message, Turn
-from chats.web.compaction_list import PAGE
+from chats.web.compactions.listing import PAGE
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_changes import preparing
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_compaction_actions import Policy, policy
-from tests.chats.web.test_look import preparing
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]

@@ -9,6 +9,7 @@ from chats.compaction.sections import sections_of
 from chats.models import Chat, Compaction, Message, Turn
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_compaction_actions import Policy, branch_of, policy
 
@@ -44,7 +45,7 @@ def address(chat: Chat, row: Compaction, rest: str = "") -> str:
 
 
 def test_the_page_tells_the_numbers(page: Client, chat: Chat, folded: Compaction) -> None:
-    html = page.get(address(chat, folded)).content.decode()
+    html = tight(page.get(address(chat, folded)).content.decode())
 
     assert "In use" in html
     assert "Compaction: messages 1 to 2" in html
@@ -89,7 +90,7 @@ def test_an_edit_is_a_version_beside_the_model_s(
 
     new = Compaction.objects.get(revises=folded)
     assert response.headers["Location"] == address(chat, new)
-    html = page.get(address(chat, new)).content.decode()
+    html = tight(page.get(address(chat, new)).content.decode())
     assert "edited by you" in html
     assert ">- Wait</del>" in html
     assert ">- Call her</ins>" in html
@@ -144,7 +145,7 @@ def test_any_two_summaries_are_compared(
     other = summary(1, status="undone", text="- Something else")
     foreign = "00000000-0000-0000-0000-000000000000"
 
-    html = page.get(address(chat, folded), {"with": str(other.pk)}).content.decode()
+    html = tight(page.get(address(chat, folded), {"with": str(other.pk)}).content.decode())
     assert "Something else</" in html
     assert f'<option value="{other.pk}" selected>' in html
     html = page.get(address(chat, folded), {"with": foreign}).content.decode()
@@ -164,7 +165,7 @@ def test_every_state_has_its_words(
         ({"status": "replaced", "kind": "window", "text": ""}, "Window: messages 1 to 2"),
     ):
         row = summary(2, **{"text": "- Words", **fields})
-        assert words in page.get(address(chat, row)).content.decode()
+        assert words in tight(page.get(address(chat, row)).content.decode())
         row.delete()
 
 

@@ -8,10 +8,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats import messages
+from chats.ground.seals import holds
 from chats.models import Chat, Message, Turn
-from chats.seals import holds
+from chats.record import messages
 from contextpolicy.models import AuditEvent
+from tests.chats.web.markup import tight
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_message_actions import sign_in_at
 
@@ -21,7 +22,7 @@ SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue k
 
 def shown(html: str, name: str) -> str:
     """A fact of the proof on a page."""
-    found = re.search(f'<dt>{name}</dt><dd class="hash">([0-9a-f]{{64}})</dd>', html)
+    found = re.search(f'<dt>{name}</dt><dd class="hash">([0-9a-f]{{64}})</dd>', tight(html))
     assert found is not None
     return found[1]
 
@@ -33,18 +34,21 @@ def fresh(page: Client) -> Client:
     return page
 
 
-def test_the_menu_and_the_question_of_deleting_lead_to_it(page: Client, chat: Chat) -> None:
+def test_the_menu_and_a_deleted_chat_lead_to_it(fresh: Client, chat: Chat) -> None:
     where = url(chat, "erase")
-    assert where in page.get(url(chat)).content.decode()
-    html = page.get(url(chat, "delete")).content.decode()
+    assert where in fresh.get(url(chat)).content.decode()
+    html = fresh.post(url(chat, "delete"), follow=True).content.decode()
     assert where in html
-    assert "does not look for copies" in html
+    assert "Erase for ever?" not in html
+    assert "Erase this chat for ever?" in fresh.get(where).content.decode()
+    assert fresh.post(where).status_code == 200
+    assert not Chat.objects.exists()
 
 
 def test_it_asks_for_a_fresh_sign_in(page: Client, chat: Chat) -> None:
     sign_in_at(page, timezone.now() - timedelta(hours=1))
     for response in (page.get(url(chat, "erase")), page.post(url(chat, "erase"))):
-        assert response.headers["Location"] == f"/login/?next={url(chat, 'erase')}"
+        assert response.headers["Location"] == f"/account/confirm/?next={url(chat, 'erase')}"
     assert Chat.objects.exists()
 
 
@@ -66,7 +70,7 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     said = "".join(f"{pk} {messages.canonical(parts)}\n" for pk, parts in rows)
     assert holds(event.data["commitment"], said, salt=shown(response.content.decode(), "Salt"))
     assert url(chat, "erased") in response.content.decode()
-    html = fresh.get(url(chat, "erased")).content.decode()
+    html = tight(fresh.get(url(chat, "erased")).content.decode())
     assert event.hash in html
     assert "<dt>Salt</dt>" not in html
     assert str(chat.pk) in html

@@ -9,7 +9,7 @@ from chats.memory import archive
 from chats.memory.search import search
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.web.find import LONGEST, MOST, around
-from chats.web.seams import ORIGINALS_PAGE
+from chats.web.thread.compaction_marker import ORIGINALS_PAGE
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
 

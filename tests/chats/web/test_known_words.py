@@ -16,7 +16,13 @@ UNKNOWN = re.compile(
     re.IGNORECASE,
 )
 TAGS = re.compile(r"{%.*?%}|{{.*?}}|{#.*?#}|<[^>]*>", re.DOTALL)
-ROOMS = ("chats/web", "chats/compaction", "chats/admin", "contextpolicy/admin", "chats/meter.py")
+ROOMS = (
+    "chats/web",
+    "chats/compaction",
+    "chats/admin",
+    "contextpolicy/admin",
+    "chats/prompt/meter.py",
+)
 SENTENCES = ("contextpolicy/presets.py", "contextpolicy/findings.py")
 # Codes and names are for programs and stay.
 CODE = re.compile(r"[a-z_]+|[\w./: -]*_[\w./: -]*")

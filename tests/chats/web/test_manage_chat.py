@@ -1,10 +1,8 @@
-"""Rename, choose a model, delete."""
-
-from collections.abc import Callable
+"""Rename, choose a model."""
 
 from django.test import Client
 
-from chats.models import Chat, ProviderAccount, Turn
+from chats.models import Chat, ProviderAccount
 from contextpolicy.models import ModelSpec
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
@@ -56,22 +54,6 @@ def test_an_unknown_model_is_refused(page: Client, chat: Chat) -> None:
 
     assert response.status_code == 422
     assert "There is no model called “&lt;none&gt;” here" in response.content.decode()
-
-
-def test_deleting_asks_first(page: Client, chat: Chat) -> None:
-    html = page.get(url(chat, "delete")).content.decode()
-
-    assert "Delete this chat?" in html
-    assert Chat.objects.filter(pk=chat.pk).exists()
-
-
-def test_a_deleted_chat_is_gone(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
-    talk("hello")
-
-    assert page.post(url(chat, "delete")).headers["Location"] == "/"
-
-    assert not Chat.objects.exists()
-    assert page.get(url(chat)).status_code == 404
 
 
 def test_the_meter_alone_is_one_part(page: Client, chat: Chat) -> None:

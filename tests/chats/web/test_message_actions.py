@@ -9,13 +9,13 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.models import Branch, Chat, Compaction, Message, Turn
+from chats.people.sessions import SIGNED_IN_AT
 from chats.providers.base import Finished, TextDelta
-from chats.sessions import SIGNED_IN_AT
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_changes import state
 from tests.chats.web.test_chat_page import page_text, url
 from tests.chats.web.test_compaction_actions import Policy, policy
-from tests.chats.web.test_look import state
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
@@ -86,7 +86,7 @@ def test_a_pin_over_the_budget_is_refused_in_place(
     assert not Message.objects.exclude(pinned_at=None).exists()
 
 
-def test_a_mark_that_changes_seams_brings_the_whole_thread(
+def test_a_mark_that_changes_markers_brings_them_and_what_came_out(
     page: Client, chat: Chat, messages: list[Message], summary: Fold
 ) -> None:
     row = summary(2, exceptions=[])
@@ -96,7 +96,10 @@ def test_a_mark_that_changes_seams_brings_the_whole_thread(
 
     row.refresh_from_db()
     assert row.status == "overtaken"
-    assert 'id="messages"' in response.content.decode()
+    html = response.content.decode()
+    assert 'id="standing" hx-swap-oob="true"' in html
+    assert "the first question" in html
+    assert 'id="messages"' not in html
 
 
 def test_a_message_of_an_earlier_page_is_swapped_too(
@@ -105,8 +108,35 @@ def test_a_message_of_an_earlier_page_is_swapped_too(
     html = page.get(url(chat, f"messages/{messages[1].pk}/"), headers=HTMX).content.decode()
     assert "the first reply" in html
     assert "is-last" not in html
-    response = page.get(url(chat, f"messages/{messages[1].pk}/"))
-    assert response.headers["Location"].endswith(f"#message-{messages[1].pk}")
+
+
+def test_without_scripts_a_message_has_a_page_with_its_actions(
+    page: Client, chat: Chat, messages: list[Message]
+) -> None:
+    address = url(chat, f"messages/{messages[1].pk}/")
+    assert f'href="{address}"' in page.get(url(chat)).content.decode()
+
+    html = page.get(address).content.decode()
+
+    assert "the first reply" in html
+    for action in ("regenerate", "pin", "branch", "exclude", "erase"):
+        assert url(chat, f"messages/{messages[1].pk}/{action}") in html, action
+    assert url(chat, f"messages/{messages[1].pk}/edit") not in html
+    assert url(chat, f"turns/{messages[1].turn_id}/receipt") in html
+    assert "hx-post" not in html.partition('id="acts-title"')[2]
+
+
+def test_a_message_is_copied_as_it_was_written(
+    page: Client, charlies_page: Client, chat: Chat, talk: Talk
+) -> None:
+    talk("**bold** <b>\n\n| a |", "`code`")
+    row = Message.objects.get(seq=1)
+
+    response = page.get(url(chat, f"messages/{row.pk}/source"))
+
+    assert response.content.decode() == "**bold** <b>\n\n| a |"
+    assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert charlies_page.get(url(chat, f"messages/{row.pk}/source")).status_code == 404
 
 
 def test_an_edit_makes_versions_to_go_between(
@@ -217,7 +247,7 @@ def test_erasing_says_what_goes_and_asks_for_a_fresh_sign_in(
     where = url(chat, f"messages/{messages[0].pk}/erase")
     sign_in_at(page, timezone.now() - timedelta(hours=1))
     for response in (page.get(where), page.post(where)):
-        assert response.headers["Location"] == f"/login/?next={where}"
+        assert response.headers["Location"] == f"/account/confirm/?next={where}"
 
     sign_in_at(page, timezone.now())
     html = page.get(where).content.decode()

@@ -73,6 +73,30 @@ def test_without_any_model_the_page_says_so(page: Client) -> None:
     assert "No model is connected" in html
 
 
+def test_under_a_policy_that_cannot_work_the_first_message_stays_in_its_box(
+    page: Client, demo_model: ModelSpec, now: datetime
+) -> None:
+    policy = ContextPolicy.objects.create(slug="small", name="Small")
+    policy.current = PolicyVersion.objects.create(
+        policy=policy,
+        number=1,
+        values={"token_budget": 100, "reserve_tokens": 5_000},
+        created_at=now,
+    )
+    policy.save()
+    PolicyAssignment.objects.create(policy=policy, level="instance")
+
+    opened = page.get("/chats/new")
+    sent = page.post("/chats/new", {"text": "hello"})
+
+    assert opened.status_code == 200
+    assert "No model is connected</h3>" not in opened.content.decode()
+    assert sent.status_code == 409
+    assert "\nhello</textarea>" in sent.content.decode()
+    assert 'id="composer-error"' in sent.content.decode()
+    assert not Chat.objects.exists()
+
+
 def test_a_person_is_greeted_by_name_as_text(page: Client, demo_model: ModelSpec) -> None:
     from_name = "<b>Alice</b>"
     user = page.get("/chats/new").context["user"]

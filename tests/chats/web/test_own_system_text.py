@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats import erasure
+from chats.actions import erasure
 from chats.models import Chat, PromptText, Turn
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.lint import LONGEST_TEXT

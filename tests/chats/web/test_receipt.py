@@ -3,21 +3,17 @@
 import html
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from chats.models import Chat, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.web import receipt_words
-from contextpolicy.engine import assembly, systemtext
-from contextpolicy.engine.partition import REASONS
-from contextpolicy.engine.policy_fields import Layout
-from contextpolicy.engine.segments import Origin
-from contextpolicy.engine.transcript import Background, Writer
+from chats.web.receipts import wording
 from contextpolicy.models import EffectivePolicy
 from contextpolicy.publish import assign, create_policy
+from tests.chats.web.markup import tight
 from tests.chats.web.test_chat_page import url
 from tests.conftest import NOON
 from tests.contextpolicy.pages import Page
@@ -31,7 +27,7 @@ def test_a_receipt_shows_the_prompt_in_order(
     talk("the first question", "the first answer")
     turn = talk("the second question")
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = tight(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode())
 
     order = [
         "Answer &lt;briefly&gt;.",
@@ -189,19 +185,6 @@ def test_a_tool_result_that_was_cut_is_shown_as_it_was_sent(
     assert "results cut to 200 characters" in Page(found).words
 
 
-def test_every_kind_of_the_engine_has_words() -> None:
-    tail = [name for name, _ in Writer().background(Background())]
-
-    assert set(receipt_words.ORIGINS) == set(get_args(Origin))
-    assert set(receipt_words.REASONS) == set(REASONS)
-    # The schema of a state is a part of the call that reads it, which is no prompt of the engine.
-    assert set(receipt_words.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
-    assert set(receipt_words.REPAIRS) == set(assembly.REPAIRS)
-    assert set(receipt_words.CHANGES) == {*assembly.CHANGES, "strategy"}
-    assert set(receipt_words.FALLBACKS) == set(assembly.FALLBACKS)
-    assert {"multi_turn", *receipt_words.LAYOUTS} == set(get_args(Layout))
-
-
 def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]) -> None:
     turn = talk("hello")
     notes = ["strategy", "strategy:failed:KeyError", "7:no_result:c1", "messages_joined", "new"]
@@ -228,7 +211,7 @@ def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]
     ],
 )
 def test_a_text_layout_shows_which_message_stands_where(layout: str, numbers: list[object]) -> None:
-    found = receipt_words.places(["system", "tools", "history", "question", "step"], layout=layout)
+    found = wording.places(["system", "tools", "history", "question", "step"], layout=layout)
 
     assert found == [f"in message {n} of the request" if n else "" for n in numbers]
 

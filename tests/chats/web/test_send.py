@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats import rates
+from chats.ground import rates
 from chats.models import Chat, Message, Turn
-from contextpolicy.engine.budget import PolicyImpossible
+from chats.prompt.model_choice import PolicyRefused
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import fill, url
 
@@ -125,7 +125,7 @@ def test_too_many_messages_in_a_minute_are_refused_with_the_text_kept(
         rates.MESSAGES.take(f"user:{alice.pk}", now=time.monotonic())
 
 
-@pytest.mark.requirement("S4.6")
+@pytest.mark.requirement("S4.6", by="user")
 def test_a_message_sent_during_a_reply_is_shown_as_waiting(
     page: Client, chat: Chat, say: Callable[[str], Turn]
 ) -> None:
@@ -202,7 +202,7 @@ def test_an_impossible_policy_is_a_sentence_and_not_an_error(
     page: Client, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from_engine = "Does not fit: system text alone has 20,000 tokens."
-    monkeypatch.setattr("chats.answering.choose", raising(from_engine))
+    monkeypatch.setattr("chats.prompt.model_choice.choose", raising(from_engine))
 
     response = page.post(url(chat, "messages"), {"text": "hello"})
 
@@ -213,9 +213,9 @@ def test_an_impossible_policy_is_a_sentence_and_not_an_error(
 
 
 def raising(words: str) -> Callable[..., Any]:
-    """A `choose` that the engine's refusal interrupts."""
+    """A `choose` that refuses, as it does under policies that cannot work."""
 
     def refuse(**_arguments: Any) -> None:
-        raise PolicyImpossible(words)
+        raise PolicyRefused(reason=words)
 
     return refuse

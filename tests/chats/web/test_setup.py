@@ -1,5 +1,6 @@
 """Connecting a model server from the first-run page."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -7,18 +8,23 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import timezone
+from pytest_django.fixtures import Settings
 
-from chats import providers_setup
+from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
+from chats.people import signin
+from chats.people.sessions import SIGNED_IN_AT
+from chats.providers import accounts
 from chats.providers.discovery import FoundServer
-from chats.refusals import Refusal
-from chats.sessions import SIGNED_IN_AT
+from contextpolicy.models import ModelSpec
+from tests.chats.web.conftest import HTMX
+from tests.fakes.fake_server import FakeServer
 
 
 @pytest.fixture(autouse=True)
 def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing listens on this host."""
-    monkeypatch.setattr(providers_setup, "found_servers", list)
+    monkeypatch.setattr(accounts, "found_servers", list)
 
 
 @pytest.fixture
@@ -27,6 +33,20 @@ def operator(alice: User, page: Client) -> User:
     alice.user_permissions.add(Permission.objects.get(codename="change_provideraccount"))
     signed_in(page, at=timezone.now())
     return alice
+
+
+@pytest.fixture(scope="module")
+def running_fake() -> Iterator[FakeServer]:
+    """A model server."""
+    with FakeServer() as server:
+        yield server
+
+
+@pytest.fixture
+def fake(running_fake: FakeServer, settings: Settings) -> FakeServer:
+    """The model server, which this instance may call."""
+    settings.ALLOWED_PRIVATE_PROVIDERS = [running_fake.host]
+    return running_fake
 
 
 def signed_in(page: Client, *, at: datetime) -> None:
@@ -44,7 +64,7 @@ def test_who_may_not_connect_is_told_who_may(page: Client) -> None:
 
 
 def test_who_may_not_connect_is_refused(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(providers_setup, "connect", lambda **_: pytest.fail("connected"))
+    monkeypatch.setattr(accounts, "connect", lambda **_: pytest.fail("connected"))
 
     response = page.post("/setup/", {"base_url": "https://api.example.com/v1"})
 
@@ -56,7 +76,12 @@ def test_an_operator_connects_a_server(
     page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(providers_setup, "connect", lambda **call: calls.append(call))
+
+    def connect(**call: Any) -> ProviderAccount:
+        calls.append(call)
+        return ProviderAccount(slug="mine", name="Mine")
+
+    monkeypatch.setattr(accounts, "connect", connect)
 
     form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
     response = page.post("/setup/", form)
@@ -72,7 +97,7 @@ def test_a_refused_server_keeps_what_was_typed_but_never_the_key(
     def refuse(**_: Any) -> None:
         raise Refusal
 
-    monkeypatch.setattr(providers_setup, "connect", refuse)
+    monkeypatch.setattr(accounts, "connect", refuse)
 
     form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
     response = page.post("/setup/", form)
@@ -88,7 +113,7 @@ def test_a_server_on_this_host_is_offered_with_its_models(
     page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("qwen3", "llama"))
-    monkeypatch.setattr(providers_setup, "found_servers", lambda: [server])
+    monkeypatch.setattr(accounts, "found_servers", lambda: [server])
 
     html = page.get("/setup/").content.decode()
 
@@ -134,16 +159,126 @@ def test_the_settings_page_names_the_person_and_the_keys(page: Client, alice: Us
     assert "Shift Enter" in html
 
 
-def test_a_key_is_taken_only_soon_after_a_sign_in(
+def test_an_older_sign_in_is_confirmed_in_the_form_and_nothing_typed_is_lost(
     page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(providers_setup, "connect", lambda **_: pytest.fail("connected"))
+    operator.set_password("correct horse battery")
+    operator.save()
+    page.force_login(operator)
     signed_in(page, at=timezone.now() - timedelta(minutes=16))
-
+    monkeypatch.setattr(accounts, "connect", lambda **_: pytest.fail("connected"))
+    form = {"name": "Mine", "base_url": "https://api.example.com/v1", "api_key": "sk-secret"}
     html = page.get("/setup/").content.decode()
-    response = page.post("/setup/", {"base_url": "https://api.example.com/v1"})
+    assert 'name="confirm_password"' in html
 
-    assert 'name="api_key"' not in html
-    assert 'href="/login/?next=/setup/"' in html
-    assert response.status_code == 403
-    assert 'href="/login/?next=/setup/"' in response.content.decode()
+    for proof, status in (({}, 403), ({"confirm_password": "wrong"}, 422)):
+        refused = page.post("/setup/", {**form, **proof})
+        html = refused.content.decode()
+        assert refused.status_code == status
+        assert 'value="https://api.example.com/v1"' in html
+        assert 'name="confirm_password"' in html
+        assert "sk-secret" not in html
+    # A form that htmx sent stays in the browser, key and all; it gets the question alone.
+    swapped = page.post("/setup/", form, headers=HTMX).content.decode()
+    assert 'id="confirm-here" hx-swap-oob="true"' in swapped
+    assert "This needs a fresh sign-in" in swapped
+
+    monkeypatch.setattr(accounts, "connect", lambda **_: ProviderAccount(slug="m", name="Mine"))
+    done = page.post("/setup/", {**form, "confirm_password": "correct horse battery"}, headers=HTMX)
+    assert done.headers["HX-Redirect"] == "/setup/"
+    assert "Mine answered in" in page.get("/setup/").content.decode()
+    assert page.post("/setup/", form).headers["Location"] == "/setup/"
+
+
+def test_who_has_no_password_confirms_by_a_new_link(
+    page: Client, operator: User, charlie: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.set_unusable_password()
+    operator.save()
+    page.force_login(operator)
+    signed_in(page, at=timezone.now() - timedelta(minutes=16))
+    monkeypatch.setattr(accounts, "connect", lambda **_: ProviderAccount(slug="m", name="Mine"))
+    form = {"base_url": "https://api.example.com/v1"}
+    assert 'name="confirm_link"' in page.get("/setup/").content.decode()
+    now = timezone.now()
+    foreign = signin.create_link(user=charlie, now=now)
+    own = signin.create_link(user=operator, now=now)
+    for link in ("nonsense", f"http://localhost/login/link/{foreign}/"):
+        refused = page.post("/setup/", {**form, "confirm_link": link})
+        assert refused.status_code == 422
+        assert "not an unused sign-in link of yours" in refused.content.decode()
+    proof = {"confirm_link": f"http://localhost/login/link/{own}/"}
+    assert page.post("/setup/", {**form, **proof}).headers["Location"] == "/setup/"
+    signed_in(page, at=now - timedelta(minutes=16))
+    assert page.post("/setup/", {**form, **proof}).status_code == 422
+    # Charlie's link was not used up.
+    assert signin.use_link(token=foreign, address="x", now=now) == charlie
+
+
+def test_a_connected_server_is_tested_edited_and_disconnected(
+    page: Client, operator: User, fake: FakeServer
+) -> None:
+    fake.configure(models=["chatty", "text-embedding-3"])
+    form = {"name": "Mine", "base_url": fake.base_url}
+    html = page.post("/setup/", form, follow=True).content.decode()
+    assert "Mine answered in 0." in html
+    assert "Models for chatting: 1. Others, which are switched off: 1." in html
+    assert "chatty</bdi>" in html
+    assert "text-embedding-3" not in html
+
+    twice = page.post("/setup/", form)
+    assert twice.status_code == 409
+    assert "connected already, as “Mine”" in twice.content.decode()
+
+    fake.configure(models=["chatty", "newer"])
+    html = page.post("/setup/mine/test", follow=True).content.decode()
+    assert "Models for chatting: 2." in html
+
+    assert 'value="Mine"' in page.get("/setup/mine/").content.decode()
+    page.post("/setup/mine/", {**form, "name": "Ours", "api_key": "sk-0123456789abcd1234"})
+    account = ProviderAccount.objects.get(slug="mine")
+    assert (account.name, account.key_last_four) == ("Ours", "1234")
+
+    html = page.post("/setup/mine/disconnect", follow=True).content.decode()
+    assert "Ours is disconnected" in html
+    assert not ProviderAccount.objects.filter(slug="mine").exists()
+    assert not ModelSpec.objects.filter(provider="mine", enabled=True).exists()
+
+
+@pytest.mark.parametrize("deed", ["", "test", "disconnect"])
+def test_only_an_operator_touches_a_server(page: Client, deed: str) -> None:
+    ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
+    assert page.post(f"/setup/m/{deed}").status_code == 403
+    assert ProviderAccount.objects.filter(name="Mine").exists()
+
+
+def test_an_older_sign_in_disconnects_nothing(page: Client, operator: User) -> None:
+    ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
+    signed_in(page, at=timezone.now() - timedelta(minutes=16))
+    assert page.post("/setup/m/disconnect").status_code == 403
+    assert ProviderAccount.objects.filter(slug="m").exists()
+
+
+def test_the_small_model_is_offered_while_it_runs_and_is_not_connected(
+    page: Client, operator: User, fake: FakeServer, demo_model: ModelSpec, settings: Settings
+) -> None:
+    assert "135 million parameters" not in page.get("/setup/").content.decode()
+
+    settings.SMALL_MODEL_URL = fake.base_url
+    html = page.get("/setup/").content.decode()
+    assert "135 million parameters" in html
+    assert f'name="base_url" value="{fake.base_url}"' in html
+
+    fake.configure(models=["tiny"])
+    form = {"name": accounts.SMALL_MODEL, "base_url": fake.base_url}
+    html = page.post("/setup/", form, follow=True).content.decode()
+    assert "Small model answered in" in html
+    assert "135 million parameters" not in html
+    tiny = ModelSpec.objects.get(name="tiny")
+    assert (tiny.is_default, tiny.supports_tools, tiny.max_output) == (False, False, 512)
+    assert ModelSpec.objects.get(is_default=True) == demo_model
+
+
+def test_the_small_model_is_offered_to_operators_alone(page: Client, settings: Settings) -> None:
+    settings.SMALL_MODEL_URL = "http://127.0.0.1:4321/v1"
+    assert "135 million parameters" not in page.get("/setup/").content.decode()

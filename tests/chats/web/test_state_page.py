@@ -9,14 +9,15 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats import corrections
+from chats.actions import corrections
 from chats.models import Branch, Chat, ChatState, Message, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.states import StateChanged
+from chats.record.states import StateChanged
 from chats.turns.start import start
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
 
 XSS = "<script>alert(1)</script>"
 # The controls: class, date, destination, insured, people, wishes.
@@ -38,12 +39,12 @@ def address(chat: Chat, part: str = "state") -> str:
     return f"/chats/{chat.pk}/{part}"
 
 
-@pytest.mark.requirement("S2.5")
+@pytest.mark.requirement("S2.5", by="user")
 def test_the_chat_shows_each_field_with_its_source(
     page: Client, chat: Chat, kept: ChatState
 ) -> None:
     body = page.get(address(chat, "")).content.decode()
-    panel = body[body.index('id="chat-state"') :]
+    panel = tight(body[body.index('id="chat-state"') :])
     assert ": 1 of 6 fields known" in panel
     assert "Oslo" in panel
     assert "read from message 1" in panel
@@ -75,7 +76,7 @@ def test_the_new_state_comes_with_the_end_of_a_reply(
     assert '<div id="state-place" hx-swap-oob="true">' in body
 
 
-@pytest.mark.requirement("S2.5")
+@pytest.mark.requirement("S2.5", by="user")
 @pytest.mark.parametrize("headers", [{}, HTMX], ids=["page", "htmx"])
 def test_a_correction_is_the_next_version(
     page: Client, chat: Chat, kept: ChatState, alice: User, headers: dict[str, str]
@@ -193,7 +194,7 @@ def test_the_state_is_emptied(page: Client, chat: Chat, kept: ChatState, alice: 
     assert newest(chat) == row
 
 
-@pytest.mark.requirement("S2.5")
+@pytest.mark.requirement("S2.5", by="user")
 def test_a_correction_counts_from_the_next_turn_on(
     page: Client,
     chat: Chat,
@@ -299,12 +300,12 @@ def test_the_receipt_says_in_words_what_became_of_the_state(
     Branch.objects.filter(pk=turn.branch_id).update(last_seq=1)
     lay(chat, {"destination": "Oslo"}, now=now, seq=1)
     work(turn, [TextDelta("No."), Finished("stop")], [TextDelta("Fine."), Finished("stop")])
-    body = page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode()
+    body = tight(page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode())
     assert "Call for the state, step 1, attempt 1" in body
     assert "Call 1, step 1, attempt 1" in body
     assert "Schema of the state" in body
     assert "The state is the one before: the model&#x27;s answer is no JSON." in body
     assert "The state stands for it" in body
-    assert re.search(r'class="chip">Beside the chat</span>\s*(<[^>]+>)*State<', body)
+    assert re.search(r"<span[^>]*>Beside the chat</span>(<[^>]+>)*State<", body)
     thread = page.get(address(chat, "")).content.decode()
     assert thread.count("not sent: the state stands for it") == 2

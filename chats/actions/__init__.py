@@ -1,0 +1,1 @@
+"""The actions of people on a chat: create, branch, mark, correct, erase."""

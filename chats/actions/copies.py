@@ -1,0 +1,243 @@
+"""Erases the copies of words that are kept beside the rows that were made of them.
+
+A room that keeps a new copy adds it to `COPIES`.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chats.compaction.coverage import branches_of, contains
+from chats.ground import live
+from chats.memory import archive
+from chats.memory.clearing import clear_index
+from chats.models import Branch, Chat, ChatState, Compaction, Message, Receipt, Rendering, Turn
+from chats.record import idempotency, receipts, states
+from chats.rendering.store import digest_of
+
+logger = logging.getLogger(__name__)
+# Rows read at once while a whole chat is searched for copies.
+PAGE = 500
+
+
+def erase_renderings(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the stored HTML of the message, and of summaries and their lines."""
+    del now
+    texts = {message.text, *(text for row in summaries for text in texts_of(row))}
+    found = Rendering.objects.filter(digest__in=[digest_of(text) for text in texts if text])
+    return found.delete()[0]
+
+
+def texts_of(row: Compaction) -> Iterator[str]:
+    """Yield the text of a summary and of each of its lines."""
+    yield row.text
+    for section in row.sections:
+        for bullet in section["bullets"]:
+            yield bullet["text"]
+
+
+def erase_prompt_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the summaries as prompts had them.
+
+    A receipt that had one can no longer be rebuilt.
+    """
+    del message
+    ids = [row.pk for row in summaries]
+    if not ids:
+        return 0
+    rows = Receipt.objects.filter(Q(compaction__in=ids) | Q(compaction__base__in=ids))
+    return receipts.without(rows, gone=is_summary, now=now)[1]
+
+
+def erase_in_receipts(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the hashes of the prompts that had the message.
+
+    Their receipts can no longer be rebuilt.
+    """
+    del summaries
+    pk = str(message.pk)
+    rows = Receipt.objects.filter(turn__branch__chat=message.branch.chat_id)
+    # Found by the database: a chat has many more receipts than ever had one message.
+    rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains=pk)
+    return receipts.without(rows, gone=lambda segment: segment[1] == pk, now=now)[0]
+
+
+def is_summary(segment: receipts.Segment) -> bool:
+    """Tell whether a piece of a prompt was a summary."""
+    return bool(segment[0] == "summary")
+
+
+def is_state(segment: receipts.Segment) -> bool:
+    """Tell whether a piece of a prompt was drawn from messages: a state, or a tail."""
+    return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
+
+
+def forget_requests(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete what could be compared with the body of the request that brought the message."""
+    del summaries
+    return idempotency.forget(messages=[message.pk], chat_id=None, now=now)
+
+
+def erase_partials(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the text so far of turns that had to do with the message."""
+    del summaries, now
+    turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
+    with_text = turns.exclude(partial_text="", partial_reasoning="")
+    return with_text.update(partial_text="", partial_reasoning="")
+
+
+def erase_frames(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete what the live bus still has of the reply, once the erasure is committed."""
+    del summaries, now
+    return forget_frames([message.turn_id] if message.turn_id else [])
+
+
+def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
+    """Delete turns from the bus; return how many it was asked for.
+
+    Without a bus nothing is waited for: its frames last for a quarter of an hour.
+    """
+    keys = [live.turn_key(turn_id) for turn_id in turn_ids]
+    if keys:
+        transaction.on_commit(partial(forget_keys, keys))
+    return len(keys)
+
+
+def forget_keys(keys: Sequence[str]) -> None:
+    """Delete streams from the bus."""
+    try:
+        with Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
+        ) as client:
+            for start in range(0, len(keys), PAGE):
+                client.delete(*keys[start : start + PAGE])
+    except (RedisError, OSError) as error:
+        logger.warning("erased words left to the bus's own expiry: %s", type(error).__name__)
+
+
+def erase_search_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the words by which the message is found."""
+    del summaries, now
+    forgotten = archive.forget([message.pk])
+    if forgotten:
+        transaction.on_commit(clear_index)
+    return forgotten
+
+
+def erase_states(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete every value of a state that was set or changed after the message was known.
+
+    A state that loses something gets a new version, which overtakes an extraction that is under way
+    and read the message.
+    """
+    del summaries
+    if message.seq is None:
+        return 0
+    seq, erased = message.seq, 0
+    branches = [branch for branch in branches_of(message.branch.chat) if contains(branch, message)]
+    for branch in branches:
+        erased += clear_states(branch, seq=seq, now=now)
+    told = Receipt.objects.filter(turn__branch__in=branches)
+    told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
+    # A text that was sent before the message existed has nothing of it.
+    older = {
+        segment[5]
+        for receipt in receipts.parts_of(told.filter(last_seq__lt=seq))
+        for segment in receipt.segments
+    }
+    newer = told.filter(last_seq__gte=seq)
+    return (
+        erased
+        + receipts.without(
+            newer, gone=lambda segment: is_state(segment) and segment[5] not in older, now=now
+        )[1]
+    )
+
+
+def clear_states(branch: Branch, *, seq: int, now: datetime) -> int:
+    """Delete the values that a message may be in from a branch's versions.
+
+    Returns how many versions had some.
+    """
+    cleared = 0
+    for row in ChatState.objects.filter(branch=branch, to_seq__gte=seq):
+        kept = {n: v for n, v in row.values.items() if row.origins.get(n, {}).get("seq", 0) < seq}
+        if kept != row.values:
+            row.values = kept
+            row.origins = {name: row.origins[name] for name in kept}
+            row.save(update_fields=["values", "origins"])
+            cleared += 1
+    if cleared:
+        base = states.newest(branch)
+        states.append(
+            branch_id=branch.pk,
+            base=base,
+            kind=ChatState.Kind.ERASED,
+            values=base.values if base else {},
+            to_seq=base.to_seq if base else seq,
+            now=now,
+        )
+    return cleared
+
+
+# Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
+COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
+    "renderings": erase_renderings,
+    "prompt_texts": erase_prompt_texts,
+    "receipts": erase_in_receipts,
+    "requests": forget_requests,
+    "partial_texts": erase_partials,
+    "frames": erase_frames,
+    "search_texts": erase_search_texts,
+    "states": erase_states,
+}
+
+
+def erase_all_renderings(chat: Chat) -> int:
+    """Delete the stored HTML of everything said and summed up in a chat."""
+    erased = 0
+    rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
+    texts = [digest_of(row.text) for row in rows]
+    summaries = Compaction.objects.filter(branch__chat=chat)
+    texts += [digest_of(text) for row in summaries for text in texts_of(row) if text]
+    for start in range(0, len(texts), PAGE):
+        found = Rendering.objects.filter(digest__in=texts[start : start + PAGE])
+        erased += found.delete()[0]
+    return erased
+
+
+def erase_all_prompt_texts(chat: Chat, *, now: datetime) -> int:
+    """Delete every text that the chat's prompts alone had: summaries, states, its own system text.
+
+    The policy's texts are no words of the chat and stay.
+    """
+    rows = Receipt.objects.filter(turn__branch__chat=chat)
+    return receipts.without(rows, gone=receipts.is_of_one_chat, now=now)[1]
+
+
+def forget_all_requests(chat: Chat, *, now: datetime) -> int:
+    """Delete what could be compared with the bodies of the requests that brought a chat's messages.
+
+    Records of older messages have expired, and are deleted with all that have.
+    """
+    since = now - idempotency.KEY_LIFETIME
+    new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
+    ids = list(new.values_list("pk", flat=True))
+    pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
+    return sum(idempotency.forget(messages=page, chat_id=chat.pk, now=now) for page in pages)
+
+
+def forget_all_frames(chat: Chat, *, now: datetime) -> int:
+    """Delete what the live bus still has of the chat's replies."""
+    since = now - timedelta(seconds=live.SECONDS_KEPT)
+    turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
+    return forget_frames(list(turns.values_list("pk", flat=True)))

@@ -1,0 +1,164 @@
+"""Reads, corrects and empties the state of a chat, for its owner.
+
+A change counts from the next turn on, and later extractions start from it.
+"""
+
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat, ChatState, Turn
+from chats.prompt import model_choice
+from chats.record import states
+from chats.record.states import Kept, StateChanged
+from contextpolicy import ledger
+from contextpolicy.engine.strategies.entity_state import LARGEST_STATE, size_of, state_faults
+
+
+class NoStateKept(Refusal):
+    """The policy of the chat keeps dialogue, not a state."""
+
+    code = "no_state"
+    status = 409
+    sentence = "The policy {policy} keeps no state in this chat. An administrator can change that."
+
+
+class StateInvalid(Refusal):
+    """The corrected values do not fit the policy's schema."""
+
+    code = "state_invalid"
+    status = 422
+    sentence = "This does not fit the state: {fault}. Nothing was saved."
+    param = "values"
+
+
+class StateTooLarge(Refusal):
+    """The state has too many bytes: it is a form, not a transcript."""
+
+    code = "too_long"
+    status = 422
+    sentence = "The state would have {size:,} bytes; {limit:,} are allowed. Shorten a value."
+    param = "values"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatKept:
+    """The state of a chat, and the policy that keeps it."""
+
+    policy: str
+    kept: Kept
+    branch: Branch
+
+
+def state_in(*, chat: Chat) -> ChatKept:
+    """Return the state of the chat's active branch.
+
+    Raises `NoStateKept`, and the refusals of `model_choice.choose`.
+    """
+    choice = model_choice.choose(chat=chat)
+    branch = Branch.objects.select_related("parent").get(pk=cast(uuid.UUID, chat.active_branch_id))
+    kept = states.kept_on(branch, values=choice.values)
+    if kept is None:
+        raise NoStateKept(policy=choice.effective.label)
+    return ChatKept(policy=choice.effective.label, kept=kept, branch=branch)
+
+
+@transaction.atomic
+def correct(
+    *,
+    chat: Chat,
+    user: AbstractBaseUser,
+    version: int,
+    values: Mapping[str, Any],
+    removed: Collection[str] = (),
+    now: datetime,
+) -> ChatKept:
+    """Set fields of the state and remove others; fields that are not named stay.
+
+    Raises `StateChanged` unless `version` is the one in force, `StateInvalid`, `StateTooLarge` and
+    what `state_in` raises.
+    """
+    found = state_in(chat=chat)
+    check_version(found, version)
+    old = found.kept.values
+    new = {name: value for name, value in {**old, **values}.items() if name not in removed}
+    check_values(new, schema=found.kept.schema)
+    if new == old:
+        return found
+    return changed(found, user=user, kind=ChatState.Kind.CORRECTED, values=new, now=now)
+
+
+@transaction.atomic
+def reset(*, chat: Chat, user: AbstractBaseUser, version: int, now: datetime) -> ChatKept:
+    """Empty the state. Raises `StateChanged` and what `state_in` raises."""
+    found = state_in(chat=chat)
+    check_version(found, version)
+    if not found.kept.values:
+        return found
+    return changed(found, user=user, kind=ChatState.Kind.RESET, values={}, now=now)
+
+
+def check_version(found: ChatKept, version: int) -> None:
+    """Raise `StateChanged` unless the person has seen the version in force."""
+    if version != found.kept.version:
+        raise StateChanged(version=found.kept.version)
+
+
+def check_values(values: Mapping[str, Any], *, schema: Mapping[str, Any]) -> None:
+    """Raise `StateTooLarge` or `StateInvalid` for values that cannot be the state."""
+    size = size_of(values)
+    if size > LARGEST_STATE:
+        raise StateTooLarge(size=size, limit=LARGEST_STATE)
+    if faults := state_faults(values, schema=schema):
+        raise StateInvalid(fault=faults[0])
+
+
+def changed(
+    found: ChatKept, *, user: AbstractBaseUser, kind: str, values: Mapping[str, Any], now: datetime
+) -> ChatKept:
+    """Write the next version and record it in the ledger.
+
+    The ledger gets names that the policy declares, and never values.
+    """
+    before = found.kept.values
+    row = states.append(
+        branch_id=found.branch.pk,
+        base=found.kept.row,
+        kind=kind,
+        values=values,
+        to_seq=seen_to(found),
+        now=now,
+        corrected_by_id=user.pk,
+    )
+    touched = [
+        name
+        for name in found.kept.declared
+        if (name in before, before.get(name)) != (name in values, values.get(name))
+    ]
+    ledger.record(
+        f"state.{kind}",
+        actor=f"user:{user.pk}",
+        now=now,
+        chat_id=found.branch.chat_id,
+        data={"state": str(row.pk), "version": row.version, "fields": touched},
+    )
+    return ChatKept(
+        policy=found.policy, kept=Kept(schema=found.kept.schema, row=row), branch=found.branch
+    )
+
+
+def seen_to(found: ChatKept) -> int:
+    """Return up to which message a correction counts: all but those a running turn may still read.
+
+    An extraction that read them again could undo what the person wrote.
+    """
+    running = Turn.objects.filter(branch=found.branch, status=Turn.Status.RUNNING)
+    if running.exists():
+        return found.kept.row.to_seq if found.kept.row else 0
+    return found.branch.last_seq

@@ -1,0 +1,70 @@
+"""Deletes chats so that they can be brought back, and lets temporary ones end.
+
+A deleted chat is hidden at once from everybody and every door. It is erased when its time is over
+(`record.expiry` says when), through the erasure of every chat (`actions.erasure`).
+"""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats.ground import queue
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Message
+from chats.people import sessions
+from chats.turns.stop import stop_all
+from contextpolicy import ledger
+
+
+class CannotComeBack(Refusal):
+    """The chat was temporary, and its time is over."""
+
+    code = "chat_cannot_come_back"
+    status = 409
+    sentence = "This chat was temporary and is being erased. It cannot be brought back."
+
+
+@transaction.atomic
+def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
+    """Hide the chat for as long as it can be brought back; its replies are stopped.
+
+    A temporary one cannot be brought back. Deleting it again changes nothing.
+    """
+    days = 0 if chat.temporary else settings.DELETED_CHAT_DAYS
+    until = now + timedelta(days=days)
+    hidden = Chat.objects.filter(pk=chat.pk, deleted_at=None)
+    if hidden.update(deleted_at=now, erase_at=until):
+        stop_all(chat=chat, actor=actor, now=now)
+        data = {
+            "messages": Message.objects.filter(branch__chat=chat).count(),
+            "erase_at": until.isoformat(),
+        }
+        ledger.record("chat.deleted", actor=actor, now=now, chat_id=chat.pk, data=data)
+        if chat.temporary:
+            queue.enqueue(queue.ERASE_CHAT, chat_id=chat.pk)
+    chat.refresh_from_db()
+    return chat
+
+
+@transaction.atomic
+def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
+    """Bring a deleted chat back, as it was. Raises `CannotComeBack`.
+
+    A chat that is not deleted stays as it is.
+    """
+    if chat.temporary and chat.deleted_at:
+        raise CannotComeBack
+    deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
+    if deleted.update(deleted_at=None, erase_at=None):
+        ledger.record("chat.restored", actor=actor, now=now, chat_id=chat.pk)
+    chat.refresh_from_db()
+    return chat
+
+
+def sign_out(*, user: AbstractBaseUser, now: datetime) -> None:
+    """Write down that a person ended their session, and delete their temporary chats."""
+    sessions.note_logout(user=user, now=now)
+    for chat in Chat.objects.filter(owner=user.pk, temporary=True, deleted_at=None):
+        delete_chat(chat=chat, actor=f"user:{user.pk}", now=now)

@@ -1,0 +1,265 @@
+"""Erases for good: the words of a message or a chat are deleted from every place that has them.
+
+Ids and places stay: that something was said, when, and that it was erased. No hash of it stays that
+could be compared with a guess. The certificate in the ledger lists what was reached and commits to
+what was erased; the salt of that goes to the person who erases and is kept nowhere.
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import Q
+
+from chats.actions import copies
+from chats.compaction.coverage import branches_of, contains, made_of, withdraw
+from chats.ground.refusals import Refusal
+from chats.ground.seals import commitment_of, new_salt
+from chats.memory import archive
+from chats.memory.clearing import clear_index
+from chats.models import (
+    Branch,
+    Chat,
+    ChatState,
+    Compaction,
+    Message,
+    Receipt,
+    Turn,
+)
+from chats.models.turns import UNFINISHED
+from chats.record import messages
+from chats.record.expiry import expired
+from chats.record.locking import locked_chat
+from chats.record.messages import Proof
+from chats.record.quotes import Quote, quotes_of
+from chats.turns.start import title_from
+from contextpolicy import ledger
+from contextpolicy.models import AuditEvent
+
+
+class StillAnswering(Refusal):
+    """The message is part of a turn that is not over, or of a prompt that is being sent."""
+
+    code = "turn_not_over"
+    status = 409
+    sentence = "A reply is still being written in this chat. Stop it first, then erase."
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """A message without its words, and the messages that still have some of them.
+
+    `proofs`: for each message that this call erased, the proof that only the person gets.
+    """
+
+    message: Message
+    quoted_by: Sequence[Quote]
+    proofs: Mapping[Message, Proof] = field(default_factory=dict)
+
+
+def erase_message(
+    *,
+    user: AbstractBaseUser,
+    message: Message,
+    now: datetime,
+    also: Collection[uuid.UUID] = (),
+    with_quotes: bool = False,
+) -> Erased:
+    """Erase what a message said, for good. Erasing it again changes nothing.
+
+    Summaries that were made of it lose their text and go out of use, and the originals around it
+    are sent again. Other messages that quote it are named in its certificate; those in `also`, or
+    all of them `with_quotes`, are erased in the same step, now or by a later call. An id that does
+    not quote it changes nothing. Raises `StillAnswering`.
+    """
+    with transaction.atomic():
+        chat = locked_chat(message.branch.chat_id)
+        message = Message.objects.select_related("branch").get(pk=message.pk)
+        quotes = quoting(message)
+        chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
+        left = [quote for quote in quotes if quote.message not in chosen]
+        rows = chosen if message.erased_at else [message, *chosen]
+        for row in rows:
+            check_over(row)
+        proofs = {}
+        for row in rows:
+            more: dict[str, object] = {"quotes": str(message.pk)}
+            if row is message:
+                more = {"quoted_by": [str(quote.message.pk) for quote in left]}
+            proofs[row] = take_words(row, chat=chat, by=f"user:{user.pk}", now=now, more=more)
+    return Erased(message, left, proofs)
+
+
+def quoting(message: Message) -> list[Quote]:
+    """Return the messages that quote this one; of an erased one those that its certificate names.
+
+    Only those whose own words are still there.
+    """
+    if message.erased_at is None:
+        return quotes_of(message)
+    certificates = AuditEvent.objects.filter(
+        scope=f"chat:{message.branch.chat_id}",
+        type="message.erased",
+        data__message=str(message.pk),
+    )
+    named = [pk for event in certificates for pk in event.data.get("quoted_by", ())]
+    rows = Message.objects.filter(pk__in=named, erased_at=None).select_related("branch")
+    return [Quote(row, words="") for row in rows.order_by("accepted")]
+
+
+def take_words(
+    message: Message, *, chat: Chat, by: str, now: datetime, more: Mapping[str, object]
+) -> Proof:
+    """Erase one message of a locked chat, with every copy, and certify it."""
+    text = message.text
+    withdrawn, changed = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
+    raise_revision(message, chat=chat, already=changed)
+    summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
+    counted = {name: reach(message, summaries, now) for name, reach in copies.COPIES.items()}
+    blank(summaries, now=now)
+    counted["title"] = forget_title(chat, text=text)
+    proof = messages.erase(message, now=now)
+    certify(
+        "message.erased",
+        chat_id=chat.pk,
+        actor=by,
+        now=now,
+        data={
+            "message": str(message.pk),
+            "seq": message.seq,
+            "commitment": proof.commitment,
+            "summaries": [str(row.pk) for row in summaries],
+            "withdrawn": withdrawn,
+            "copies": counted,
+            "prefix_break": "erase",
+            **more,
+        },
+    )
+    return proof
+
+
+def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
+    """Raise the revision of every branch that has the message, whatever stood for it there."""
+    for branch in branches_of(chat):
+        has_it = branch.pk == message.branch_id or contains(branch, message)
+        if branch not in already and has_it:
+            branch.context_revision += 1
+            branch.save(update_fields=["context_revision"])
+
+
+def check_over(message: Message) -> None:
+    """Raise `StillAnswering` while a turn that has the message is not over.
+
+    Or while any turn of the chat runs: its prompt may have the message, and its receipt may not be
+    written yet. On a locked chat none begins.
+    """
+    own = Q(pk=message.turn_id) | Q(trigger=message)
+    running = Q(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
+    if Turn.objects.filter(own | running, status__in=UNFINISHED).exists():
+        raise StillAnswering
+
+
+def check_chat_over(chat: Chat) -> None:
+    """Raise `StillAnswering` while a turn of the chat is not over."""
+    if Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED).exists():
+        raise StillAnswering
+
+
+def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
+    """Delete the words of summaries, with the salt of what was committed to; numbers stay."""
+    Compaction.objects.filter(pk__in=[row.pk for row in rows]).update(
+        text="",
+        sections=[],
+        retention={},
+        focus="",
+        remark="",
+        salt="",
+        text_commitment="",
+        erased_at=now,
+    )
+
+
+def forget_title(chat: Chat, *, text: str) -> int:
+    """Take back a title that was made of the message."""
+    if not text.strip() or chat.title != title_from(text):
+        return 0
+    return Chat.objects.filter(pk=chat.pk).update(title="")
+
+
+def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
+    """Erase a whole chat: its rows, and the copies of its words that other rows keep.
+
+    Returns a commitment to all that was said, and its salt, which is kept nowhere. Raises
+    `StillAnswering` while one of its replies is being written.
+    """
+    with transaction.atomic():
+        return erase_locked(locked_chat(chat.pk), by=f"user:{user.pk}", reason="asked", now=now)
+
+
+def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
+    """Erase a chat whose time is over; return whether it is gone.
+
+    It stays while one of its replies is being written: the next sweep asks again. Looked at under
+    its lock: it may have been brought back, or written in, a moment ago.
+    """
+    with suppress(Chat.DoesNotExist, StillAnswering), transaction.atomic():
+        chat = locked_chat(chat_id)
+        if expired(now=now).filter(pk=chat_id).exists():
+            reason = "temporary" if chat.temporary else "deleted"
+            erase_locked(chat, by="system", reason=reason, now=now)
+            return True
+    return False
+
+
+def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime) -> Proof:
+    """Erase a locked chat and certify it. Raises `StillAnswering`."""
+    check_chat_over(chat)
+    chat_id = chat.pk
+    counted = {
+        "messages": Message.objects.filter(branch__chat=chat).count(),
+        "summaries": Compaction.objects.filter(branch__chat=chat).exclude(text="").count(),
+        "renderings": copies.erase_all_renderings(chat),
+        "prompt_texts": copies.erase_all_prompt_texts(chat, now=now),
+        "requests": copies.forget_all_requests(chat, now=now),
+        "frames": copies.forget_all_frames(chat, now=now),
+        # Their rows are deleted with the chat.
+        "states": ChatState.objects.filter(branch__chat=chat).count(),
+        "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),
+    }
+    proof = proof_of(chat)
+    Chat.objects.filter(pk=chat_id).update(active_branch=None)
+    archive.forget_chat(chat_id)
+    chat.delete()
+    data: dict[str, object] = {
+        "copies": counted,
+        "commitment": proof.commitment,
+        "reason": reason,
+    }
+    certify("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
+    transaction.on_commit(clear_index)
+    return proof
+
+
+def proof_of(chat: Chat) -> Proof:
+    """Return a commitment to every message of a chat: a line each with its id and its parts.
+
+    In the order in which they were accepted; the parts are canonical JSON.
+    """
+    rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
+    salt = new_salt()
+    lines = (
+        f"{row.pk} {messages.canonical(row.parts)}\n"
+        for row in rows.only("parts").iterator(chunk_size=copies.PAGE)
+    )
+    return Proof(salt, commitment_of(lines, salt=salt))
+
+
+def certify(
+    event: str, *, chat_id: uuid.UUID, actor: str, now: datetime, data: dict[str, object]
+) -> None:
+    """Record the certificate: what was erased, by ids, counts and a commitment."""
+    ledger.record(event, actor=actor, now=now, chat_id=chat_id, data=data)

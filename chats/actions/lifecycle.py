@@ -1,0 +1,288 @@
+"""Creates and names a person's chats, and chooses their models."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import transaction
+from django.db.models import OuterRef, Subquery
+
+from chats.ground import queue
+from chats.ground.refusals import Refusal
+from chats.models import ApiKey, Branch, Chat, ProviderAccount, Turn
+from chats.prompt import model_choice
+from chats.record import notices
+from chats.record.idempotency import IdempotentRequest
+from chats.turns.start import Accepted, recall, retry, start
+from contextpolicy import ledger, resolution
+from contextpolicy.models import ModelSpec
+from speed import prepared
+
+TITLE_LENGTH = 200
+
+
+class TooManyChats(Refusal):
+    """The person has as many chats as they may."""
+
+    code = "chat_full"
+    status = 409
+    sentence = "You have {limit:,} chats and cannot open another. Delete some first."
+
+
+class TemporaryNotAllowed(Refusal):
+    """The person's policy lets nobody make a chat that is erased by itself."""
+
+    code = "temporary_not_allowed"
+    status = 403
+    sentence = "The policy {policy} allows no temporary chats. Make a usual one; you can erase it."
+    param = "temporary"
+
+
+class TitleTooLong(Refusal):
+    """The title is over its limit; titles are never cut."""
+
+    code = "too_long"
+    status = 422
+    sentence = "A title has at most {limit} characters; this one has {length}."
+    param = "title"
+
+
+class InvalidTitle(Refusal):
+    """The title has a control character, or half of a surrogate pair."""
+
+    code = "invalid_character"
+    status = 422
+    sentence = "The title has a character that cannot be stored."
+    param = "title"
+
+
+class UnknownModel(Refusal):
+    """There is no such model, or it is switched off."""
+
+    code = "unknown_model"
+    status = 422
+    sentence = "There is no model called “{model}” here. Choose one from the list."
+    param = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedModel:
+    """One entry of the model picker."""
+
+    spec: ModelSpec
+    provider_name: str
+    allowed: bool
+    why_not: str
+    current: bool
+    is_demo: bool
+    # It is in use, and its next prompt may be read ahead when somebody begins to write.
+    warms_up: bool
+
+
+def create_chat(
+    *,
+    owner: AbstractBaseUser,
+    now: datetime,
+    title: str = "",
+    model: ModelSpec | None = None,
+    system_text: str = "",
+    temporary: bool = False,
+) -> Chat:
+    """Create an empty chat with its first branch.
+
+    Raises `TooManyChats`, `TitleTooLong` and `TemporaryNotAllowed`.
+    """
+    check_title(title)
+    if temporary:
+        check_temporary(owner)
+    if Chat.objects.filter(owner=owner.pk, deleted_at=None).count() >= settings.CHATS_PER_USER:
+        raise TooManyChats(limit=settings.CHATS_PER_USER)
+    chat = Chat(
+        owner_id=owner.pk,
+        title=title,
+        model=model,
+        system_text=system_text,
+        temporary=temporary,
+        created_at=now,
+        updated_at=now,
+    )
+    # Each names the other; databases check that when the transaction ends.
+    chat.active_branch = branch = Branch(chat=chat, created_at=now)
+    with transaction.atomic():
+        prepared.insert(chat)
+        prepared.insert(branch)
+        ledger.begin_chain("chat.created", actor=f"user:{owner.pk}", now=now, chat_id=chat.pk)
+    return chat
+
+
+def check_temporary(owner: AbstractBaseUser) -> None:
+    """Raise `TemporaryNotAllowed` unless the person's policies let them make temporary chats."""
+    effective = model_choice.effective_policy(chat=Chat(owner_id=owner.pk), model=None)
+    if not resolution.values_of(effective).temporary_chats:
+        raise TemporaryNotAllowed(policy=effective.label)
+
+
+def start_in_new_chat(
+    *,
+    user: AbstractBaseUser,
+    text: str,
+    now: datetime,
+    model_slug: str = "",
+    temporary: bool = False,
+    idempotency_key: str = "",
+    api_key: ApiKey | None = None,
+) -> Accepted:
+    """Accept the first message of a new chat, in one transaction: both exist or neither does.
+
+    Raises what `create_chat`, `find_model` and `turns.start.start` raise.
+    """
+    marks = f"{model_slug}\n" + "temporary\n" * temporary
+    body = hashlib.sha256(marks.encode() + text.encode("utf-8", "surrogatepass"))
+    keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body.hexdigest())
+    with transaction.atomic():
+        # Without a chat to lock, the person's row puts two requests with one key in order.
+        User.objects.select_for_update(no_key=True).get(pk=user.pk)
+        known = keyed.find(now=now)
+        if known:
+            return recall(known)
+        model = find_model(model_slug) if model_slug else None
+        chat = create_chat(owner=user, now=now, model=model, temporary=temporary)
+        accepted = start(user=user, chat=chat, text=text, now=now, api_key=api_key)
+        result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
+        keyed.remember(result=result, now=now)
+    return accepted
+
+
+def check_title(title: str) -> None:
+    """Raise `TitleTooLong` or `InvalidTitle` for a title that cannot be stored."""
+    if len(title) > TITLE_LENGTH:
+        raise TitleTooLong(limit=TITLE_LENGTH, length=len(title))
+    if any(ord(c) < 32 or "\ud800" <= c <= "\udfff" for c in title):
+        raise InvalidTitle
+
+
+@transaction.atomic
+def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
+    """Give the chat a title; an empty one keeps the old."""
+    del actor, now  # a title is the owner's own and changes nothing that is sent
+    title = title.strip()
+    check_title(title)
+    if title:
+        chat.title = title
+        chat.save(update_fields=["title"])
+        notices.tell(chat.pk)
+    return chat
+
+
+def find_model(slug: str) -> ModelSpec:
+    """Return a usable model by its slug. Raises `UnknownModel`."""
+    model = ModelSpec.objects.filter(slug=slug, enabled=True).first()
+    if model is None:
+        raise UnknownModel(model=slug[:120])
+    return model
+
+
+@transaction.atomic
+def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> Chat:
+    """Answer with another model from the next turn on.
+
+    Raises `UnknownModel`, and `ModelNotAllowed` when the chat's policy forbids it.
+    """
+    before = chat.model.slug if chat.model else ""
+    chat.model = find_model(model_slug)
+    model_choice.choose(chat=chat)
+    chat.save(update_fields=["model"])
+    ledger.record(
+        "chat.model_changed",
+        actor=actor,
+        now=now,
+        chat_id=chat.pk,
+        data={"from": before, "to": model_slug},
+    )
+    # A smaller window may have passed its marks already; the next prompt fits in any case.
+    queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    return chat
+
+
+@transaction.atomic
+def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: datetime) -> Turn:
+    """Reply to a message again; with a model's slug, that model answers in the chat from now on.
+
+    Raises what `turns.start.retry` and `choose_model` raise.
+    """
+    if model_slug:
+        actor = f"user:{user.pk}"
+        choose_model(chat=turn.branch.chat, model_slug=model_slug, actor=actor, now=now)
+    return retry(user=user, turn=turn, now=now)
+
+
+def mark_read(*, chat: Chat) -> None:
+    """Note that the person has seen the newest reply."""
+    if chat.unread:
+        Chat.objects.filter(pk=chat.pk).update(unread=False)
+        chat.unread = False
+        notices.tell(chat.pk)
+
+
+def models_for(
+    *,
+    chat: Chat | None,
+    user: AbstractBaseUser,
+    choice: model_choice.ChosenModel | None = None,
+    models: Sequence[Any] | None = None,
+) -> Sequence[OfferedModel]:
+    """List every enabled model with whether the policy allows it here, and which is in use.
+
+    `choice`: the chat's, `models`: `enabled_models`, where they are known already.
+    """
+    probe = chat or Chat(owner_id=user.pk)
+    specs = enabled_models() if models is None else models
+    current = probe.model or default_of(specs)
+    if choice is not None and choice.model == current:
+        effective = choice.effective
+    else:
+        effective = model_choice.effective_policy(chat=probe, model=current)
+    values = resolution.values_of(effective)
+    return [
+        OfferedModel(
+            spec=spec,
+            provider_name=spec.provider_name,
+            allowed=values.allowed_models is None or spec.slug in values.allowed_models,
+            why_not=f"Not allowed by policy {effective.label}",
+            current=spec == current,
+            is_demo=spec.provider_kind == ProviderAccount.Kind.DEMO,
+            warms_up=spec == current
+            and values.warm_up
+            and not model_choice.has_price(spec)
+            and model_choice.warms_up(
+                ProviderAccount(
+                    kind=spec.provider_kind,
+                    base_url=spec.provider_url,
+                    warm_up=spec.provider_warms_up,
+                )
+            ),
+        )
+        for spec in specs
+        if spec.provider_name is not None
+    ]
+
+
+def enabled_models() -> list[Any]:
+    """Return the models that are switched on, each with what is asked of its provider."""
+    accounts = ProviderAccount.objects.filter(slug=OuterRef("provider"), enabled=True)
+    rows = ModelSpec.objects.filter(enabled=True).annotate(
+        provider_name=Subquery(accounts.values("name")[:1]),
+        provider_kind=Subquery(accounts.values("kind")[:1]),
+        provider_url=Subquery(accounts.values("base_url")[:1]),
+        provider_warms_up=Subquery(accounts.values("warm_up")[:1]),
+    )
+    return list(rows)
+
+
+def default_of(models: Sequence[ModelSpec]) -> ModelSpec | None:
+    """Return the model of chats that chose none."""
+    return next((spec for spec in models if spec.is_default), None)

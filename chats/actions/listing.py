@@ -1,0 +1,100 @@
+"""Lists a person's chats: beside every page, in a folder, in the archive, deleted ones."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Self
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from chats.models import Chat, Folder, Turn
+from chats.models.chats import IN_SIDEBAR
+from chats.models.turns import UNFINISHED
+from chats.record import access
+
+# The chats of one page of a list.
+LISTED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ListPlace:
+    """The place of a chat in the list when it was shown."""
+
+    pinned: bool
+    updated_at: datetime
+    pk: uuid.UUID
+
+    @classmethod
+    def of(cls, chat: Chat) -> Self:
+        """Return the place of a chat now."""
+        return cls(chat.pinned, chat.updated_at, chat.pk)
+
+    def following(self, *, pinned_first: bool) -> Q:
+        """Return the condition of what comes after it; its first part leads through the index."""
+        later = Q(updated_at__lt=self.updated_at) | Q(pk__lt=self.pk)
+        later &= Q(updated_at__lte=self.updated_at)
+        if not pinned_first:
+            return later
+        # As one of a list, which SQLite looks up in an index, unlike "not pinned".
+        same = Q(pinned__in=[self.pinned]) & later
+        return same | Q(pinned=False) if self.pinned else same
+
+
+def chats_of(
+    *, owner: AbstractBaseUser, after: ListPlace | None = None
+) -> tuple[list[Chat], ListPlace | None]:
+    """List the next chats that are pinned or lie in no folder, pinned ones first, then the newest.
+
+    Also return the place of the last; None when there are no more.
+    """
+    rows = Chat.objects.filter(IN_SIDEBAR, owner=owner.pk)
+    return page_of(rows, after=after, order=("-pinned", "-updated_at", "-pk"))
+
+
+def chats_in(
+    *, folder: Folder, after: ListPlace | None = None
+) -> tuple[list[Chat], ListPlace | None]:
+    """List the next chats of a folder that are neither pinned nor archived, newest first."""
+    rows = Chat.objects.filter(folder=folder, archived=False, deleted_at=None, pinned=False)
+    return page_of(rows, after=after)
+
+
+def archived_chats_of(
+    *, owner: AbstractBaseUser, after: ListPlace | None = None
+) -> tuple[list[Chat], ListPlace | None]:
+    """List the next archived chats of a person, newest first."""
+    rows = Chat.objects.filter(owner=owner.pk, archived=True, deleted_at=None)
+    return page_of(rows, after=after)
+
+
+def deleted_chats_of(*, owner: AbstractBaseUser) -> list[Chat]:
+    """List the chats that a person can bring back, those that are erased last first.
+
+    Temporary ones, which sign-out deleted for good, are not among them.
+    """
+    rows = access.chats_kept_for(user=owner).filter(deleted_at__isnull=False, temporary=False)
+    return list(rows.order_by("-erase_at", "-pk")[:LISTED])
+
+
+def folders_of(*, owner: AbstractBaseUser) -> list[Folder]:
+    """List the folders of a person by their names."""
+    return list(Folder.objects.filter(owner=owner.pk).order_by("name"))
+
+
+def page_of(
+    rows: QuerySet[Chat],
+    *,
+    after: ListPlace | None,
+    order: tuple[str, ...] = ("-updated_at", "-pk"),
+) -> tuple[list[Chat], ListPlace | None]:
+    """Return the next chats with `is_replying` and `has_folders`, and the place of the last."""
+    running = Turn.objects.filter(branch__chat=OuterRef("pk"), status__in=UNFINISHED)
+    # Asked along with the chats: who has no folders, which are most, need no statement for them.
+    owned = Folder.objects.filter(owner=OuterRef("owner"))
+    rows = rows.annotate(is_replying=Exists(running), has_folders=Exists(owned))
+    if after:
+        rows = rows.filter(after.following(pinned_first="-pinned" in order))
+    found = list(rows.order_by(*order)[: LISTED + 1])
+    page: list[Chat] = [*found[:LISTED]]
+    return page, ListPlace.of(page[-1]) if len(found) > LISTED else None

@@ -1,0 +1,204 @@
+"""Sets a person's marks on a message: pinned, excluded, kept; and updates summaries.
+
+A pinned message is always sent whole. An excluded one is never sent, in no form: every summary that
+was made of it goes out of use, and the originals around it are sent again. Only a mark on a covered
+message changes what was sent already, so only that raises the context revision.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Sum
+
+from chats.compaction.coverage import (
+    active_branch,
+    branches_of,
+    contains,
+    summary_of,
+    withdraw,
+)
+from chats.ground import queue
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat, Message
+from chats.prompt import composition, model_choice
+from chats.record import history, messages
+from chats.record.locking import locked_chat
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+
+
+class NotTakenUp(Refusal):
+    """The message waits and has no place yet."""
+
+    code = "not_taken_up"
+    status = 409
+    sentence = "This message still waits for its turn. Pin or exclude it once the reply has begun."
+
+
+class PinsFull(Refusal):
+    """The pinned messages take all the room that pins may take."""
+
+    code = "pins_full"
+    status = 409
+    sentence = (
+        "Pinned messages take {used:,} of {limit:,} tokens and this one needs {needed:,}."
+        " Unpin another one, or pin a shorter message."
+    )
+
+
+class MessageErased(Refusal):
+    """The message's words were erased."""
+
+    code = "message_erased"
+    status = 409
+    sentence = "This message was erased; nothing is left to pin or to exclude."
+
+
+class NothingToKeep(Refusal):
+    """The message is no reply that was cut by a fault."""
+
+    code = "nothing_to_keep"
+    status = 409
+    sentence = "Only an incomplete reply can be kept; this message is complete."
+
+
+@dataclass(frozen=True, slots=True)
+class PinRoom:
+    """The tokens, in our count, that the pinned messages of a chat take, and may take."""
+
+    used: int
+    limit: int
+
+    def check(self, message: Message) -> None:
+        """Raise `PinsFull` unless there is room for one more message."""
+        needed = message.token_count or 0
+        if self.used + needed > self.limit:
+            raise PinsFull(used=self.used, limit=self.limit, needed=needed)
+
+
+def pin_room(*, chat: Chat) -> PinRoom:
+    """Return the room of pins in a chat's active branch: the policy's, or half of the prompt.
+
+    Raises what `model_choice.choose` raises.
+    """
+    return room_of_pins(active_branch(chat), choice=model_choice.choose(chat=chat))
+
+
+def room_of_pins(
+    branch: Branch, *, choice: model_choice.ChosenModel, used: int | None = None
+) -> PinRoom:
+    """Return the room of pins on a branch under a policy.
+
+    `used`: the tokens of its pinned messages, where they are known.
+    """
+    limit = choice.values.pins_tokens
+    if limit is None:
+        limit = prompt_limit(choice.values, model_window=choice.model.window) // 2
+    if used is None:
+        rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+        used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
+    factor = composition.calibration_of(branch, model=choice.model)
+    return PinRoom(used or 0, in_our_count(limit, calibration=factor))
+
+
+@transaction.atomic
+def pin(*, message: Message, actor: str, now: datetime) -> Message:
+    """Send the message whole in every prompt. Pinning it again changes nothing.
+
+    Raises `NotTakenUp`, `MessageErased`, `PinsFull`, and what `model_choice.choose` raises.
+    """
+    chat, message = locked(message)
+    if message.pinned_at is not None:
+        return message
+    pin_room(chat=chat).check(message)
+    data = changed(message, chat=chat, cause="pin")
+    event = "message.pinned"
+    return messages.mark(message, actor=actor, event=event, now=now, pinned_at=now, data=data)
+
+
+@transaction.atomic
+def unpin(*, message: Message, actor: str, now: datetime) -> Message:
+    """Let the message be folded like any other. Raises `NotTakenUp` and `MessageErased`."""
+    chat, message = locked(message)
+    if message.pinned_at is None:
+        return message
+    data = changed(message, chat=chat, cause="pin")
+    event = "message.unpinned"
+    return messages.mark(message, actor=actor, event=event, now=now, pinned_at=None, data=data)
+
+
+@transaction.atomic
+def exclude(*, message: Message, actor: str, now: datetime) -> Message:
+    """Send the message in no prompt any more, nor any summary that was made of it.
+
+    To a person this deletes the message; it is still shown, marked. Raises `NotTakenUp` and
+    `MessageErased`.
+    """
+    chat, message = locked(message)
+    if message.excluded:
+        return message
+    ids, branches = withdraw(message, chat=chat, reason="message_excluded", now=now, actor=actor)
+    if not branches:
+        data = changed(message, chat=chat, cause="exclude")
+    else:
+        data = {"prefix_break": "exclude", "summaries": ids}
+    event = "message.excluded"
+    return messages.mark(message, actor=actor, event=event, now=now, excluded=True, data=data)
+
+
+@transaction.atomic
+def include(*, message: Message, actor: str, now: datetime) -> Message:
+    """Take an exclusion back. Raises `NotTakenUp` and `MessageErased`."""
+    chat, message = locked(message)
+    if not message.excluded:
+        return message
+    data = changed(message, chat=chat, cause="include")
+    event = "message.included"
+    return messages.mark(message, actor=actor, event=event, now=now, excluded=False, data=data)
+
+
+@transaction.atomic
+def keep(*, message: Message, actor: str, now: datetime) -> Message:
+    """Let an incomplete reply count in later prompts.
+
+    Raises `NothingToKeep`, `NotTakenUp` and `MessageErased`.
+    """
+    if message.finish != Message.Finish.INCOMPLETE:
+        raise NothingToKeep
+    chat, message = locked(message)
+    if message.kept:
+        return message
+    data = changed(message, chat=chat, cause="keep")
+    event = "message.kept"
+    return messages.mark(message, actor=actor, event=event, now=now, kept=True, data=data)
+
+
+def locked(message: Message) -> tuple[Chat, Message]:
+    """Lock the message's chat and return both as they are now.
+
+    Raises `NotTakenUp` and `MessageErased`.
+    """
+    chat = locked_chat(message.branch.chat_id)
+    message = Message.objects.select_related("branch").get(pk=message.pk)
+    if message.seq is None:
+        raise NotTakenUp
+    if message.erased_at is not None:
+        raise MessageErased
+    return chat, message
+
+
+def changed(message: Message, *, chat: Chat, cause: str) -> dict[str, object]:
+    """Raise the revision of each branch on which the message is in a summary's range.
+
+    A summary that is being prepared there is then overtaken. Returns the data for the ledger.
+    """
+    touched = []
+    for branch in branches_of(chat):
+        row = summary_of(branch.active_compaction)
+        inside = row is not None and row.from_seq <= (message.seq or 0) <= row.to_seq
+        if inside and contains(branch, message):
+            branch.context_revision += 1
+            branch.save(update_fields=["context_revision"])
+            touched.append(str(branch.pk))
+            queue.enqueue(queue.WARM_UP, branch_id=branch.pk, cause="swap")
+    return {"prefix_break": cause, "branches": touched} if touched else {}

@@ -1,0 +1,67 @@
+"""A person's folders of chats."""
+
+import uuid
+from typing import ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import listing, organising
+from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import FolderName, Nothing
+from chats.api.outputs import FolderOut, items, one
+from chats.api.schema import READ_ERRORS, answers
+from chats.record import access
+
+
+class FolderList(serializers.Serializer[object]):
+    """Every folder; there is one page of them."""
+
+    data = FolderOut(many=True)  # type: ignore[assignment]  # the metaclass takes fields out
+
+
+class Folders(Endpoint):
+    """The person's folders."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="folders_list", responses=answers({200: FolderList}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request) -> Response:
+        """List the folders by their names."""
+        return Response({"data": items(FolderOut, listing.folders_of(owner=person(request)))})
+
+    @extend_schema(
+        operation_id="folders_create", request=FolderName, responses=answers({201: FolderOut})
+    )
+    def post(self, request: Request) -> Response:
+        """Make an empty folder; a chat is put into it by changing the chat."""
+        values = FolderName.read(request.data)
+        folder = organising.create_folder(owner=person(request), **values)
+        return Response(one(FolderOut, folder), status=201)
+
+
+class OneFolder(Endpoint):
+    """One folder."""
+
+    scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
+
+    @extend_schema(
+        operation_id="folders_rename", request=FolderName, responses=answers({200: FolderOut})
+    )
+    def patch(self, request: Request, folder_id: uuid.UUID) -> Response:
+        """Give the folder another name."""
+        folder = access.folder_for(user=person(request), folder_id=folder_id)
+        values = FolderName.read(request.data)
+        return Response(one(FolderOut, organising.rename_folder(folder=folder, **values)))
+
+    @extend_schema(operation_id="folders_delete", request=None, responses=answers({204: None}))
+    def delete(self, request: Request, folder_id: uuid.UUID) -> Response:
+        """Take the folder away; its chats stay, in no folder."""
+        folder = access.folder_for(user=person(request), folder_id=folder_id)
+        Nothing.read(request.data)
+        organising.delete_folder(folder=folder)
+        return Response(status=204)

@@ -1,0 +1,309 @@
+"""Claims what is to be folded: one compaction in the making per branch.
+
+The claim is a row with a lease, so that a worker that dies leaves a trace, and a second worker
+finds the place taken.
+"""
+
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from chats.compaction import pauses, places
+from chats.compaction.coverage import IN_THE_MAKING, close, overtake_making, summary_of
+from chats.compaction.plan import (
+    EXTRACTIVE,
+    AttemptSpec,
+    CompactionRequest,
+    Draft,
+    active_branch,
+    draft_for,
+    is_worth_it,
+    seen_of,
+)
+from chats.ground import leases, queue
+from chats.ground.computing import alone
+from chats.models import Branch, Compaction, Turn
+from chats.prompt import model_choice
+from chats.record import locking
+from contextpolicy import ledger
+from contextpolicy.engine.compaction import CompactionPlan
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.models import ModelSpec
+
+logger = logging.getLogger(__name__)
+
+# Returns the current time.
+Clock = Callable[[], datetime]
+# How often a claim plans, because the branch may change meanwhile.
+LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A planned compaction that this process may perform.
+
+    `readable`: tokens, in our count, of one request to the summariser; None: no model is asked.
+    """
+
+    row: Compaction
+    token: str
+    plan: CompactionPlan
+    values: PolicyValues
+    summariser: ModelSpec | None
+    attempt: AttemptSpec
+    readable: int | None = None
+
+
+def claim(
+    *,
+    chat_id: uuid.UUID,
+    counter: TokenCounter,
+    now: datetime,
+    clock: Clock | None = None,
+    attempt: AttemptSpec | None = None,
+) -> Claimed | None:
+    """Plan the next compaction of the chat's active branch and claim it.
+
+    Returns None if none is due. The reason why not is written at the branch's last turn (see
+    `report.skip_reasons`). Without an `attempt` it is the first one, which also takes up what a
+    person asked for.
+
+    Planning reads thousands of messages, so it holds no lock; the claim holds one for a moment, and
+    plans again if the branch has changed since it was read. The claim bears the time at which it
+    was made: `clock` is read once more under the lock.
+    """
+    for _ in range(LOOKS):
+        with alone:
+            draft = draft_for(chat_id, attempt=attempt, counter=counter, now=now)
+        if draft is None:
+            return None
+        with alone, transaction.atomic():
+            branch = locked_branch(chat_id)
+            if branch is None:
+                return None
+            now = clock() if clock else now
+            release_dead(branch=branch, now=now)
+            if draft.seen != seen_of(branch):
+                continue
+            return claim_draft(branch, draft=draft, now=now)
+    logger.info("chat %s changed faster than it was planned; the next turn asks again", chat_id)
+    return None
+
+
+def claim_draft(branch: Branch, *, draft: Draft, now: datetime) -> Claimed | None:
+    """Claim what was drafted on a locked branch, or write down why not."""
+    found = claim_drafted(branch, draft=draft, now=now)
+    if isinstance(found, Claimed):
+        return found
+    if found == places.PUT_OFF:
+        record_outcome(branch, outcome=found)
+        places.put_off(branch, now=now)
+    else:
+        places.settle(branch)
+        refused(branch, reason=found, attempt=draft.attempt, now=now)
+    return None
+
+
+def locked_branch(chat_id: uuid.UUID) -> Branch | None:
+    """Return the chat's active branch, locked, with what is in force on it.
+
+    It is locked first and read then: PostgreSQL reads rows joined to a row that it waits for as
+    they were before the wait.
+    """
+    active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
+    branch_id = active.values_list("pk", flat=True).first()
+    if branch_id is None or locking.find_branch(branch_id) is None:
+        return None
+    found = active_branch(chat_id)
+    # The chat may have moved to another branch before the lock was taken.
+    return found if found is not None and found.pk == branch_id else None
+
+
+def claim_drafted(branch: Branch, *, draft: Draft, now: datetime) -> Claimed | str:
+    """Claim what was drafted on a locked branch, or return the reason why not."""
+    choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
+    if choice is None:
+        return draft.reason
+    if reason := in_the_way(branch, asked=asked, now=now):
+        return reason
+    if plan is None:
+        return draft.reason
+    if not asked and not pauses.may_go_on(branch, choice=choice, plan=plan, now=now):
+        return "paused"
+    if not asked and not is_worth_it(branch, choice=choice, plan=plan):
+        return "not_grown"
+    # A ladder that has begun keeps its place.
+    if draft.attempt.number == 1 and not places.has_place(branch):
+        return places.PUT_OFF
+    return store_claim(
+        branch,
+        choice=choice,
+        summariser=draft.summariser,
+        plan=plan,
+        attempt=draft.attempt,
+        readable=draft.readable,
+        now=now,
+    )
+
+
+def in_the_way(branch: Branch, *, asked: CompactionRequest | None, now: datetime) -> str:
+    """Return which summary of this branch blocks another one, as a reason; empty when none does.
+
+    It is one that is being written or waits. One that waits gives way to a person's particular
+    request.
+    """
+    making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
+    if making is None:
+        return ""
+    if asked is None or making.status == Compaction.Status.PREPARING:
+        return "in_the_making"
+    if asked.is_plain:
+        return "waits_for_approval"
+    overtake_making(branch, reason="asked_again", now=now, actor=asked.by)
+    return ""
+
+
+def refused(branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime) -> None:
+    """Write down why nothing is folded now; a person's request gets an event of its own."""
+    record_outcome(branch, outcome=reason)
+    asked = attempt.asked
+    if asked is None or reason == "in_the_making":
+        return
+    Branch.objects.filter(pk=branch.pk).update(**met(asked, reason=reason))
+    ledger.record(
+        "compaction.skipped",
+        actor=asked.by,
+        now=now,
+        chat_id=branch.chat_id,
+        data={"reason": reason, "trigger": "rerun" if asked.compaction else "manual"},
+    )
+
+
+def met(asked: CompactionRequest, *, reason: str = "", compaction: str = "") -> dict[str, Any]:
+    """Return the columns of a branch whose request came to nothing, or to a compaction."""
+    outcome = {"reason": reason, "compaction": compaction, "after": asked.after}
+    return {"asked": {}, "asked_at": None, "request_outcome": outcome}
+
+
+def record_outcome(branch: Branch, *, outcome: str) -> None:
+    """Write the outcome of a check for something to fold at the branch's last finished turn.
+
+    An unfinished turn belongs to a worker, which holds it and may wait for this branch.
+    """
+    over = branch.turns.filter(finished_at__isnull=False).order_by("-accepted")
+    last = over.values_list("pk", flat=True).first()
+    if last is not None:
+        Turn.objects.filter(pk=last).update(compaction_outcome=outcome)
+
+
+def store_claim(
+    branch: Branch,
+    *,
+    choice: model_choice.ChosenModel,
+    summariser: ModelSpec | None,
+    plan: CompactionPlan,
+    attempt: AttemptSpec,
+    readable: int | None,
+    now: datetime,
+) -> Claimed:
+    """Create the row of an attempt that begins now."""
+    token = secrets.token_urlsafe(32)
+    asked = attempt.asked
+    rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None
+    trigger = "rerun" if rerun else plan.trigger
+    record_outcome(branch, outcome="started")
+    places.settle(branch)
+    row = Compaction.objects.create(
+        branch=branch,
+        kind=Compaction.Kind.SUMMARY,
+        status=Compaction.Status.PREPARING,
+        previous_id=uuid.UUID(plan.previous.id) if plan.previous else None,
+        displaced=summary_of(branch.active_compaction),
+        revises_id=rerun,
+        from_seq=plan.from_seq,
+        to_seq=plan.to_seq,
+        exceptions=list(plan.exceptions),
+        source_count=len(plan.sources),
+        source_digest=plan.sources_digest,
+        trigger=trigger,
+        asked_by=asked.by if asked else "worker",
+        focus=asked.focus if asked else "",
+        rung=cast(str, attempt.rung),
+        attempt=attempt.number,
+        needs_approval=choice.values.approval != "nobody",
+        context_revision=branch.context_revision,
+        effective_policy=choice.effective,
+        model_name=summariser.name if summariser else EXTRACTIVE,
+        tokens_before=plan.tokens_before,
+        worker=settings.WORKER_NAME,
+        lease_token=token,
+        # Renewed by `running.keep_leases`.
+        lease_until=leases.until(),
+        created_at=now,
+    )
+    if asked:
+        Branch.objects.filter(pk=branch.pk).update(**met(asked, compaction=str(row.pk)))
+    ledger.record(
+        "compaction.started",
+        actor=row.asked_by,
+        now=now,
+        chat_id=branch.chat_id,
+        data={
+            "compaction": str(row.pk),
+            "from_seq": row.from_seq,
+            "to_seq": row.to_seq,
+            "trigger": row.trigger,
+            "model": row.model_name,
+            "rung": row.rung,
+        },
+    )
+    return Claimed(
+        row=row,
+        token=token,
+        plan=plan,
+        values=choice.values,
+        summariser=summariser,
+        attempt=attempt,
+        readable=readable,
+    )
+
+
+def release_dead(*, branch: Branch, now: datetime) -> None:
+    """Close the claim of a worker that ended: its row says so, and the place is free."""
+    claims = branch.compactions.select_for_update(no_key=True)
+    dead = claims.filter(leases.ended(), status=Compaction.Status.PREPARING).first()
+    if dead is None:
+        return
+    close(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)
+
+
+def sweep_dead(*, now: datetime) -> int:
+    """Close the claims of workers that ended, in every chat, and ask for their summaries again.
+
+    Returns how many there were.
+    """
+    dead = Compaction.objects.filter(leases.ended())
+    branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
+    for branch_id in branches:
+        with transaction.atomic():
+            branch = locking.find_branch(branch_id)
+            if branch is not None:
+                release_dead(branch=branch, now=now)
+                places.put_off(branch, now=now)
+                queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
+    return len(branches)
+
+
+def expire(*, worker: str) -> int:
+    """Let claims run out now whose workers have ended; their names begin with `worker`."""
+    claims = Compaction.objects.filter(lease_until__isnull=False, worker__startswith=worker)
+    return claims.update(lease_until=leases.just_ended())

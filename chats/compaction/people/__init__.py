@@ -1,0 +1,1 @@
+"""The actions of people on summaries: ask for one, correct, approve, undo."""

@@ -1,0 +1,169 @@
+"""Corrects a summary by hand, and compares any two."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from difflib import SequenceMatcher
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats.compaction import coverage
+from chats.compaction.coverage import (
+    active_branch,
+    overtake_making,
+    record,
+    summary_of,
+)
+from chats.compaction.people import rights
+from chats.compaction.people.controls import NotInForce
+from chats.compaction.provenance import checked
+from chats.compaction.sections import sections_of
+from chats.ground.refusals import Refusal
+from chats.ground.seals import commitment, new_salt
+from chats.models import Compaction
+from chats.record import access
+from chats.record.locking import locked_chat
+from chats.record.messages import UNSTORABLE, InvalidCharacter
+from contextpolicy.engine.tokens import ApproximateCounter
+
+BY_HAND = "by-hand"
+
+
+class SummaryEmpty(Refusal):
+    """The text is empty, or only white space."""
+
+    code = "summary_empty"
+    status = 422
+    sentence = "The summary is empty. Undo it instead, to send the messages themselves again."
+    param = "text"
+
+
+class SummaryTooLong(Refusal):
+    """The text is longer than the policy lets a summary be. It is refused, never cut."""
+
+    code = "summary_too_long"
+    status = 422
+    sentence = (
+        "This summary has about {tokens:,} tokens; the policy allows {limit:,}. Shorten it by"
+        " about {over:,}."
+    )
+    param = "text"
+
+
+@transaction.atomic
+def revise(
+    *, user: AbstractBaseUser, compaction: Compaction, text: str, now: datetime
+) -> Compaction:
+    """Let a person's text stand for the same messages from the next prompt on.
+
+    It becomes a row of its own: the version it corrects stays as it was. The same text again
+    changes nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
+    `InvalidCharacter`.
+    """
+    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    choice = rights.check(user=user, chat=branch.chat, deed="edit")
+    text = text.replace("\r\n", "\n").strip()
+    tokens = check_summary(text, limit=choice.values.summary_max_tokens)
+    row = Compaction.objects.select_related("branch").get(pk=compaction.pk)
+    if summary_of(branch.active_compaction) != row:
+        raise NotInForce
+    if row.text == text:
+        return row
+    by = f"user:{user.pk}"
+    overtake_making(branch, reason="revised", now=now, actor=by)
+    sections = checked(
+        sections_of(text),
+        first=row.from_seq,
+        last=row.to_seq,
+        exceptions=tuple(row.exceptions),
+        branch=branch,
+    )
+    salt = new_salt()
+    new = Compaction.objects.create(
+        branch=branch,
+        kind=Compaction.Kind.SUMMARY,
+        status=Compaction.Status.PUBLISHED,
+        previous=row.previous,
+        displaced=branch.active_compaction,
+        revises=row,
+        from_seq=row.from_seq,
+        to_seq=row.to_seq,
+        exceptions=row.exceptions,
+        source_count=row.source_count,
+        source_digest=row.source_digest,
+        text=text,
+        salt=salt,
+        text_commitment=commitment(text, salt=salt),
+        sections=sections,
+        trigger="revision",
+        asked_by=by,
+        context_revision=branch.context_revision,
+        effective_policy=choice.effective,
+        prompt_version=BY_HAND,
+        tokens_before=row.tokens_before,
+        tokens_after=max(row.tokens_after - (row.summary_tokens or 0) + tokens, 0),
+        summary_tokens=tokens,
+        created_at=now,
+        finished_at=now,
+        published_at=now,
+    )
+    coverage.swap(branch, to=new)
+    coverage.forget_request(branch)
+    record("compaction.revised", row=new, now=now, actor=by, revises=str(row.pk))
+    return new
+
+
+def check_summary(text: str, *, limit: int) -> int:
+    """Count the tokens (≈) of a summary that a person wrote.
+
+    Raises `SummaryEmpty`, `SummaryTooLong` or `InvalidCharacter`.
+    """
+    if found := UNSTORABLE.search(text):
+        raise InvalidCharacter(position=found.start())
+    if not text:
+        raise SummaryEmpty
+    tokens = ApproximateCounter().count(text)
+    if tokens > limit:
+        raise SummaryTooLong(tokens=tokens, limit=limit, over=tokens - limit)
+    return tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change between two summaries in neighbouring lines: the lines before and after."""
+
+    kind: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two summaries side by side; `changes` in the order of the text, equal lines included."""
+
+    older: Compaction
+    newer: Compaction
+    changes: tuple[Change, ...]
+
+
+def compare(
+    *,
+    user: AbstractBaseUser,
+    chat_id: uuid.UUID,
+    older_id: uuid.UUID,
+    newer_id: uuid.UUID,
+) -> Comparison:
+    """Compare any two summaries of a chat, line by line. Raises `NotFound`.
+
+    The kinds of changes are `equal`, `replace`, `delete` and `insert`.
+    """
+    older = access.compaction_for(user=user, chat_id=chat_id, compaction_id=older_id)
+    newer = access.compaction_for(user=user, chat_id=chat_id, compaction_id=newer_id)
+    before, after = older.text.split("\n"), newer.text.split("\n")
+    matcher = SequenceMatcher(a=before, b=after, autojunk=False)
+    changes = tuple(
+        Change(kind, tuple(before[a:b]), tuple(after[c:d]))
+        for kind, a, b, c, d in matcher.get_opcodes()
+    )
+    return Comparison(older=older, newer=newer, changes=changes)

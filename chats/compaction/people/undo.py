@@ -1,0 +1,186 @@
+"""Undoes a compaction and redoes it: what was in force before is in force again, byte for byte."""
+
+from datetime import datetime
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import Sum
+
+from chats.compaction import coverage, pauses
+from chats.compaction.coverage import (
+    active_branch,
+    forget_request,
+    overtake_making,
+    record,
+    summary_of,
+)
+from chats.compaction.people import rights
+from chats.compaction.people.controls import NotInForce
+from chats.compaction.plan import fixed_tokens
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Compaction
+from chats.prompt import composition, model_choice
+from chats.record import history
+from chats.record.locking import locked_chat
+from contextpolicy.engine.budget import in_our_count, prompt_limit
+from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.tokens import ApproximateCounter
+
+
+class UndoDoesNotFit(Refusal):
+    """Without the summary the prompt would be over its limit."""
+
+    code = "undo_does_not_fit"
+    status = 409
+    sentence = (
+        "Without this summary the prompt would take about {tokens:,} tokens; {limit:,} are"
+        " allowed. Keep the summary, or choose a policy or a model with more room."
+    )
+
+
+class NothingToRedo(Refusal):
+    """The chat changed so that the summary does not fit any more."""
+
+    code = "nothing_to_redo"
+    status = 409
+    sentence = "This summary no longer fits what is in force. Compact again instead."
+
+
+@transaction.atomic
+def undo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+    """Take the summary in force out of use and bring back what it displaced.
+
+    Automatic compaction pauses on the branch (see `pauses.may_go_on`). Undoing it again changes
+    nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and what
+    `model_choice.choose` raises.
+    """
+    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
+    rights.check(user=user, chat=branch.chat, deed="undo")
+    if summary_of(branch.active_compaction) != row:
+        if row.status == Compaction.Status.UNDONE:
+            return row
+        raise NotInForce
+    restored = restorable(row, branch=branch)
+    check_room(branch, restored=restored)
+    by = f"user:{user.pk}"
+    overtake_making(branch, reason="undone", now=now, actor=by)
+    coverage.swap(branch, to=restored)
+    # On another branch it may still be in force.
+    Compaction.objects.filter(pk=row.pk).exclude(status=Compaction.Status.PUBLISHED).update(
+        status=Compaction.Status.UNDONE
+    )
+    branch.compaction_paused = True
+    branch.paused_at = now
+    branch.save(update_fields=["compaction_paused", "paused_at"])
+    tell("compaction.undone", row=row, branch=branch, actor=by, now=now)
+    return row
+
+
+def restorable(row: Compaction, *, branch: Branch) -> Compaction | None:
+    """Return the newest compaction under the summary that still holds true.
+
+    That is the one it displaced, or the one that this displaced, and so on.
+    """
+    found = row.displaced
+    while found is not None:
+        summary = summary_of(found)
+        if summary is None or coverage.is_true(summary, branch):
+            return found
+        found = summary.displaced
+    return None
+
+
+def check_room(branch: Branch, *, restored: Compaction | None) -> None:
+    """Raise `UndoDoesNotFit` when the prompt with what is restored would be over its limit.
+
+    It is an estimate from stored counts, as they are sent; the next question is not part of it.
+    """
+    choice = model_choice.choose(chat=branch.chat)
+    estimate = ApproximateCounter()
+    limit = in_our_count(
+        prompt_limit(choice.values, model_window=choice.model.window),
+        calibration=composition.calibration_of(branch, model=choice.model),
+    )
+    summary, window_to = composition.in_force(restored, counter=estimate)
+    fixed = fixed_tokens(branch) + (summary.tokens if summary else 0)
+    after, before = max(summary.to_seq if summary else 0, window_to), branch.last_seq + 1
+    loaded = history.load(
+        branch,
+        after=after,
+        before=before,
+        values=choice.values,
+        counter=estimate,
+        tokens=max(limit - fixed, 1),
+        most=None,
+    )
+    sent = sum(
+        sendable_tokens(message, values=choice.values)
+        for message in loaded.messages
+        if not message.excluded and not message.incomplete
+    )
+    if loaded.unloaded is not None:
+        rows = history.on_path(branch, after=after, before=loaded.unloaded[1] + 1)
+        sent += rows.aggregate(total=Sum("token_count"))["total"] or 0
+    if fixed + sent > limit:
+        raise UndoDoesNotFit(tokens=fixed + sent, limit=limit)
+
+
+@transaction.atomic
+def redo(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
+    """Put an undone summary in force again, if what it was put on is in force now.
+
+    It takes the undo back with its pause. Redoing what is in force already changes nothing. Raises
+    `NothingToRedo` and `NotAllowedByPolicy`.
+    """
+    branch = active_branch(locked_chat(compaction.branch.chat_id))
+    rows = Compaction.objects.select_related("branch", "displaced__base")
+    row = rows.get(pk=compaction.pk)
+    rights.check(user=user, chat=branch.chat, deed="undo")
+    if summary_of(branch.active_compaction) == row:
+        return row
+    active = branch.active_compaction
+    if not can_be_redone(row, branch=branch):
+        raise NothingToRedo
+    by = f"user:{user.pk}"
+    overtake_making(branch, reason="redone", now=now, actor=by)
+    # The next undo brings back what is in force now, with the window that moved since, if one did.
+    Compaction.objects.filter(pk=row.pk).update(
+        status=Compaction.Status.PUBLISHED, displaced=active
+    )
+    coverage.swap(branch, to=window_over(row, branch=branch) or row)
+    if branch.compaction_paused:
+        pauses.end_pause(branch, reason="redone", actor=by, now=now)
+    tell("compaction.redone", row=row, branch=branch, actor=by, now=now)
+    return row
+
+
+def window_over(row: Compaction, *, branch: Branch) -> Compaction | None:
+    """Return the window that stood over a summary when the summary was last in force, if one did.
+
+    A summary leaves its place to another one with its window, so the newest is the one that stood.
+    """
+    windows = Compaction.objects.filter(base=row, kind=Compaction.Kind.WINDOW)
+    newest_first = windows.order_by("-created_at", "-to_seq")
+    return next((window for window in newest_first if coverage.is_visible(window, branch)), None)
+
+
+def can_be_redone(row: Compaction, *, branch: Branch) -> bool:
+    """Tell whether an undone summary still fits on what is in force on the branch."""
+    is_next = summary_of(branch.active_compaction) == summary_of(restorable(row, branch=branch))
+    was_used = row.status in {Compaction.Status.UNDONE, Compaction.Status.PUBLISHED}
+    return is_next and was_used and coverage.is_true(row, branch)
+
+
+def tell(event: str, *, row: Compaction, branch: Branch, actor: str, now: datetime) -> None:
+    """Record an undo or a redo in the ledger, with what it does to the prompt's prefix."""
+    forget_request(branch)
+    record(
+        event,
+        row=row,
+        now=now,
+        actor=actor,
+        branch=str(branch.pk),
+        context_revision=branch.context_revision,
+        prefix_break=event.rpartition(".")[2],
+    )

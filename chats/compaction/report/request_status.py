@@ -1,0 +1,72 @@
+"""The status of the last compaction that a person asked for.
+
+It stands at the branch until the next message, after which it is no longer of interest.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from chats.compaction.report.skip_reasons import SENTENCES
+from chats.models import Branch, Compaction
+
+State = Literal["asked", "begun", "waits", "done", "nothing", "failed"]
+# A request that no worker began for so long is shown as late.
+LATE = timedelta(seconds=30)
+STATES: dict[str, State] = {
+    Compaction.Status.PREPARING: "begun",
+    Compaction.Status.PREPARED: "waits",
+    Compaction.Status.PUBLISHED: "done",
+    Compaction.Status.REPLACED: "done",
+    Compaction.Status.OVERTAKEN: "failed",
+    Compaction.Status.REJECTED: "failed",
+    Compaction.Status.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestStatus:
+    """The status of a request. `row` is the attempt it led to, `reason` the code of why not.
+
+    `asked`: no worker has begun; `is_late`: for longer than it takes. `begun`: a summary is being
+    written. `waits`: it is ready, for approval or for its mark. `done`: it took effect. `nothing`:
+    there was nothing to fold. `failed`: the last attempt brought no summary, and what is sent did
+    not change.
+    """
+
+    state: State
+    reason: str = ""
+    row: Compaction | None = None
+    is_late: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """The sentence that says why there was nothing to fold."""
+        return SENTENCES.get(self.reason, self.reason)
+
+
+def status_on(branch: Branch, *, now: datetime) -> RequestStatus | None:
+    """Return the status of the newest request on a branch.
+
+    None without a request, after a later message, and after an undo, a redo or a correction.
+    """
+    if branch.asked_at is not None:
+        return RequestStatus("asked", is_late=now > branch.asked_at + LATE)
+    outcome = branch.request_outcome
+    if outcome is None or branch.turns.filter(accepted__gt=outcome["after"]).exists():
+        return None
+    if outcome["reason"]:
+        return RequestStatus("nothing", reason=outcome["reason"])
+    return ended(branch.compactions.filter(pk=outcome["compaction"]).first())
+
+
+def ended(row: Compaction | None) -> RequestStatus | None:
+    """Return the status that an attempt gives its request.
+
+    None if the summary took effect and was withdrawn later.
+    """
+    if row is None or row.status not in STATES:
+        return None
+    if row.status == Compaction.Status.OVERTAKEN and row.published_at:
+        return None
+    return RequestStatus(STATES[row.status], reason=row.reason, row=row)

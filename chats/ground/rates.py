@@ -1,0 +1,75 @@
+"""Limits the rate of requests: a token bucket per person or key, in this process's memory.
+
+Not in Redis, because the API must answer while Redis is down, and not in the database, because each
+request would then cost a write. With n web processes a client can reach n times the rate;
+`turns.start` counts in the database what must be exact (parallel replies, quotas).
+"""
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from chats.ground.refusals import Refusal
+
+# With more clients at once, the one that was quiet longest begins with a full bucket again.
+CLIENTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The rest of a bucket: `remaining` requests now, and all of them again in `reset` seconds."""
+
+    limit: int
+    remaining: int
+    reset: int
+
+
+class RateLimited(Refusal):
+    """More requests than the rate allows."""
+
+    code = "rate_limit_exceeded"
+    status = 429
+    sentence = "More than {limit} requests in a minute. Try again in {seconds} seconds."
+
+    def __init__(self, rate: Rate, *, seconds: int) -> None:
+        super().__init__(limit=rate.limit, seconds=seconds, retry_after=seconds)
+        self.rate = rate
+
+
+class Buckets:
+    """One bucket per client: full at first, refilled evenly over a minute."""
+
+    def __init__(self, setting: str) -> None:
+        self.setting = setting
+        self.levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def take(self, client: str, *, now: float) -> Rate:
+        """Count one request; `now` in monotonic seconds. Raises `RateLimited`."""
+        limit: int = getattr(settings, self.setting)
+        per_second = limit / 60
+        with self.lock:
+            level, at = self.levels.pop(client, (float(limit), now))
+            level = min(float(limit), level + (now - at) * per_second)
+            allowed = level >= 1
+            left = level - 1 if allowed else level
+            self.levels[client] = (left, now)
+            if len(self.levels) > CLIENTS:
+                self.levels.popitem(last=False)
+        rate = Rate(limit=limit, remaining=int(left), reset=math.ceil((limit - left) / per_second))
+        if not allowed:
+            raise RateLimited(rate, seconds=max(1, math.ceil((1 - left) / per_second)))
+        return rate
+
+    def clear(self) -> None:
+        """Fill every bucket."""
+        with self.lock:
+            self.levels.clear()
+
+
+REQUESTS = Buckets("API_REQUESTS_PER_MINUTE")
+MESSAGES = Buckets("MESSAGES_PER_MINUTE")
+WARM_UPS = Buckets("WARM_UPS_PER_MINUTE")

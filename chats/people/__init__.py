@@ -1,0 +1,1 @@
+"""People at the door: signing in, their sessions, their API keys."""

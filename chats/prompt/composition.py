@@ -1,0 +1,531 @@
+"""Composes a prompt: rows, effective policy and model → engine → the request and its receipt.
+
+The engine decides; this room fetches the facts it decides on and turns its result into a request
+and a receipt. It writes nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
+from chats.prompt import model_choice, statements
+from chats.prompt.tools import registry as tools
+from chats.providers.base import ContextFacts, ProviderRequest
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.record import history, receipts
+from contextpolicy import plugins
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine import scripts
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    CompactionNeed,
+    ComposeInput,
+    WindowNeeded,
+    fold_from,
+    lead_of,
+    need,
+    was_compressed,
+)
+from contextpolicy.engine.assembly import compose as assemble
+from contextpolicy.engine.budget import BudgetRefusal, compact_mark, in_our_count, prompt_limit
+from contextpolicy.engine.calibration import Factors
+from contextpolicy.engine.policy import PolicyValues, knows_compactions
+from contextpolicy.engine.strategies.entity_state import EntityState, state_text
+from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.transcript import Background
+from contextpolicy.models import EffectivePolicy, ModelSpec
+
+CONTINUE_INSTRUCTION = (
+    "Continue your last message exactly where it stopped. Do not repeat any of it."
+)
+
+
+class PromptRefused(Refusal):
+    """The engine refuses to build a prompt: what may not leave it does not fit its limit.
+
+    Code and sentence are the engine's: `policy_impossible`, `message_too_large` or
+    `turn_too_large`.
+    """
+
+    status = 409
+    sentence = "{reason}"
+
+    def __init__(self, refusal: BudgetRefusal) -> None:
+        super().__init__(reason=str(refusal))
+        self.code = refusal.code
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The window has to move before a prompt fits: what `compaction.window.move` writes down."""
+
+    needed: WindowNeeded
+    effective: EffectivePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class TailDue:
+    """The turn's tail has to be built before its first prompt, by `turns.state_extraction`."""
+
+    choice: model_choice.ChosenModel
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A composed call: the request, and everything its receipt will say.
+
+    `warm_from`: a reply of so many tokens changes how the next prompt begins; None: nobody reads
+    that one ahead.
+    """
+
+    request: ProviderRequest
+    account: Account
+    effective: EffectivePolicy
+    compaction: Compaction | None
+    prompt_limit: int
+    prompt_tokens: int
+    calibration: float
+    factors: Factors
+    shares: Mapping[str, float]
+    reserve: int
+    texts: Sequence[tuple[str, str, str]]
+    receipt_fields: Mapping[str, Any]
+    compressed: Mapping[str, int | None]
+    need: CompactionNeed
+    fold_from: int | None
+    warm_from: int | None
+    strategy: str
+
+
+def compose(
+    *,
+    turn: Turn,
+    counter: TokenCounter,
+    window_limit: int | None = None,
+    branch: Branch | None = None,
+) -> Prompt | Move | TailDue:
+    """Compose the prompt of the turn's next call.
+
+    Returns instead an order to build the turn's tail, or to move the window, if that comes first.
+    `window_limit` is the smaller window that an overflow error taught, `branch` the turn's branch
+    if it was read just now. Raises the refusals of `model_choice.choose`, and `PromptRefused`.
+    """
+    chat = turn.branch.chat
+    choice = model_choice.choose_again(chat=chat, turn=turn)
+    if turn.tail is None and choice.values.strategy == EntityState.name:
+        return TailDue(choice=choice)
+    branch = governed(branch or read_branch(turn))
+    given = gather(
+        branch=branch,
+        choice=choice,
+        asked=asked_by(turn, branch=branch, values=choice.values, counter=counter),
+        counter=counter,
+        window_limit=window_limit,
+    )
+    assembled = ask_engine(given)
+    if isinstance(assembled, WindowNeeded):
+        return Move(needed=assembled, effective=choice.effective)
+    return prompt_of(assembled, given=given, choice=choice, branch=branch, notes=tail_notes(turn))
+
+
+def compose_lead(
+    *, branch: Branch, choice: model_choice.ChosenModel, counter: TokenCounter
+) -> Prompt | Move | None:
+    """Compose what the prompt of a branch's next reply begins with, whatever will be asked.
+
+    The branch comes with its chat and the compaction in force. None if the next prompt has nothing
+    in common with what was said, or only within one text. Returns instead an order to move the
+    window, if that comes first. Raises `PromptRefused` and `ModelUnavailable`.
+    """
+    seq = branch.last_seq + 1
+    question = engine.Message(id="", seq=seq, role="user", parts=(), tokens=0)
+    asked = Question(question=(question,), before=seq, last_seq=seq)
+    given = gather(branch=branch, choice=choice, asked=asked, counter=counter)
+    assembled = ask_engine(given)
+    if isinstance(assembled, WindowNeeded):
+        return Move(needed=assembled, effective=choice.effective)
+    lead = lead_of(assembled)
+    if lead is None:
+        return None
+    given = replace(given, last_seq=branch.last_seq)
+    prompt = prompt_of(lead, given=given, choice=choice, branch=branch)
+    return replace(prompt, request=replace(prompt.request, max_output_tokens=1))
+
+
+def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
+    """Have the engine compose; its refusals become ours here. Raises `PromptRefused`."""
+    try:
+        return assemble(given)
+    except BudgetRefusal as refusal:
+        raise PromptRefused(refusal) from refusal
+
+
+def read_branch(turn: Turn) -> Branch:
+    """Read the turn's branch as it is now."""
+    branch = statements.BRANCH.first(branch=turn.branch_id)
+    if branch is None:
+        raise Branch.DoesNotExist
+    branch.chat = turn.branch.chat
+    return branch
+
+
+def governed(branch: Branch) -> Branch:
+    """Read the compaction that is in force on the branch, only if there is one.
+
+    Most chats have none, and the join of seventy columns costs more than all the rest here.
+    """
+    if branch.active_compaction_id is not None:
+        rows = Compaction.objects.select_related("base")
+        branch.active_compaction = rows.get(pk=branch.active_compaction_id)
+    return branch
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question of a prompt, and what goes with it.
+
+    Either `question` or, for a reply that is continued, `continues` (its id). History ends before
+    the seq `before`; the branch then ends at `last_seq`.
+    """
+
+    question: tuple[engine.Message, ...]
+    before: int
+    last_seq: int
+    steps: tuple[engine.Message, ...] = ()
+    continues: str = ""
+    background: Background = field(default_factory=Background)
+
+
+def asked_by(
+    turn: Turn, *, branch: Branch, values: PolicyValues, counter: TokenCounter
+) -> Question:
+    """Return the question of a turn's next call."""
+    question, steps = turn_messages(turn, branch=branch)
+    first = (*question, *steps)
+    return Question(
+        question=history.load_all(question, counter=counter),
+        before=(first[0].seq or 1) if first else branch.last_seq + 1,
+        last_seq=branch.last_seq,
+        steps=history.load_all(steps, counter=counter),
+        continues=str(turn.continues.reply_id) if turn.continues else "",
+        background=background(turn, values=values),
+    )
+
+
+def gather(
+    *,
+    branch: Branch,
+    choice: model_choice.ChosenModel,
+    asked: Question,
+    counter: TokenCounter,
+    window_limit: int | None = None,
+) -> ComposeInput:
+    """Gather every fact the engine needs for a prompt.
+
+    The number of queries does not grow with the chat.
+    """
+    active = governing(branch.active_compaction, values=choice.values)
+    summary, window_to = in_force(active, counter=counter)
+    covered = max(summary.to_seq if summary else 0, window_to)
+    known = [size for size in (choice.model.window, window_limit) if size]
+    model_window = min(known) if known else None
+    limit = prompt_limit(choice.values, model_window=model_window)
+    loaded = history.load(
+        branch,
+        after=covered,
+        before=asked.before,
+        values=choice.values,
+        counter=counter,
+        tokens=max(in_our_count(limit, calibration=choice.model.factors.lowest), 1),
+        most=choice.values.window_size if choice.values.strategy == "simple" else None,
+    )
+    pins, exceptions = never_folded(
+        branch,
+        summary=summary,
+        hidden_to=max(covered, loaded.unloaded[1] if loaded.unloaded else 0),
+        window_to=window_to,
+        counter=counter,
+    )
+    given = ComposeInput(
+        values=choice.values,
+        model_window=model_window,
+        counter=counter,
+        system=system_of(branch.chat, values=choice.values),
+        tools=tools.offered(branch=branch, values=choice.values, model=choice.model),
+        summary=summary,
+        window_to=window_to,
+        history=(*exceptions, *continued(asked.continues, loaded.messages)),
+        pins=pins,
+        unloaded=loaded.unloaded,
+        question=asked.question,
+        steps=asked.steps,
+        instruction="" if asked.question else CONTINUE_INSTRUCTION,
+        background=asked.background,
+        last_seq=asked.last_seq,
+        strict_roles=choice.model.strict_roles,
+        strategy=plugins.find_strategy(choice.values.strategy),
+    )
+    return replace(given, calibration=choice.model.factors.of(shares_of(given)))
+
+
+def shares_of(given: ComposeInput) -> dict[str, float]:
+    """Return the share of each script in what a prompt may hold."""
+    texts = [text for _, text in given.system]
+    texts += [given.summary.text] if given.summary else []
+    told = words_of((*given.history, *given.question, *given.steps))
+    return scripts.shares((*texts, *told))
+
+
+def words_of(messages: Iterable[engine.Message]) -> Iterator[str]:
+    """Yield the texts of messages, also those of tools, as far as they show the script."""
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, engine.TextPart):
+                yield part.text
+            elif isinstance(part, engine.ToolResultPart):
+                yield part.content
+
+
+# The newest messages that show the script of a chat when its prompt is not composed.
+NEWEST = 20
+
+
+def calibration_of(branch: Branch, *, model: ModelSpec) -> float:
+    """Return a model's factor for the scripts of a chat, by its newest messages."""
+    if not model.calibration_by_script:
+        return model.calibration
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
+    parts = (part for row in rows[:NEWEST] for part in engine.parts_from_json(row.parts))
+    told = (part.text for part in parts if isinstance(part, engine.TextPart))
+    return model.factors.of(scripts.shares(told))
+
+
+def system_of(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
+    """Return the system text by origin: the policy's and the chat's own, as far as they exist."""
+    parts = (("policy", values.system_text), ("chat", chat.system_text))
+    return tuple((origin, text) for origin, text in parts if text)
+
+
+def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
+    """Return the compaction in force if the policy lets it govern a prompt, else None.
+
+    A compaction that it does not let govern stays in force for the policies that know it.
+    """
+    return active if knows_compactions(values) else None
+
+
+def background(turn: Turn, *, values: PolicyValues) -> Background:
+    """Return what is known beside the chat; the same in every step of the turn."""
+    state_id = (turn.tail or {}).get("state")
+    row = ChatState.objects.get(pk=state_id) if state_id else None
+    # The day of the question: a turn that is queued again after midnight keeps it.
+    asked_at = turn.trigger.created_at if turn.trigger else turn.queued_at
+    return Background(
+        state=state_text(row.values) if row else "",
+        date=f"{asked_at:%Y-%m-%d}" if values.show_date else "",
+    )
+
+
+def in_force(
+    active: Compaction | None, *, counter: TokenCounter
+) -> tuple[engine.Summary | None, int]:
+    """Return the published summary, and the seq up to which a window leaves messages out.
+
+    0: there is no window.
+    """
+    if active is None:
+        return None, 0
+    row = active.base if active.kind == Compaction.Kind.WINDOW else active
+    window_to = active.to_seq if active.kind == Compaction.Kind.WINDOW else 0
+    if row is None:
+        return None, window_to
+    summary = engine.Summary(
+        id=str(row.pk),
+        text=row.text,
+        from_seq=row.from_seq,
+        to_seq=row.to_seq,
+        exceptions=tuple(row.exceptions),
+        tokens=counter.count(row.text),
+    )
+    return summary, window_to
+
+
+def never_folded(
+    branch: Branch,
+    *,
+    summary: engine.Summary | None,
+    hidden_to: int,
+    counter: TokenCounter,
+    window_to: int = 0,
+) -> tuple[tuple[engine.Message, ...], tuple[engine.Message, ...]]:
+    """Return the pinned messages up to `hidden_to`, and the exceptions of the summary's range.
+
+    A message is sent as a pin wherever it stands: folded, behind a window, or not even loaded. Of
+    the exceptions, those that a window leaves out are skipped.
+    """
+    pins: tuple[engine.Message, ...] = ()
+    if hidden_to:
+        hidden = history.on_path(branch, after=0, before=hidden_to + 1)
+        pinned = hidden.filter(pinned_at__isnull=False).order_by("seq")
+        pins = history.load_all(pinned, counter=counter)
+    if summary is None or not summary.exceptions:
+        return pins, ()
+    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
+    found = rows.filter(seq__in=summary.exceptions, seq__gt=window_to, pinned_at=None)
+    return pins, history.load_all(found.order_by("seq"), counter=counter)
+
+
+def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
+    """Return the history of a continuation: the reply that was cut counts, whatever cut it."""
+    return tuple(
+        replace(message, incomplete=False) if message.id == reply_id else message
+        for message in messages
+    )
+
+
+def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
+    """Return the question of a turn, and the messages after it: its steps and those taken up since.
+
+    The question is the newest user message that the turn had before its first step; earlier ones
+    are history. A continuation has no question, only an instruction.
+    """
+    # By the turn alone and sorted here: with the branch beside it, SQLite walks the whole branch.
+    own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
+    first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
+    asked = [
+        row
+        for row in own
+        if row.role == Message.Role.USER and (first_step is None or (row.seq or 0) < first_step)
+    ]
+    if not asked and turn.trigger is not None:
+        asked = [turn.trigger]
+    if not asked:
+        return [], own
+    question = asked[-1]
+    if question.seq == branch.last_seq:
+        return [question], []
+    rows = Message.objects.filter(branch=branch, seq__gt=question.seq, seq__lte=branch.last_seq)
+    return [question], list(rows.order_by("seq"))
+
+
+def prompt_of(
+    assembled: AssembledContext,
+    *,
+    given: ComposeInput,
+    choice: model_choice.ChosenModel,
+    branch: Branch,
+    notes: Sequence[str] = (),
+) -> Prompt:
+    """Make the request and the receipt of an assembled context; `notes` are added to its own."""
+    values = choice.values
+    account = model_choice.account_for(choice.model)
+    chat_id = branch.chat_id
+    refs = [
+        receipts.own_ref(s.text_ref, origin=s.origin, label=s.message_id, chat_id=chat_id)
+        for s in assembled.segments
+    ]
+    named = list(zip(assembled.segments, refs, strict=True))
+    active = governing(branch.active_compaction, values=values)
+    needed = need(given, assembled)
+    return Prompt(
+        request=ProviderRequest(
+            model=choice.model.name,
+            messages=assembled.messages,
+            tools=assembled.tools,
+            max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
+            facts=facts(assembled, given=given, choice=choice),
+        ),
+        account=account,
+        effective=choice.effective,
+        compaction=active,
+        prompt_limit=assembled.budget.prompt_limit,
+        prompt_tokens=assembled.prompt_tokens,
+        calibration=given.calibration,
+        factors=choice.model.factors,
+        shares=shares_of(given),
+        reserve=assembled.budget.reserve,
+        texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
+        receipt_fields={
+            "segments": [
+                [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, ref, s.result_limit]
+                for s, ref in named
+            ],
+            "left_out": [[out.from_seq, out.to_seq, out.reason] for out in assembled.left_out],
+            "budget": asdict(assembled.budget),
+            "prompt_tokens": assembled.prompt_tokens,
+            "prompt_sha256": assembled.prompt_sha256,
+            "last_seq": given.last_seq,
+            "notes": [*assembled.adjusted, *assembled.notes, *notes],
+            "compaction_need": asdict(needed),
+        },
+        compressed=compressed(assembled, values=values),
+        need=needed,
+        fold_from=fold_from(needed, values=values, limit=assembled.budget.prompt_limit),
+        warm_from=warm_from(needed, choice=choice, account=account, assembled=assembled),
+        strategy=values.strategy,
+    )
+
+
+def may_warm_up(choice: model_choice.ChosenModel, *, account: Account) -> bool:
+    """Tell whether prompts may be read ahead: the policy and the server allow it, at no cost."""
+    return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
+
+
+def warm_from(
+    needed: CompactionNeed,
+    *,
+    choice: model_choice.ChosenModel,
+    account: Account,
+    assembled: AssembledContext,
+) -> int | None:
+    """Return the length of the reply from which the next prompt begins in another way; or None."""
+    if not may_warm_up(choice, account=account) or not knows_compactions(choice.values):
+        return None
+    if choice.values.window_turns or choice.values.window_size or choice.values.window_tokens:
+        # A ceiling may be reached by any reply.
+        return 0
+    limit = assembled.budget.prompt_limit
+    return max(compact_mark(choice.values, prompt_limit=limit) - needed.tokens, 0)
+
+
+def tail_notes(turn: Turn) -> list[str]:
+    """Return the reason why the tail is not what it should be, if it is not."""
+    note = (turn.tail or {}).get("note")
+    return [note] if note else []
+
+
+def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str, int | None]:
+    """Return the data of `context.compressed`; empty when nothing was left out or cut (S0.5)."""
+    if not was_compressed(assembled):
+        return {}
+    return {
+        "original_count": assembled.original_count,
+        "compressed_count": assembled.compressed_count,
+        "truncated_count": assembled.truncated_count,
+        "max_messages": values.window_size,
+        "max_chars_per_message": values.max_chars_per_message,
+    }
+
+
+def facts(
+    assembled: AssembledContext, *, given: ComposeInput, choice: model_choice.ChosenModel
+) -> ContextFacts:
+    """Return what was done to the context, in numbers."""
+    sent = {segment.seq for segment in assembled.segments if segment.seq}
+    summary = given.summary
+    return ContextFacts(
+        messages_sent=len(sent),
+        messages_total=given.last_seq,
+        prompt_tokens=assembled.prompt_tokens,
+        prompt_limit=assembled.budget.prompt_limit,
+        summary_present=summary is not None,
+        summary_range=(summary.from_seq, summary.to_seq) if summary else None,
+        left_out=tuple((out.from_seq, out.to_seq, out.reason) for out in assembled.left_out),
+        cut=sum(1 for segment in assembled.segments if segment.cut_to is not None),
+        policy=choice.effective.label,
+        strategy=choice.values.strategy,
+        window=choice.values.window_size,
+        has_state=bool(given.background.state),
+    )

@@ -1,0 +1,149 @@
+"""Chooses the model that replies in a chat, under its policy, and finds the model's account."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django.conf import settings
+
+from chats.ground import secrets
+from chats.ground.refusals import Refusal
+from chats.models import Chat, ProviderAccount, Turn
+from chats.prompt import statements
+from chats.providers.address import is_private
+from chats.providers.registry import ProviderAccountValue as Account
+from contextpolicy import resolution
+from contextpolicy.engine.budget import PolicyImpossible
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.models import EffectivePolicy, ModelSpec
+
+
+class NoModel(Refusal):
+    """No model is set up that could reply."""
+
+    code = "no_model"
+    status = 409
+    sentence = "No model is set up yet. An operator connects one under Setup."
+
+
+class ModelNotAllowed(Refusal):
+    """The policy does not allow the chosen model."""
+
+    code = "model_not_allowed"
+    status = 403
+    sentence = "The policy {policy} does not allow the model {model}. Choose another one."
+
+
+class ModelUnavailable(Refusal):
+    """The model's provider is switched off, paused or gone."""
+
+    code = "model_unavailable"
+    status = 409
+    sentence = "The model {model} cannot be used now: {reason}. Choose another one."
+
+
+class PolicyRefused(Refusal):
+    """The policies that apply here cannot work; the engine says which numbers clash."""
+
+    code = "policy_impossible"
+    status = 409
+    sentence = "{reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenModel:
+    """The model that replies in a chat, and the policy it replies under."""
+
+    model: ModelSpec
+    effective: EffectivePolicy
+    values: PolicyValues
+
+
+def choose(*, chat: Chat, default: ModelSpec | None = None) -> ChosenModel:
+    """Return the chat's model and effective policy.
+
+    `default`: the model of chats that chose none, if it was read already. Raises `NoModel`,
+    `ModelNotAllowed` and `PolicyRefused`.
+    """
+    model = chat.model or default or statements.DEFAULT_MODEL.first()
+    if model is None:
+        raise NoModel
+    effective = effective_policy(chat=chat, model=model)
+    values = resolution.values_of(effective)
+    allowed = values.allowed_models
+    if allowed is not None and model.slug not in allowed:
+        raise ModelNotAllowed(policy=effective.label, model=str(model))
+    return ChosenModel(model=model, effective=effective, values=values)
+
+
+def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
+    """Return the choice for a running turn: the model it began with, the policy as it is now.
+
+    Raises `NoModel`, and what `choose` raises.
+    """
+    if turn.model is None:
+        raise NoModel
+    chat.model = turn.model
+    return choose(chat=chat)
+
+
+def effective_policy(
+    *, chat: Chat, model: ModelSpec | None, window_limit: int | None = None
+) -> EffectivePolicy:
+    """Return the sum of all assigned policies. Raises `PolicyRefused` when that cannot work."""
+    window = model.window if model else None
+    known = [size for size in (window, window_limit) if size]
+    try:
+        return resolution.resolve(
+            user_id=chat.owner_id,
+            chat_id=chat.pk,
+            model_window=min(known) if known else None,
+            defaults={
+                "window_size": settings.HISTORY_WINDOW,
+                "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
+            },
+        )
+    except PolicyImpossible as error:
+        raise PolicyRefused(reason=str(error)) from error
+
+
+def available_account(model: ModelSpec) -> ProviderAccount:
+    """Return the provider account of a model, if calls may be made. Raises `ModelUnavailable`.
+
+    The database's clock, which all processes share, tells whether its breaker is open.
+    """
+    row = statements.ACCOUNT.first(slug=model.provider)
+    if row is None or not row.enabled or not model.enabled:
+        raise ModelUnavailable(model=str(model), reason="it is switched off")
+    if cast(Any, row).is_paused:
+        raise ModelUnavailable(model=str(model), reason=row.paused_reason)
+    return row
+
+
+def account_for(model: ModelSpec) -> Account:
+    """Return the provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
+    row = available_account(model)
+    return Account(
+        slug=row.slug,
+        kind=cast(Any, row.kind),
+        base_url=row.base_url,
+        api_key=secrets.decrypt(row.encrypted_key) if row.encrypted_key else "",
+        name=row.name,
+        warms_up=warms_up(row),
+    )
+
+
+def warms_up(row: ProviderAccount) -> bool:
+    """Tell whether a server may be asked to read prompts ahead: a private one, unless switched off.
+
+    The demo model reads nothing.
+    """
+    return (
+        row.warm_up
+        and row.kind == ProviderAccount.Kind.OPENAI
+        and is_private(row.base_url, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
+    )
+
+
+def has_price(model: ModelSpec) -> bool:
+    """Tell whether a call of the model costs something."""
+    return bool(model.input_price or model.output_price)

@@ -1,0 +1,34 @@
+"""The statements that composing a prompt runs for every reply."""
+
+from django.db.models import BooleanField, ExpressionWrapper, F, Q
+from django.db.models.functions import Now
+
+from chats.models import Branch, Message, ProviderAccount
+from contextpolicy.models import ModelSpec
+from speed import prepared
+
+LEARNED_FACTORS = prepared.Update(
+    lambda at: ModelSpec.objects.filter(pk=at("model"), calibration=at("known")),
+    ("calibration", "calibration_by_script"),
+    lambda _at: {"calibration_samples": F("calibration_samples") + 1},
+)
+
+
+DEFAULT_MODEL = prepared.Select(
+    lambda _at: ModelSpec.objects.filter(is_default=True, enabled=True).order_by("pk")[:1]
+)
+
+
+ACCOUNT = prepared.Select(
+    lambda at: ProviderAccount.objects.annotate(
+        is_paused=ExpressionWrapper(Q(paused_until__gt=Now()), output_field=BooleanField())
+    ).filter(slug=at("slug"))
+)
+
+
+BRANCH = prepared.Select(lambda at: Branch.objects.filter(pk=at("branch")))
+
+
+OWN_MESSAGES = prepared.Select(
+    lambda at: Message.objects.filter(turn=at("turn"), seq__isnull=False)
+)

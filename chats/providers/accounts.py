@@ -1,0 +1,460 @@
+"""Connects model servers: accounts, their keys, their models.
+
+The one writer of provider accounts and models. Every change and its ledger event share a
+transaction; no server is asked while one is open. A key is stored encrypted and never shown: the
+ledger only says that it was set or cleared.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+from django.db import transaction
+from django.utils.text import slugify
+
+from chats.ground import secrets
+from chats.ground.refusals import Refusal
+from chats.models import ProviderAccount
+from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
+from chats.providers.base import ProviderError
+from contextpolicy.ledger import record
+from contextpolicy.models import ModelSpec
+from contextpolicy.presets import leave_demo
+from contextpolicy.publish import changes
+
+if TYPE_CHECKING:
+    from chats.providers.discovery import FoundServer
+
+ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
+MODEL_FIELDS = (
+    "provider",
+    "name",
+    "label",
+    "context_window",
+    "max_output",
+    "input_price",
+    "output_price",
+    "supports_tools",
+    "strict_roles",
+    "enabled",
+    "is_default",
+)
+# The fields that replies teach about a model's tokens, with their first values.
+LEARNED: dict[str, Any] = {
+    "calibration": 1.0,
+    "calibration_by_script": {},
+    "calibration_samples": 0,
+}
+# Models that a server lists but that do not chat; they are added switched off.
+_NO_CHAT = re.compile(
+    r"embed|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime"
+    r"|minilm|\b(?:bge|gte|e5)[-_]",
+    re.IGNORECASE,
+)
+
+
+# The account of the small model that the launcher runs: made with this name, found by its slug.
+SMALL_MODEL = "Small model"
+# It has been taught no tools, and would write until its window is full.
+SMALL_MODEL_VALUES = {"supports_tools": False, "max_output": 512}
+_SMALL_MODEL_SLUG = r"^small-model(-\d+)?$"
+
+
+class ServerRefused(Refusal):
+    """The server did not give its list of models; `code` is the provider error's."""
+
+    status = 422
+    sentence = "{reason}"
+
+    def __init__(self, error: ProviderError) -> None:
+        self.code = error.code
+        super().__init__(reason=error.sentence)
+
+
+class NoModelsOffered(Refusal):
+    """The server answers but offers nothing."""
+
+    code = "no_models_offered"
+    status = 422
+    sentence = (
+        "The server answers but offers no model. Load one there (for Ollama: ollama pull), "
+        "then connect again."
+    )
+
+
+class AlreadyConnected(Refusal):
+    """There is an account for this address."""
+
+    code = "already_connected"
+    status = 409
+    sentence = "This server is connected already, as “{name}”. Edit or test that one."
+    param = "base_url"
+
+
+class NameTooLong(Refusal):
+    """An account's name does not fit its field."""
+
+    code = "too_long"
+    status = 422
+    sentence = "The name has {length} characters; 200 are allowed."
+    param = "name"
+
+
+class KeyNotPlain(Refusal):
+    """The key cannot stand in a header."""
+
+    code = "invalid_key"
+    status = 422
+    sentence = "A key has only letters, digits and signs, without spaces. Copy it again."
+    param = "api_key"
+
+
+def found_servers() -> "list[FoundServer]":
+    """Return the model servers on this host that are not connected yet, with their models."""
+    # At its first use: it brings the HTTP client, 7 MB that an idle web process need not have.
+    from chats.providers.discovery import find_local_servers  # noqa: PLC0415
+
+    connected = set(ProviderAccount.objects.values_list("base_url", flat=True))
+    found = async_to_sync(find_local_servers)()
+    return [server for server in found if server.models and server.base_url not in connected]
+
+
+def small_model_offer() -> str:
+    """Return the address of the small model that runs here and is not connected yet, or nothing.
+
+    It is not asked: whoever opens the page right after the start would not be offered it.
+    """
+    url: str = settings.SMALL_MODEL_URL
+    return "" if ProviderAccount.objects.filter(base_url=url).exists() else url
+
+
+def follow_small_model(*, now: datetime) -> bool:
+    """Let the account of the small model follow it to the port that it has since this start.
+
+    Returns whether it is connected and does not run.
+    """
+    url: str = settings.SMALL_MODEL_URL
+    connected = ProviderAccount.objects.filter(
+        kind="openai", slug__regex=_SMALL_MODEL_SLUG, base_url__startswith="http://127.0.0.1:"
+    )
+    if not url or connected.filter(base_url=url).exists():
+        return not url and connected.exists()
+    for account in connected[:1]:
+        save_account(account=account, values={"base_url": url}, actor="system", now=now)
+    return False
+
+
+def connect(
+    *, name: str, base_url: str, api_key: str, actor: str, now: datetime
+) -> ProviderAccount:
+    """Ask a server for its models, then store its account and them.
+
+    Without a name the account is called after its host. The first model that can chat becomes the
+    default if none but the demo model was, except for the small one that runs here. Raises
+    NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused and NoModelsOffered;
+    then nothing is stored.
+    """
+    checked = checked_url(base_url)
+    url, name = checked.url, name.strip() or checked.host
+    if len(name) > 200:
+        raise NameTooLong(length=len(name))
+    refuse_twice(url)
+    models = offered_models(base_url=url, api_key=plain_key(api_key))
+    with transaction.atomic():
+        refuse_twice(url)
+        account = save_account(
+            account=ProviderAccount(slug=free_slug(name)),
+            values={"name": name, "kind": "openai", "base_url": url, "enabled": True},
+            api_key=api_key,
+            actor=actor,
+            now=now,
+        )
+        add_models(account=account, models=models, actor=actor, now=now)
+    return account
+
+
+def refuse_twice(url: str, *, but: ProviderAccount | None = None) -> None:
+    """Raise AlreadyConnected if another account has this address."""
+    for account in ProviderAccount.objects.filter(base_url=url):
+        if account != but:
+            raise AlreadyConnected(name=account.name)
+
+
+def edit(
+    *,
+    account: ProviderAccount,
+    name: str,
+    base_url: str,
+    api_key: str,
+    actor: str,
+    now: datetime,
+) -> ProviderAccount:
+    """Change a connected server, once it answered at its address; an empty key keeps the stored.
+
+    Raises NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused,
+    NoModelsOffered and SecretUnreadable; then nothing is changed.
+    """
+    checked = checked_url(base_url)
+    url, name = checked.url, name.strip() or checked.host
+    if len(name) > 200:
+        raise NameTooLong(length=len(name))
+    refuse_twice(url, but=account)
+    key = plain_key(api_key)
+    if not key and account.encrypted_key and _place(url) == _place(account.base_url):
+        key = secrets.decrypt(account.encrypted_key)
+    models = offered_models(base_url=url, api_key=key)
+    with transaction.atomic():
+        save_account(
+            account=account,
+            values={"name": name, "base_url": url, "enabled": True},
+            api_key=api_key,
+            actor=actor,
+            now=now,
+        )
+        add_models(account=account, models=models, actor=actor, now=now)
+    return account
+
+
+def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> list[ModelSpec]:
+    """Ask a connected server for its models again and add the new ones, which are returned.
+
+    Windows that it states are taken over for models whose window nobody gave.
+
+    Raises AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
+    """
+    key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
+    models = offered_models(base_url=account.base_url, api_key=key)
+    with transaction.atomic():
+        return add_models(account=account, models=models, actor=actor, now=now)
+
+
+def save_account(
+    *,
+    account: ProviderAccount,
+    values: Mapping[str, Any],
+    actor: str,
+    now: datetime,
+    api_key: str = "",
+    forget_key: bool = False,
+) -> ProviderAccount:
+    """Store an account, new or changed, by the fields of `ACCOUNT_FIELDS` in `values`.
+
+    A key that was sent to one server never goes to another: a change of scheme, host or port
+    clears it unless a new one comes with it. Raises AddressRefused and KeyNotPlain.
+    """
+    key = plain_key(api_key)
+    with transaction.atomic():
+        stored = (
+            ProviderAccount.objects.select_for_update(no_key=True).filter(pk=account.pk).first()
+        )
+        before = {name: getattr(stored, name) for name in ACCOUNT_FIELDS} if stored else {}
+        old_key = stored.encrypted_key if stored else ""
+        if stored:
+            # The row may have been read before its key was changed or rotated.
+            account.encrypted_key, account.key_last_four = old_key, stored.key_last_four
+        for name, value in values.items():
+            setattr(account, name, value)
+        account.base_url = checked_url(account.base_url).url if account.kind == "openai" else ""
+        moved = bool(old_key) and _place(before["base_url"]) != _place(account.base_url)
+        key_event = _set_key(account, key, forget=forget_key or moved, had=bool(old_key))
+        account.paused_until, account.paused_reason = None, ""
+        account.save()
+        data: dict[str, Any] = {"provider": account.slug, "key": key_event}
+        data["changes"] = changes(before, {name: getattr(account, name) for name in ACCOUNT_FIELDS})
+        kind = "provider.changed" if stored else "provider.created"
+        record(kind, actor=actor, now=now, data=data)
+    return account
+
+
+def rotate_keys(*, actor: str, now: datetime) -> int:
+    """Encrypt every stored key anew with the newest encryption key; return how many there were.
+
+    All or none: the older encryption keys may be removed only when nothing needs them any more.
+    Raises SecretUnreadable.
+    """
+    with transaction.atomic():
+        rows = ProviderAccount.objects.select_for_update(no_key=True).exclude(encrypted_key="")
+        accounts = list(rows.order_by("slug"))
+        for account in accounts:
+            account.encrypted_key = secrets.rotate(account.encrypted_key)
+            account.save(update_fields=["encrypted_key"])
+            data = {"provider": account.slug, "key": "rotated", "changes": {}}
+            record("provider.changed", actor=actor, now=now, data=data)
+    return len(accounts)
+
+
+def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:
+    """Remove an account with its key; its models stay in the records, switched off.
+
+    If one of them was the default, another one takes its place: of a server, else the demo's.
+    """
+    with transaction.atomic():
+        models = ModelSpec.objects.filter(provider=account.slug)
+        had_default = models.filter(is_default=True).exists()
+        switched_off = models.update(enabled=False, is_default=False)
+        data = {"provider": account.slug, "models_switched_off": switched_off}
+        account.delete()
+        record("provider.deleted", actor=actor, now=now, data=data)
+        successor = _next_default() if had_default else None
+        if successor is not None:
+            successor.is_default = True
+            save_model(model=successor, actor=actor, now=now)
+
+
+def save_model(
+    *, model: ModelSpec, actor: str, now: datetime, forget_calibration: bool = False
+) -> ModelSpec:
+    """Store a model, new or changed; a new default replaces the one before.
+
+    What was learned about it stays, unless its calibration is to be forgotten: then counting begins
+    anew with our own numbers.
+    """
+    with transaction.atomic():
+        stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
+        before = {name: getattr(stored, name) for name in MODEL_FIELDS} if stored else {}
+        if model.is_default:
+            ModelSpec.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
+        for name, fresh in LEARNED.items():
+            kept = getattr(stored, name) if stored else fresh
+            setattr(model, name, fresh if forget_calibration else kept)
+        if stored and forget_calibration:
+            before["calibration"] = stored.calibration
+        model.save()
+        after = {name: getattr(model, name) for name in (before or MODEL_FIELDS)}
+        data = {"model": model.slug, "changes": changes(_plain(before), _plain(after))}
+        record("model.changed", actor=actor, now=now, data=data)
+        if model.is_default and _has_real_default():
+            leave_demo(actor=actor, now=now)
+    return model
+
+
+def add_models(
+    *,
+    account: ProviderAccount,
+    models: Mapping[str, int | None],
+    actor: str,
+    now: datetime,
+) -> list[ModelSpec]:
+    """Store the models of an account that are not stored yet; call inside a transaction.
+
+    `models`: their names and windows. Of those that are stored, an unknown window is filled in.
+    """
+    known = {model.name: model for model in ModelSpec.objects.filter(provider=account.slug)}
+    # So small a model is for who chooses it.
+    is_small = bool(settings.SMALL_MODEL_URL) and account.base_url == settings.SMALL_MODEL_URL
+    lacks_default = not is_small and not _has_real_default()
+    added = []
+    for name, window in models.items():
+        if name in known:
+            if window and known[name].context_window is None:
+                known[name].context_window = window
+                save_model(model=known[name], actor=actor, now=now)
+            continue
+        values = SMALL_MODEL_VALUES if is_small else {}
+        model = ModelSpec(
+            slug=_model_slug(account, name), provider=account.slug, name=name, **values
+        )
+        model.context_window = window
+        model.label, model.enabled = name, not _NO_CHAT.search(name)
+        model.is_default = model.enabled and lacks_default
+        lacks_default = lacks_default and not model.is_default
+        added.append(save_model(model=model, actor=actor, now=now))
+    return added
+
+
+def offered_models(*, base_url: str, api_key: str) -> dict[str, int | None]:
+    """Return the names that a server lists and that fit our table, with the windows it states.
+
+    Raises ServerRefused and NoModelsOffered.
+    """
+    from chats.providers.discovery import list_models  # noqa: PLC0415  # as above
+
+    try:
+        listed = async_to_sync(list_models)(
+            base_url, api_key, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS
+        )
+    except ProviderError as error:
+        raise ServerRefused(error) from None
+    fitting = {name: window for name, window in listed.items() if 0 < len(name) <= 200}
+    if not fitting:
+        raise NoModelsOffered
+    return fitting
+
+
+def checked_url(base_url: str) -> CheckedUrl:
+    """Return the address if this instance may call it. Raises AddressRefused."""
+    return check_base_url(base_url.strip(), allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
+
+
+def plain_key(api_key: str) -> str:
+    """Return the key without the line break that copying adds. Raises KeyNotPlain."""
+    key = api_key.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise KeyNotPlain
+    return key
+
+
+def free_slug(name: str) -> str:
+    """Return a slug for an account that no other one has."""
+    wanted = slugify(name)[:50] or "provider"
+    taken = set(
+        ProviderAccount.objects.filter(slug__startswith=wanted).values_list("slug", flat=True)
+    )
+    # A deleted account's models keep its slug: a new account must not inherit them unseen.
+    taken |= set(
+        ModelSpec.objects.filter(provider__startswith=wanted).values_list("provider", flat=True)
+    )
+    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    return next(slug for slug in (wanted, *numbered) if slug not in taken)
+
+
+def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> str:
+    """Put the new key in, or take the old one away; say in a word what happened."""
+    if key:
+        account.encrypted_key = secrets.encrypt(key)
+        account.key_last_four = secrets.last_four(key)
+        return "set"
+    if forget:
+        account.encrypted_key = account.key_last_four = ""
+        return "cleared" if had else "none"
+    return "kept" if had else "none"
+
+
+def _place(base_url: str) -> tuple[str, str | None, int | None]:
+    """Read where an address leads, without a check: an old address may be refused by now."""
+    parts = urlsplit(base_url)
+    return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
+
+
+def _model_slug(account: ProviderAccount, name: str) -> str:
+    readable = slugify(re.sub(r"[./:_]", "-", name)) or "model"
+    wanted = f"{account.slug}-{readable}"[:110]
+    taken = set(ModelSpec.objects.filter(slug__startswith=wanted).values_list("slug", flat=True))
+    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    return next(slug for slug in (wanted, *numbered) if slug not in taken)
+
+
+def _next_default() -> ModelSpec | None:
+    """Return a usable model to be the default, one of a server before the demo's."""
+    kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
+    usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)
+    ordered = sorted(usable, key=lambda model: (kinds[model.provider] == "demo", model.pk))
+    return ordered[0] if ordered else None
+
+
+def _has_real_default() -> bool:
+    """Tell whether a default model is set that is not the demo's."""
+    demo = ProviderAccount.objects.filter(kind="demo").values_list("slug", flat=True)
+    return ModelSpec.objects.filter(is_default=True).exclude(provider__in=list(demo)).exists()
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Write prices as texts, because JSON has no decimals."""
+    return {
+        name: str(value) if name.endswith("_price") and value is not None else value
+        for name, value in values.items()
+    }

@@ -1,0 +1,161 @@
+"""Collects a streamed reply, for turns and for summaries: text, reasoning, tool calls, usage."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import datetime
+from typing import cast
+
+from django.conf import settings
+
+from chats.providers.base import (
+    Finished,
+    Provider,
+    ProviderError,
+    ProviderEvent,
+    ProviderRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
+from contextpolicy.engine.messages import ToolCallPart
+
+# Sends one delta on: its kind (text or reasoning), the delta, and the length before it.
+Say = Callable[[str, str, int], None]
+
+
+def unsaid(_kind: str, _piece: str, _offset: int) -> None:
+    """Send nothing on: nobody listens to this reply while it is written."""
+
+
+class Growing:
+    """A text that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self.length = 0
+
+    def add(self, piece: str) -> int:
+        """Append a piece; return the length before it, in code points."""
+        before = self.length
+        self.pieces.append(piece)
+        self.length += len(piece)
+        return before
+
+    def __str__(self) -> str:
+        return "".join(self.pieces)
+
+
+class Asking:
+    """One tool call that arrives in pieces."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        self.name = Growing()
+        self.arguments = Growing()
+
+    def part(self) -> ToolCallPart:
+        """Return the call as far as it has come."""
+        return ToolCallPart(
+            call_id=self.call_id, name=str(self.name), arguments=str(self.arguments)
+        )
+
+
+class ReplyCollector:
+    """The reply of a model as far as it has come, and no longer than this instance allows.
+
+    Text, reasoning and tool calls share `REPLY_CHARS` code points: what is longer is cut there, and
+    the collector is full. Half a tool call is of no use to anybody, so there the limit is an error,
+    and so is one tool call more than `TOOL_CALLS_PER_STEP`. In each case the call ends upstream.
+    """
+
+    def __init__(self, *, say: Say = unsaid, clock: Callable[[], datetime] | None = None) -> None:
+        self.say = say
+        self.clock = clock
+        self.text = Growing()
+        self.reasoning = Growing()
+        self.asked: dict[int, Asking] = {}
+        self.length = 0
+        # Why the provider ended: see `base.Finished`; "none" until it says so.
+        self.reason = "none"
+        self.usage: dict[str, int] = {}
+        self.error: ProviderError | None = None
+        self.first_token_at: datetime | None = None
+        # Something a person could read.
+        self.has_text = False
+        # A limit was reached: nothing more is listened to.
+        self.is_full = False
+
+    async def hear_all(self, provider: Provider, request: ProviderRequest) -> None:
+        """Collect the events; a provider's error is kept, not raised."""
+        try:
+            # Every adapter is an async generator: closing it ends the call upstream.
+            stream = cast(AsyncGenerator[ProviderEvent, None], provider.stream(request))
+            async with aclosing(stream) as events:
+                async for event in events:
+                    self.hear(event)
+                    if self.is_full:
+                        return
+        except ProviderError as error:
+            self.error = error
+
+    def hear(self, event: ProviderEvent) -> None:
+        """Keep one event and, if it is words, send it on."""
+        match event:
+            case TextDelta(text):
+                self.grow("text", self.text, text)
+            case ReasoningDelta(text):
+                self.grow("reasoning", self.reasoning, text)
+            case ToolCallDelta():
+                self.request(event)
+            case UsageReport():
+                self.usage = {
+                    "input": event.input_tokens,
+                    "output": event.output_tokens,
+                    "cached": event.cached_tokens,
+                    "written": event.written_tokens,
+                }
+            case Finished(reason):
+                self.reason = reason
+
+    def grow(self, kind: str, text: Growing, piece: str) -> None:
+        """Append a delta and send it on, with its offset."""
+        if self.first_token_at is None and self.clock is not None:
+            self.first_token_at = self.clock()
+        piece = self.fitting(piece)
+        if not piece:
+            return
+        offset = text.add(piece)
+        if text is self.text and not self.has_text:
+            if not piece.strip():
+                # A call without any words is silently made again: nothing was shown of it.
+                return
+            self.has_text = True
+            piece, offset = str(text), 0
+        self.say(kind, piece, offset)
+
+    def fitting(self, piece: str) -> str:
+        """Return as much of a piece as the reply has room for, in code points.
+
+        A piece that is cut fills the reply.
+        """
+        room = settings.REPLY_CHARS - self.length
+        self.is_full = len(piece) > room
+        piece = piece[:room]
+        self.length += len(piece)
+        return piece
+
+    def request(self, delta: ToolCallDelta) -> None:
+        """Append a piece of one tool call."""
+        asking = self.asked.get(delta.index)
+        if asking is None:
+            if len(self.asked) == settings.TOOL_CALLS_PER_STEP:
+                self.is_full = True
+                self.error = ProviderError("too_many_tool_calls")
+                return
+            asking = self.asked[delta.index] = Asking(self.fitting(delta.call_id))
+        for text, piece in ((asking.name, delta.name), (asking.arguments, delta.arguments)):
+            if not self.is_full:
+                text.add(self.fitting(piece))
+        if self.is_full:
+            self.error = ProviderError("tool_call_too_long")

@@ -1,0 +1,137 @@
+"""Loads and authorises in one query: to everybody but its owner, a chat does not exist.
+
+A deleted one exists for nobody, until its owner brings it back.
+"""
+
+import uuid
+from typing import TypeVar
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.exceptions import ObjectDoesNotExist
+from django.db.models import F, Model, QuerySet
+
+from chats.ground.refusals import NotFound
+from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
+from chats.record import statements
+from contextpolicy.models import AuditEvent
+
+Person = AbstractBaseUser | AnonymousUser
+Row = TypeVar("Row", bound=Model)
+
+
+def chats_visible_to(*, user: Person) -> QuerySet[Chat]:
+    """Return the chats a person may read: their own, but not what they deleted."""
+    return chats_kept_for(user=user).filter(deleted_at=None)
+
+
+def chats_kept_for(*, user: Person) -> QuerySet[Chat]:
+    """Return the chats a person may still erase: their own, and what they deleted too."""
+    return Chat.objects.filter(owner_id=user.pk) if user.is_authenticated else Chat.objects.none()
+
+
+def one(rows: QuerySet[Row]) -> Row:
+    """Return the single row; raises `NotFound` alike for an absent and for a forbidden one."""
+    try:
+        # Not `first`, which would order: for one row that costs as much as fetching it.
+        return rows.get()
+    except ObjectDoesNotExist:
+        raise NotFound from None
+
+
+def chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+    """Return the chat with its branch and model, if it is the person's. Raises `NotFound`."""
+    rows = chats_visible_to(user=user).filter(pk=chat_id)
+    return one(rows.select_related("active_branch", "model", "owner"))
+
+
+def branch_for(*, user: Person, chat_id: uuid.UUID) -> Branch:
+    """Return the active branch of a chat, with the chat and the compaction in force.
+
+    Raises `NotFound`.
+    """
+    mine = chats_visible_to(user=user).filter(pk=chat_id)
+    rows = Branch.objects.filter(chat__in=mine, chat__active_branch=F("pk"))
+    return one(rows.select_related("parent", "active_compaction__base", "chat__model"))
+
+
+def named_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+    """Return the chat with its model alone, for callers that read it again under a lock.
+
+    Raises `NotFound`.
+    """
+    chat = statements.OWN_CHAT.first(chat=chat_id, owner=user.pk) if user.is_authenticated else None
+    if chat is None:
+        raise NotFound
+    return chat
+
+
+def kept_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+    """Return the chat, deleted or not, if it is the person's. Raises `NotFound`."""
+    return one(chats_kept_for(user=user).filter(pk=chat_id))
+
+
+def deleted_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
+    """Return a chat that the person deleted and that is not erased yet. Raises `NotFound`."""
+    return one(chats_kept_for(user=user).filter(pk=chat_id, deleted_at__isnull=False))
+
+
+def folder_for(*, user: Person, folder_id: uuid.UUID) -> Folder:
+    """Return the person's folder. Raises `NotFound`."""
+    mine = Folder.objects.filter(owner=user.pk) if user.is_authenticated else Folder.objects.none()
+    return one(mine.filter(pk=folder_id))
+
+
+def certificate_for(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:
+    """Return the certificate of a chat that this person erased. Raises `NotFound`."""
+    rows = AuditEvent.objects.filter(scope=f"chat:{chat_id}", type="chat.erased")
+    return one(rows.filter(actor=f"user:{user.pk}"))
+
+
+def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
+    """Return the turn, if it is of that chat and the chat is the person's.
+
+    Raises `NotFound`.
+    """
+    rows = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
+    return one(rows.select_related("branch__chat", "trigger"))
+
+
+def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
+    """Raise `NotFound` where `turn_for` would; fetches no row, for callers that need none."""
+    values = {"turn": turn_id, "chat": chat_id, "owner": user.pk}
+    if not user.is_authenticated or not statements.VISIBLE_TURN.tuples(**values):
+        raise NotFound
+
+
+def owns_turn(*, user: Person, turn_id: uuid.UUID) -> bool:
+    """Tell whether the turn is of a chat of the person's."""
+    return bool(statements.OWN_TURN.tuples(turn=turn_id, owner=user.pk))
+
+
+def turns_visible_to(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
+    """Return the turns of a chat, if the chat is the person's."""
+    return Turn.objects.filter(
+        branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
+
+
+def message_for(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
+    """Return the message, if it is of that chat and the chat is the person's.
+
+    Raises `NotFound`.
+    """
+    rows = Message.objects.filter(
+        pk=message_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
+    return one(rows.select_related("branch__chat"))
+
+
+def compaction_for(*, user: Person, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Compaction:
+    """Return the compaction, if it is of that chat and the chat is the person's.
+
+    Raises `NotFound`.
+    """
+    rows = Compaction.objects.filter(
+        pk=compaction_id, branch__chat_id=chat_id, branch__chat__in=chats_visible_to(user=user)
+    )
+    return one(rows.select_related("branch__chat", "previous"))

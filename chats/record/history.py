@@ -1,0 +1,141 @@
+"""Reads rows as engine values, newest first and only as many as a prompt can hold.
+
+The one place where a stored message becomes a value. Pages grow, so that the number of queries
+follows the window and never the length of the chat.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from chats.models import Branch, Message
+from chats.record import statements
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import TokenCounter, message_tokens
+
+FIRST_PAGE = 200
+PAGE_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PathSegment:
+    """The part of a path that one branch holds: seqs `after` < seq ≤ `to`."""
+
+    branch_id: uuid.UUID
+    after: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The newest part of a history, ascending, and the range before it that was not read."""
+
+    messages: tuple[engine.Message, ...]
+    unloaded: tuple[int, int] | None
+
+
+def segments(branch: Branch) -> list[PathSegment]:
+    """Return the branch's path from its end to the root: one segment per branch on it."""
+    path = []
+    to = branch.last_seq
+    node: Branch | None = branch
+    while node is not None:
+        path.append(PathSegment(branch_id=node.pk, after=min(node.fork_seq, to), to=to))
+        to = min(node.fork_seq, to)
+        node = node.parent
+    return path
+
+
+def on_path(branch: Branch, *, after: int, before: int) -> QuerySet[Message]:
+    """Return the messages of the branch's path with `after` < seq < `before`."""
+    parts = within(branch, after=after, before=before)
+    return statements.in_parts(parts) if parts else Message.objects.none()
+
+
+def within(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
+    """Return the pieces of the path between the two seqs: branch id, seq above, last seq."""
+    pieces = [
+        (part.branch_id, max(part.after, after), min(part.to, before - 1))
+        for part in segments(branch)
+    ]
+    return [piece for piece in pieces if piece[1] < piece[2]]
+
+
+def load(
+    branch: Branch,
+    *,
+    after: int,
+    before: int,
+    values: PolicyValues,
+    counter: TokenCounter,
+    tokens: int,
+    most: int | None,
+) -> Loaded:
+    """Load the newest messages with `after` < seq < `before`, up to `tokens` or `most` of them.
+
+    A message counts for what the policy would let it send, so that one huge message does not hide
+    the small ones before it.
+    """
+    taken: list[engine.Message] = []
+    room = tokens
+    for row in newest_first(branch, after=after, before=before):
+        if room <= 0 or (most is not None and len(taken) >= most):
+            break
+        message = to_engine(row, counter=counter)
+        taken.append(message)
+        room -= sendable_tokens(message, values=values)
+    taken.reverse()
+    first = taken[0].seq if taken else before
+    return Loaded(
+        messages=tuple(taken), unloaded=(after + 1, first - 1) if first > after + 1 else None
+    )
+
+
+def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message]:
+    """Yield the messages between the two seqs by falling seq, in growing pages."""
+    size = FIRST_PAGE
+    while parts := within(branch, after=after, before=before):
+        named = zip(statements.part_names(len(parts)), parts, strict=True)
+        values = {n: v for names, part in named for n, v in zip(names, part, strict=True)}
+        found = statements.history_page(len(parts), size).rows(**values)
+        yield from found
+        if len(found) < size:
+            return
+        before = found[-1].seq or 0
+        size *= PAGE_GROWTH
+
+
+def to_engine(row: Message, *, counter: TokenCounter) -> engine.Message:
+    """Return the row as a value; the count is stored with it unless the row came without one."""
+    parts = engine.parts_from_json(row.parts)
+    tokens = row.token_count
+    if tokens is None:
+        tokens = message_tokens(parts, engine_role(row), counter)
+    return engine.Message(
+        id=str(row.pk),
+        seq=row.seq or 0,
+        role=engine_role(row),
+        parts=parts,
+        tokens=tokens,
+        speaker=(row.speaker or {}).get("roleName", ""),
+        turn=str(row.turn_id or ""),
+        pinned=row.pinned_at is not None,
+        excluded=row.excluded,
+        incomplete=row.is_incomplete,
+        created_at=row.created_at.isoformat(timespec="seconds"),
+    )
+
+
+def engine_role(row: Message) -> engine.Role:
+    """Return the row's role as the engine spells it."""
+    return "user" if row.role == Message.Role.USER else "assistant"
+
+
+def load_all(rows: Iterable[Message], *, counter: TokenCounter) -> tuple[engine.Message, ...]:
+    """Return every given row as a value, in the given order."""
+    return tuple(to_engine(row, counter=counter) for row in rows)

@@ -1,0 +1,91 @@
+"""Handles requests that come twice: a key is acted on once, and its result repeated for a day."""
+
+import hashlib
+import uuid
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Q
+
+from chats.ground.refusals import Refusal
+from chats.ground.seals import commitment, holds, new_salt
+from chats.models import IdempotencyRecord
+
+KEY_LIFETIME = timedelta(hours=24)
+
+
+class InvalidIdempotencyKey(Refusal):
+    """The key has no usable form."""
+
+    code = "invalid_idempotency_key"
+    status = 400
+    sentence = "An Idempotency-Key has 1 to 255 printable ASCII characters."
+
+
+class IdempotencyKeyReused(Refusal):
+    """The key belongs to another request."""
+
+    code = "idempotency_key_reused"
+    status = 422
+    sentence = "This Idempotency-Key was used for another request. Use a new key."
+
+
+class IdempotentRequest:
+    """One request with an idempotency key; without a key every request is new."""
+
+    def __init__(self, *, user: AbstractBaseUser, route: str, key: str, body: str) -> None:
+        if key and not (len(key) <= 255 and key.isascii() and key.isprintable()):
+            raise InvalidIdempotencyKey
+        self.owner_id = user.pk
+        self.route = route
+        self.key = key
+        self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def find(self, *, now: datetime) -> dict[str, str] | None:
+        """Return the stored result, or None. Raises `IdempotencyKeyReused` for another body.
+
+        Also raised when its words were erased: nobody knows any more whether this body is the same,
+        and a refusal loses nothing.
+        """
+        if not self.key:
+            return None
+        row = IdempotencyRecord.objects.filter(
+            owner_id=self.owner_id, route=self.route, key=self.key
+        ).first()
+        if row is not None and row.created_at < now - KEY_LIFETIME:
+            row.delete()
+            return None
+        if row is None:
+            return None
+        if not holds(row.body_commitment, self.digest, salt=row.salt):
+            raise IdempotencyKeyReused
+        return dict(row.result)
+
+    def remember(self, *, result: dict[str, str], now: datetime) -> None:
+        """Store the result, in the transaction that made it true."""
+        if self.key:
+            salt = new_salt()
+            IdempotencyRecord.objects.create(
+                owner_id=self.owner_id,
+                route=self.route,
+                key=self.key,
+                salt=salt,
+                body_commitment=commitment(self.digest, salt=salt),
+                result=result,
+                created_at=now,
+            )
+
+
+def forget(*, messages: Collection[uuid.UUID], chat_id: uuid.UUID | None, now: datetime) -> int:
+    """Delete what could be compared with the erased words of messages, or of a whole chat.
+
+    The records stay and refuse their key to everybody; expired ones are deleted. Returns how many
+    records lost something.
+    """
+    IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()
+    named = Q(result__message__in=[str(pk) for pk in messages])
+    if chat_id is not None:
+        named |= Q(result__chat=str(chat_id))
+    rows = IdempotencyRecord.objects.filter(named).exclude(salt="")
+    return rows.update(salt="", body_commitment="")

@@ -1,0 +1,123 @@
+"""The statements by which the record is read, and its rows are locked, for every reply."""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from chats.models import Branch, Chat, Message, Receipt, Turn
+from speed import prepared
+
+
+def in_parts(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
+    """Return the messages of the pieces of a path, at least one."""
+    inside = Q()
+    for branch_id, above, last in parts:
+        inside |= Q(branch_id=branch_id, seq__gt=above, seq__lte=last)
+    return Message.objects.filter(inside)
+
+
+def part_names(parts: int) -> list[tuple[str, str, str]]:
+    """Name the values of so many pieces."""
+    return [(f"branch{n}", f"above{n}", f"last{n}") for n in range(parts)]
+
+
+CHAT_LOCK = prepared.Lock(
+    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat")).values_list("pk")
+)
+
+
+CHAT_TO_WRITE = prepared.Select(
+    lambda at: Chat.objects.select_related("active_branch", "model").filter(
+        pk=at("chat"), deleted_at=None
+    )
+)
+
+
+LOCKED_CHAT = prepared.Select(
+    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat"))
+)
+
+
+BRANCH_LOCK = prepared.Lock(
+    lambda at: (
+        Branch.objects.select_for_update(no_key=True)
+        .filter(pk__in=Turn.objects.filter(pk=at("turn")).values("branch"))
+        .values_list("pk")
+    )
+)
+
+
+WAITING_MESSAGES = prepared.Select(
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None, erased_at=None).order_by(
+        "accepted"
+    )
+)
+
+
+FIRST_WAITING = prepared.Select(
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None, erased_at=None).values_list(
+        "pk"
+    )[:1]
+)
+
+
+# The columns of a value: of twenty those that a prompt of hundreds of messages needs.
+HISTORY_COLUMNS = (
+    "seq",
+    "role",
+    "parts",
+    "token_count",
+    "speaker",
+    "turn",
+    "pinned_at",
+    "excluded",
+    "finish",
+    "kept",
+    "created_at",
+)
+
+
+@cache
+def history_page(parts: int, size: int) -> prepared.Select[Message]:
+    """Build the query of the newest `size` messages of so many pieces of a path."""
+
+    def build(at: prepared.At) -> QuerySet[Message]:
+        places = [(at(branch), at(above), at(last)) for branch, above, last in part_names(parts)]
+        return in_parts(places).only(*HISTORY_COLUMNS).order_by("-seq")[:size]
+
+    return prepared.Select(build)
+
+
+OWN_CHAT = prepared.Select(
+    lambda at: Chat.objects.select_related("model").filter(
+        pk=at("chat"), owner_id=at("owner"), deleted_at=None
+    )
+)
+
+
+VISIBLE_TURN = prepared.Select(
+    lambda at: Turn.objects.filter(
+        pk=at("turn"),
+        branch__chat_id=at("chat"),
+        branch__chat__owner_id=at("owner"),
+        branch__chat__deleted_at=None,
+    ).values_list("pk")
+)
+
+
+OWN_TURN = prepared.Select(
+    lambda at: Turn.objects.filter(
+        pk=at("turn"), branch__chat__owner_id=at("owner"), branch__chat__deleted_at=None
+    ).values_list("pk")
+)
+
+
+CALLS = prepared.Select(
+    lambda at: (
+        Receipt.objects.filter(turn=at("turn"), attempt=at("attempt"))
+        .order_by("step", "call")
+        .values_list("pk", "commitment")
+    )
+)

@@ -1,0 +1,121 @@
+"""Keeps the state of a chat's branches: rows that never change, of which the newest counts.
+
+Every new row names the version it continues; if another one came between, nothing is written.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from chats.ground.refusals import Refusal
+from chats.models import Branch, ChatState
+from chats.record.locking import locked_branch
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.entity_state import EntityState
+
+
+class StateChanged(Refusal):
+    """The state has a newer version than the one that was edited."""
+
+    code = "state_changed"
+    status = 409
+    sentence = (
+        "The state was changed meanwhile and is at version {version} now."
+        " Nothing was saved: look at it and correct it again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The state that a policy keeps in a chat: its schema, and the row in force (None: nothing)."""
+
+    schema: Mapping[str, Any]
+    row: ChatState | None
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values that are known."""
+        return dict(self.row.values) if self.row else {}
+
+    @property
+    def version(self) -> int:
+        """The version in force, 0 before the first."""
+        return self.row.version if self.row else 0
+
+    @property
+    def declared(self) -> list[str]:
+        """The fields of the schema, sorted: not every database keeps the order they came in."""
+        return sorted(self.schema.get("properties", {}))
+
+    @property
+    def names(self) -> list[str]:
+        """The fields of the schema, then other names that are known."""
+        return self.declared + sorted(set(self.values) - set(self.declared))
+
+
+def kept_on(branch: Branch, *, values: PolicyValues) -> Kept | None:
+    """Return the state that a policy keeps on a branch; None when it keeps none."""
+    if values.strategy != EntityState.name:
+        return None
+    return Kept(schema=values.state_schema, row=newest(branch))
+
+
+def newest(branch: Branch) -> ChatState | None:
+    """Return the state in force on a branch: its own newest, else its parent's at the fork."""
+    row = ChatState.objects.filter(branch=branch).order_by("-version").first()
+    fork = branch.fork_seq
+    while row is None and branch.parent is not None:
+        # A correction of the parent after the fork moves no seq, so the fork's time counts too.
+        seen = ChatState.objects.filter(
+            branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
+        )
+        row = seen.order_by("-version").first()
+        branch = branch.parent
+        fork = min(fork, branch.fork_seq)
+    return row
+
+
+def append(
+    *,
+    branch_id: uuid.UUID,
+    base: ChatState | None,
+    kind: str,
+    values: Mapping[str, Any],
+    to_seq: int,
+    now: datetime,
+    **fields: Any,
+) -> ChatState:
+    """Write the next version, in the caller's transaction.
+
+    `to_seq`: the messages up to it are in the values. Raises `StateChanged` unless `base` is in
+    force.
+    """
+    branch = locked_branch(branch_id)
+    current = newest(branch)
+    version = current.version if current else 0
+    if current != base:
+        raise StateChanged(version=version)
+    return ChatState.objects.create(
+        branch=branch,
+        version=version + 1,
+        kind=kind,
+        values=dict(values),
+        origins=origins(base, values, {"seq": to_seq, "by": kind, "at": now.isoformat()}),
+        to_seq=to_seq,
+        created_at=now,
+        **fields,
+    )
+
+
+def origins(
+    base: ChatState | None, values: Mapping[str, Any], new: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Say where each value comes from: one that stayed the same keeps its origin."""
+    old = base.values if base else {}
+    known = base.origins if base else {}
+    return {
+        name: known.get(name, new) if name in old and old[name] == value else dict(new)
+        for name, value in values.items()
+    }

@@ -1,0 +1,262 @@
+"""Verifies that rows and the ledger's commitments fit, in both directions, chat by chat.
+
+Each commitment in the ledger has its receipt or summary, from whose words and salt it can be
+computed again; each call of an attempt that ended, and each summary that is done, stands in a row.
+Calls and summaries that an erasure made unverifiable, and those made before the ledger committed to
+any, are counted and reported.
+"""
+
+import hashlib
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from django.db.models import F, Q, QuerySet
+
+from chats.ground.seals import holds
+from chats.models import Chat, Compaction, Receipt, Turn
+from chats.record.receipts import recomputed
+from contextpolicy import ledger
+from contextpolicy.ledger import Break
+from contextpolicy.models import AuditEvent, LedgerHead
+
+# The chats verified together.
+PAGE = 100
+SCOPE = "chat:"
+ENDINGS = (
+    "turn.completed",
+    "turn.failed",
+    "turn.handed_back",
+    "turn.requeued",
+    "turn.stopped",
+)
+# The row of a call that belongs to no attempt; it commits to it before it is made.
+WARMED = "context.warmed"
+ERASURE = "message.erased"
+ERASED_WHOLE = "chat.erased"
+# Until chats could be brought back, this row was the last one; since then it names a time.
+DELETED = "chat.deleted"
+UNSAID = "is marked as erased, and no row says so"
+# Sorts behind every row.
+LAST = 2**63
+HELD = "model calls and summaries are as the ledger commits to them"
+ERASED = "model calls and summaries cannot be rebuilt, because a part of them was erased"
+BEFORE = "model calls were made before the ledger committed to calls"
+
+
+def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+    """Yield where rows and commitments do not fit; `told` counts what was found. Never writes."""
+    for page in pages(scope):
+        yield from of_chats(page, told=told)
+
+
+def pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
+    """Yield the chats that exist or that have a chain, a page at a time."""
+    heads = LedgerHead.objects.filter(scope__startswith=SCOPE)
+    if scope is not None:
+        heads = heads.filter(scope=scope)
+    names = heads.values_list("scope", flat=True).iterator(chunk_size=2000)
+    known = {uuid.UUID(name.removeprefix(SCOPE)) for name in names}
+    if scope is None:
+        # A chat whose chain is gone has rows to which no commitment is left.
+        known |= set(Chat.objects.values_list("pk", flat=True).iterator(chunk_size=2000))
+    ordered = sorted(known)
+    for start in range(0, len(ordered), PAGE):
+        yield ordered[start : start + PAGE]
+
+
+class EndedCall(NamedTuple):
+    """A call of an attempt that has ended."""
+
+    chat: uuid.UUID
+    receipt: uuid.UUID
+    turn: uuid.UUID
+    attempt: int
+    commitment: str
+
+
+@dataclass(slots=True)
+class LedgerClaims:
+    """The ledger's statements about the calls and summaries of one chat."""
+
+    scope: str
+    # By receipt: the commitment, and the number of the ledger row that holds it.
+    calls: dict[str, tuple[str, int]] = field(default_factory=dict)
+    # The attempts whose end lists its calls: turn, number.
+    ended: set[tuple[uuid.UUID | None, int]] = field(default_factory=set)
+    # By summary: the ledger rows about it.
+    summaries: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
+    erased: bool = False
+    gone: bool = False
+
+    def hear(self, event: AuditEvent) -> None:
+        """Take in one row."""
+        if event.type in ENDINGS and "calls" in event.data:
+            self.ended.add((event.turn_id, event.data["attempt"]))
+            self.hear_calls(event)
+        elif event.type == WARMED:
+            self.hear_calls(event)
+        elif event.type.startswith("compaction.") and event.data.get("compaction"):
+            rows = self.summaries.setdefault(event.data["compaction"], [])
+            rows.append((event.seq, event.data))
+        self.erased |= event.type == ERASURE
+        self.gone |= event.type == ERASED_WHOLE
+        self.gone |= event.type == DELETED and "erase_at" not in event.data
+
+    def hear_calls(self, event: AuditEvent) -> None:
+        """Take in the calls that a row commits to."""
+        for receipt, committed in event.data["calls"]:
+            self.calls[receipt] = (committed, event.seq)
+
+    def is_erased(self) -> bool:
+        """Tell whether a row says that something of the chat was erased, by now."""
+        return self.erased or tells(self.scope, ERASURE)
+
+
+def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
+    """Yield the first break of each chat of a page.
+
+    Rows that have to be in the ledger are read before it, and rows that it commits to after it: a
+    call that ends or is erased meanwhile is no break.
+    """
+    done, summaries = ended_calls(chat_ids), list(settled(chat_ids))
+    said = heard(chat_ids)
+    breaks = [
+        *missing(done, summaries, said=said, told=told),
+        *changed_receipts(said, told=told),
+        *changed_summaries(said, told=told),
+    ]
+    existing = set(Chat.objects.filter(pk__in=chat_ids).values_list("pk", flat=True))
+    found: dict[str, Break] = {}
+    for chat_id, each in sorted(breaks, key=lambda pair: pair[1].seq or LAST):
+        # A chat erased meanwhile took its rows with it; the ledger says that it was erased.
+        if chat_id in existing:
+            found.setdefault(each.scope, each)
+    yield from found.values()
+    for chat_id in said.keys() - existing:
+        one = said[chat_id]
+        if (one.calls or one.summaries) and not one.gone and not tells(one.scope, ERASED_WHOLE):
+            yield Break(one.scope, 0, "the chat is gone, and no row says so")
+
+
+def tells(scope: str, *types: str) -> bool:
+    """Tell whether a chain has a row of one of these types now."""
+    return AuditEvent.objects.filter(scope=scope, type__in=types).exists()
+
+
+def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
+    """Return what the ledger says about each of the chats."""
+    said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
+    rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
+    telling = Q(type__in=[*ENDINGS, WARMED, DELETED, ERASED_WHOLE, ERASURE]) | Q(
+        type__startswith="compaction."
+    )
+    for event in rows.filter(telling).order_by("scope", "seq").iterator(chunk_size=2000):
+        said[uuid.UUID(event.scope.removeprefix(SCOPE))].hear(event)
+    return said
+
+
+def ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
+    """Return the receipts of attempts that have ended."""
+    rows = Receipt.objects.filter(turn__branch__chat__in=chat_ids)
+    over = rows.exclude(turn__status=Turn.Status.RUNNING, attempt=F("turn__attempt"))
+    read = over.values_list("turn__branch__chat", "pk", "turn", "attempt", "commitment")
+    return [EndedCall(*row) for row in read]
+
+
+def settled(chat_ids: Sequence[uuid.UUID]) -> QuerySet[Compaction, tuple[uuid.UUID, Any, Any]]:
+    """Return the summaries that nobody writes any more: chat, id, calls."""
+    rows = Compaction.objects.filter(branch__chat__in=chat_ids, kind=Compaction.Kind.SUMMARY)
+    done = rows.exclude(status=Compaction.Status.PREPARING)
+    return done.values_list("branch__chat", "pk", "calls")
+
+
+def missing(
+    calls: Iterable[EndedCall],
+    summaries: Iterable[tuple[uuid.UUID, Any, Any]],
+    *,
+    said: Mapping[uuid.UUID, LedgerClaims],
+    told: Counter[str],
+) -> Iterator[tuple[uuid.UUID, Break]]:
+    """Yield calls and summaries to which no row of the ledger commits."""
+    for call in calls:
+        one = said[call.chat]
+        if not call.commitment and (call.turn, call.attempt) not in one.ended:
+            told[BEFORE] += 1
+        elif str(call.receipt) not in one.calls:
+            reason = f"no row commits to the call of receipt {call.receipt}"
+            yield call.chat, Break(one.scope, 0, reason)
+    for chat_id, pk, booked in summaries:
+        rows = said[chat_id].summaries.get(str(pk), [])
+        if not rows:
+            yield chat_id, Break(said[chat_id].scope, 0, f"no row tells of summary {pk}")
+        elif booked and not any("calls" in data for _, data in rows):
+            yield chat_id, Break(said[chat_id].scope, 0, f"no row commits to the calls of {pk}")
+
+
+def changed_receipts(
+    said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
+) -> Iterator[tuple[uuid.UUID, Break]]:
+    """Yield receipts that are gone, or that say something else than the ledger commits to."""
+    rows = Receipt.objects.filter(turn__branch__chat__in=said.keys())
+    left = {chat_id: dict(one.calls) for chat_id, one in said.items()}
+    for row in rows.annotate(chat=F("turn__branch__chat")).iterator(chunk_size=PAGE):
+        committed, seq = left[row.chat].pop(str(row.pk), ("", 0))
+        if not committed:
+            continue
+        if reason := receipt_fault(row, committed, said[row.chat]):
+            yield row.chat, Break(said[row.chat].scope, seq, f"receipt {row.pk} {reason}")
+        else:
+            told[ERASED if row.erased_at else HELD] += 1
+    for chat_id, calls in left.items():
+        for pk, (_, seq) in calls.items():
+            yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} is gone")
+
+
+def receipt_fault(row: Receipt, committed: str, said: LedgerClaims) -> str:
+    """Say why a receipt is not what the ledger commits to; empty when it is."""
+    if row.commitment != committed:
+        return "has another commitment than this row"
+    if row.erased_at is not None:
+        return "" if said.is_erased() else UNSAID
+    return "" if row.salt and recomputed(row) == committed else "was changed"
+
+
+def changed_summaries(
+    said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
+) -> Iterator[tuple[uuid.UUID, Break]]:
+    """Yield summaries that are gone, or that are not what the ledger commits to."""
+    rows = Compaction.objects.filter(branch__chat__in=said.keys())
+    left = {chat_id: dict(one.summaries) for chat_id, one in said.items()}
+    for row in rows.annotate(chat=F("branch__chat")).iterator(chunk_size=PAGE):
+        for seq, data in left[row.chat].pop(str(row.pk), []):
+            if reason := summary_fault(row, data, said[row.chat]):
+                yield row.chat, Break(said[row.chat].scope, seq, f"summary {row.pk} {reason}")
+                break
+        else:
+            told[ERASED if row.erased_at else HELD] += 1
+    for chat_id, summaries in left.items():
+        for pk, ((seq, _), *_others) in summaries.items():
+            yield chat_id, Break(said[chat_id].scope, seq, f"compaction {pk} is gone")
+
+
+def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
+    """Say why a summary is not what one row commits to; empty when it is.
+
+    Rows older than commitments have a hash of the text.
+    """
+    if data.get("calls", row.calls) != row.calls:
+        return "has other calls than this row commits to"
+    if row.erased_at is not None:
+        return "" if said.is_erased() else UNSAID
+    committed, hashed = data.get("text_commitment"), data.get("text_sha256")
+    if committed and not holds(committed, row.text, salt=row.salt):
+        return "was changed"
+    if hashed and hashlib.sha256(row.text.encode("utf-8", "surrogatepass")).hexdigest() != hashed:
+        return "was changed"
+    return ""
+
+
+ledger.CHECKS.append(verify)

@@ -1,0 +1,217 @@
+r"""Renders formulas of untrusted LaTeX as MathML: `$…$`, `$$…$$`, `\(…\)`, `\[…\]`, environments.
+
+A formula holds no blank line, so a piece of a stream has the same formulas as the whole. What is no
+LaTeX, too long, too deep, or would make too much of a page stands there as code, as it is written.
+"""
+
+import re
+from collections.abc import Sequence
+
+from django.utils.html import escape
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from math_core import LatexError, LatexToMathML
+
+# In characters of LaTeX, in lines of a displayed formula, in elements within each other.
+LONGEST_FORMULA = 2_000
+MOST_LINES = 100
+DEEPEST = 60
+# In characters of MathML in one message; a sign of LaTeX makes up to fifty of them.
+MOST_MATHML = 400_000
+# A longer one may be wider than a phone: its box scrolls, so a keyboard has to reach it.
+WIDE = 20
+
+# Environments that stand without a mark around them.
+OUTERMOST = r"align|alignat|equation|gather|multline|flalign|eqnarray"
+OPENING = re.compile(rf"\$\$|\\\[|\\begin\{{(?:{OUTERMOST})\*?\}}")
+DISPLAY_ENDS = {"$$": "$$", r"\[": r"\]"}
+INLINE_ENDS = {**DISPLAY_ENDS, "$": "$", r"\(": r"\)"}
+
+# Between these dollars is money ("5 and 6"), not a formula.
+MONEY = re.compile(r"\d[\d.,]*\s+[^\W\d_]{2}")
+# What may not follow a closing dollar: "$5-$6", "$HOME:$PATH", "${a}/${b}", "$(a).b($(c))".
+AFTER_DOLLAR = re.compile(r"[0-9A-Z_{(]")
+
+# Commands of their own are not expanded, so no formula is larger than it looks.
+CONVERTER = LatexToMathML(max_expansions=0, fancy_error=False, allow_unreliable_rendering=True)
+# A message's formulas carry no numbers of their own, only those that they say with \tag.
+NUMBERED = re.compile(r"\\(begin|end)\{(align|alignat|equation|gather|multline|flalign)\}")
+LABEL = re.compile(r"\\label\{[^{}]*\}")
+ELEMENT = re.compile(r"<(/?)[a-z][^<>]*?(/?)>")
+STYLE = re.compile(r' style="([^"]*)"')
+# The converter lays tables out by style, which the pages' policy forbids.
+CLASS_OF = {
+    "text-align:right": "math-end",
+    "text-align:left": "math-start",
+    "padding-left:0": "math-joined-start",
+    "padding-right:0": "math-joined-end",
+    "border-left:0.05emsolidcurrentcolor": "math-line-start",
+    "border-right:0.05emsolidcurrentcolor": "math-line-end",
+    "border-top:0.05emsolidcurrentcolor": "math-line-top",
+    "border-bottom:0.05emsolidcurrentcolor": "math-line-bottom",
+    "width:50%": "math-margin",
+}
+# The marks of code, which no formula holds.
+FENCES = ("```", "~~~")
+
+
+def install(md: MarkdownIt) -> None:
+    """Teach a parser these rules."""
+    interrupts = ["paragraph", "reference", "blockquote", "list"]
+    md.block.ruler.before("fence", "formula_block", displayed_formula, {"alt": interrupts})
+    md.inline.ruler.before("escape", "formula", formula_in_line)
+    md.add_render_rule("formula", render_formula)
+    md.add_render_rule("formula_block", render_formula)
+
+
+def displayed_formula(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+    """Take the lines from an opening mark to the line that its closing mark ends."""
+    if state.is_code_block(start):
+        return False
+    first = line_of(state, start)
+    opening = OPENING.match(first)
+    if opening is None:
+        return False
+    mark = opening[0]
+    closing = DISPLAY_ENDS.get(mark) or mark.replace("begin", "end")
+    lines: list[str] = []
+    for line in range(start, min(end, start + MOST_LINES)):
+        if state.isEmpty(line) or state.sCount[line] < state.blkIndent:
+            return False
+        words = line_of(state, line)
+        # A fence begins here: code holds what is behind it (`blocks.closed_blocks` says so too).
+        if words.startswith(FENCES):
+            return False
+        before, found, after = words[0 if lines else len(mark) :].partition(closing)
+        lines.append(before)
+        if found:
+            latex = "\n".join(lines)
+            # With words behind it, it stands within a paragraph.
+            is_formula = bool(latex.strip()) and not after.strip()
+            if is_formula and not silent:
+                state.line = line + 1
+                push_block(state, start, mark=mark, closing=closing, latex=latex)
+            return is_formula
+    return False
+
+
+def line_of(state: StateBlock, line: int) -> str:
+    """Return a line without its indentation and the marks of lists and quotes."""
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
+
+
+def push_block(state: StateBlock, start: int, *, mark: str, closing: str, latex: str) -> None:
+    """Add the token of a displayed formula."""
+    token = state.push("formula_block", "math", 0)
+    token.block, token.map = True, [start, state.line]
+    # An environment is part of the formula; a mark only says where it is.
+    is_mark = mark in DISPLAY_ENDS
+    token.content = latex if is_mark else f"{mark}{latex}{closing}"
+    token.info = "display"
+    token.markup = f"{mark}{latex}{closing}"
+
+
+def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+    """Take a formula within a paragraph; a dollar opens one only where no money is meant."""
+    mark = next((m for m in INLINE_ENDS if state.src.startswith(m, state.pos)), None)
+    if mark is None:
+        return False
+    closing, start = INLINE_ENDS[mark], state.pos + len(mark)
+    most = min(state.posMax, start + LONGEST_FORMULA)
+    stop = (
+        dollar_after(state.src, start, most)
+        if mark == "$"
+        else state.src.find(closing, start, most)
+    )
+    latex = state.src[start:stop]
+    if stop < 0 or not latex.strip():
+        return False
+    if mark == "$" and not is_between_dollars(state.src, start, stop):
+        return False
+    if not silent:
+        token = state.push("formula", "math", 0)
+        token.content = latex
+        token.info = "display" if mark in DISPLAY_ENDS else ""
+        token.markup = f"{mark}{latex}{closing}"
+    state.pos = stop + len(closing)
+    return True
+
+
+def dollar_after(text: str, start: int, most: int) -> int:
+    r"""Return the place of the next dollar that is not written as \$; -1 without one."""
+    place = text.find("$", start, most)
+    while place > start and text[place - 1] == "\\":
+        place = text.find("$", place + 1, most)
+    return place
+
+
+def is_between_dollars(text: str, start: int, stop: int) -> bool:
+    """Tell whether what stands between two single dollars is meant as a formula."""
+    if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
+        return False
+    before = text[start - 2] if start > 1 else ""
+    return not before.isalnum() and not AFTER_DOLLAR.match(text, stop + 1)
+
+
+def render_formula(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    env: EnvType,
+) -> str:
+    """Render a formula in a box that scrolls by itself, or its source as code."""
+    token = tokens[index]
+    is_display, is_block = token.info == "display", token.type == "formula_block"
+    mathml = mathml_of(token.content, is_display=is_display)
+    used = env.get("mathml", 0) + len(mathml)
+    if not mathml or used > MOST_MATHML:
+        code = f'<code class="math__source">{escape(token.markup)}</code>'
+        return f"<p>{code}</p>\n" if is_block else code
+    env["mathml"] = used
+    reached = ' tabindex="0" role="group" aria-label="Formula"'
+    if is_block:
+        return f'<div class="math"{reached}>{mathml}</div>\n'
+    kind = "math" if is_display else "math math--inline"
+    return (
+        f'<span class="{kind}"{reached if is_display or len(token.content) > WIDE else ""}>'
+        f"{mathml}</span>"
+    )
+
+
+def mathml_of(latex: str, *, is_display: bool) -> str:
+    """Return a formula's MathML; empty if it has to stay what was written."""
+    if len(latex) > LONGEST_FORMULA:
+        return ""
+    try:
+        made = CONVERTER.convert_with_local_state(prepared(latex), displaystyle=is_display)
+    except LatexError:
+        return ""
+    return STYLE.sub(class_for, made) if is_shallow(made) else ""
+
+
+def prepared(latex: str) -> str:
+    """Return the LaTeX without what belongs to a paper: numbers of equations and their labels."""
+    latex = latex.strip().replace("{split}", "{aligned}")
+    return latex if r"\tag" in latex else LABEL.sub("", NUMBERED.sub(r"\\\1{\2*}", latex))
+
+
+def is_shallow(mathml: str) -> bool:
+    """Tell whether no element lies deeper than a browser lays out in moments."""
+    depth = 0
+    for closing, empty in ELEMENT.findall(mathml):
+        depth += -1 if closing else not empty
+        if depth > DEEPEST:
+            return False
+    return True
+
+
+def class_for(style: re.Match[str]) -> str:
+    """Return the classes that say what a style says; what has none is left out."""
+    said = (declaration.replace(" ", "") for declaration in style[1].split(";"))
+    classes = [CLASS_OF[declaration] for declaration in said if declaration in CLASS_OF]
+    return f' class="{" ".join(classes)}"' if classes else ""

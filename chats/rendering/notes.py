@@ -1,0 +1,182 @@
+"""Renders footnotes, `[^1]` and `[^1]: …`: numbers in the text, the notes at its end.
+
+The stored HTML has neither ids nor links, as the same text may be two messages of a page. `linked`
+puts them in for one message, behind the sanitizer, so that they lead to this message's notes.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from mdit_py_plugins.footnote import footnote_plugin
+from mdit_py_plugins.footnote.index import footnote_def, footnote_ref
+
+LONGEST_NAME = 60
+OPEN, CLOSE = "footnote_reference_open", "footnote_reference_close"
+
+# As they leave the sanitizer. A "<" of a text is written as an entity, so no text looks like this.
+NUMBER = re.compile(r'<sup class="note (first)?">([0-9]{1,5})</sup>')
+NOTE = re.compile(r'<li class="note" value="([0-9]{1,5})"')
+BACK = re.compile(r'<span class="note__back">([0-9]{1,5})</span>')
+
+
+def install(md: MarkdownIt) -> None:
+    """Teach a parser these rules."""
+    footnote_plugin(md, inline=False)
+    md.block.ruler.at("footnote_def", outermost_note, {"alt": ["paragraph", "reference"]})
+    md.inline.ruler.at("footnote_ref", short_reference)
+    md.core.ruler.before("footnote_tail", "unused_notes", keep_unused)
+    md.add_render_rule("footnote_ref", render_number)
+    md.add_render_rule("footnote_block_open", render_notes_open)
+    md.add_render_rule("footnote_block_close", render_notes_close)
+    md.add_render_rule("footnote_open", render_note_open)
+    md.add_render_rule("footnote_anchor", render_back)
+
+
+def linked(html: str, *, key: str) -> str:
+    """Return the HTML with ids and links between numbers and notes; `key` is the message's own."""
+
+    def number(found: re.Match[str]) -> str:
+        place = f' id="{key}-from-{found[2]}"' if found[1] else ""
+        return f'<sup class="note"><a href="#{key}-note-{found[2]}"{place}>{found[2]}</a></sup>'
+
+    def note(found: re.Match[str]) -> str:
+        return f'<li class="note" id="{key}-note-{found[1]}" value="{found[1]}"'
+
+    def back(found: re.Match[str]) -> str:
+        return (
+            f'<a class="note__back" href="#{key}-from-{found[1]}"'
+            f' aria-label="Back to the text, {found[1]}">↩</a>'
+        )
+
+    return BACK.sub(back, NOTE.sub(note, NUMBER.sub(number, html)))
+
+
+def outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+    """Apply the plugin's rule at the margin; it loses words of a note within a note.
+
+    Asked silently, whether a paragraph ends here, the plugin's answer is right everywhere.
+    """
+    return (silent or state.level == 0) and footnote_def(state, start, end, silent)
+
+
+def short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
+    """Apply the plugin's rule to names of at most 60 characters; it would look on for ever."""
+    start = state.pos + 2
+    if (
+        state.src.startswith("[^", state.pos)
+        and state.src.find("]", start, start + LONGEST_NAME) > 0
+    ):
+        return footnote_ref(state, silent)
+    return False
+
+
+def keep_unused(state: StateCore) -> None:
+    """Leave notes where they stand that no number leads to; the plugin would drop their words."""
+    found = state.env.get("footnotes", {})
+    used = {note["label"] for note in found.get("list", {}).values()}
+    kept: dict[str, int] = {}
+    for place, token in enumerate(state.tokens):
+        if token.type == OPEN and token.meta["label"] in used:
+            kept.setdefault(token.meta["label"], place)
+    if found:
+        state.tokens = list(without_unused(state.tokens, set(kept.values())))
+
+
+def without_unused(tokens: Sequence[Token], kept: Collection[int]) -> Iterator[Token]:
+    """Yield the tokens; a note that is not kept becomes plain blocks behind its name."""
+    name, is_unused = "", False
+    for place, token in enumerate(tokens):
+        if token.type == OPEN and place not in kept:
+            name, is_unused = f"[^{token.meta['label']}]: ", True
+            if tokens[place + 1].type != "paragraph_open":
+                yield from paragraph_of(name)
+                name = ""
+        elif token.type == CLOSE and is_unused:
+            is_unused = False
+        else:
+            token.level -= is_unused
+            if name and token.type == "inline":
+                token.children = [text_token(name), *(token.children or [])]
+                name = ""
+            yield token
+
+
+def paragraph_of(words: str) -> list[Token]:
+    """Make a paragraph of plain words."""
+    inline = Token("inline", "", 0, content=words, children=[text_token(words)])
+    return [Token("paragraph_open", "p", 1), inline, Token("paragraph_close", "p", -1)]
+
+
+def text_token(content: str) -> Token:
+    """Make a token of plain text."""
+    return Token("text", "", 0, content=content)
+
+
+def number_of(token: Token) -> int:
+    """Return the number of a note, from 1 in the order in which the text names them."""
+    return int(token.meta["id"]) + 1
+
+
+def render_number(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """Render the number of a note; the first one is where its note leads back to."""
+    first = "" if tokens[index].meta.get("subId") else "first"
+    return f'<sup class="note {first}">{number_of(tokens[index])}</sup>'
+
+
+def render_notes_open(
+    _renderer: RendererHTML,
+    _tokens: Sequence[Token],
+    _index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """Open the list of notes."""
+    return '<ol class="notes">\n'
+
+
+def render_notes_close(
+    _renderer: RendererHTML,
+    _tokens: Sequence[Token],
+    _index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """Close the list of notes."""
+    return "</ol>\n"
+
+
+def render_note_open(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """Open a note."""
+    return f'<li class="note" value="{number_of(tokens[index])}" dir="auto">'
+
+
+def render_back(
+    _renderer: RendererHTML,
+    tokens: Sequence[Token],
+    index: int,
+    _options: OptionsDict,
+    _env: EnvType,
+) -> str:
+    """Render the place of the way back, once for each note."""
+    if tokens[index].meta.get("subId"):
+        return ""
+    return f' <span class="note__back">{number_of(tokens[index])}</span>'

@@ -1,0 +1,45 @@
+"""Renders the items of a task list, `- [ ] …` and `- [x] …`, with boxes that nobody can tick.
+
+What a message says is not changed by a click: a box is disabled, and its words are its label.
+"""
+
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+
+BOX = re.compile(r"\[([ xX])\](?=[ \t])")
+
+
+def install(md: MarkdownIt) -> None:
+    """Teach a parser these rules."""
+    md.core.ruler.after("inline", "tasks", mark_tasks)
+
+
+def mark_tasks(state: StateCore) -> None:
+    """Put a box and a label into each item of a list that begins with brackets."""
+    tokens = state.tokens
+    for item, paragraph, words in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if item.type != "list_item_open" or paragraph.type != "paragraph_open":
+            continue
+        children = words.children or []
+        box = BOX.match(children[0].content) if children and children[0].type == "text" else None
+        if box is None:
+            continue
+        item.attrSet("class", "task")
+        children[0].content = children[0].content[box.end() :]
+        words.children = [
+            Token("task_label_open", "label", 1),
+            checkbox(is_done=box[1] != " "),
+            *children,
+            Token("task_label_close", "label", -1),
+        ]
+
+
+def checkbox(*, is_done: bool) -> Token:
+    """Make a box that is disabled."""
+    box = Token("task_box", "input", 0, attrs={"type": "checkbox", "disabled": ""})
+    if is_done:
+        box.attrSet("checked", "")
+    return box

@@ -1,0 +1,158 @@
+"""The statements of the reply pipeline, compiled once."""
+
+from functools import cache
+
+from django.contrib.auth.models import User
+from django.db.models import DurationField, Exists, F, OuterRef, Q, QuerySet
+
+from chats.ground import leases
+from chats.models import Chat, Message, Receipt, Turn
+from chats.models.turns import UNFINISHED
+from speed import prepared
+
+
+def overdue(at: prepared.At) -> QuerySet[Turn]:
+    """Select turns that wait for longer than they should, or that a worker handed back."""
+    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
+    since = leases.ago(at("age", DurationField()))
+    # Filters by status twice: SQLite uses the index of unfinished turns only where its very
+    # condition is repeated, and without it would read all turns there ever were.
+    waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
+    return waiting.filter(~Exists(running), Q(queued_at__lt=since) | Q(handed_back=True))
+
+
+OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
+
+
+WAITING = prepared.Select(
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None).values_list("pk")
+)
+
+
+PERSON_LOCK = prepared.Lock(
+    lambda at: User.objects.select_for_update(no_key=True).filter(pk=at("owner")).values_list("pk")
+)
+
+
+BUSY_BRANCHES = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(status__in=UNFINISHED, api_key=None)
+        .exclude(branch=at("branch"))
+        # Checked for each turn, as there are few: from the person's side it would read all turns
+        # they ever had.
+        .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
+        .values_list("branch")
+        .distinct()
+    )
+)
+
+
+BUSY_BRANCHES_OF_KEY = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(status__in=UNFINISHED, api_key=at("key"))
+        .exclude(branch=at("branch"))
+        .values_list("branch")
+        .distinct()
+    )
+)
+
+
+OWN_STEPS = prepared.Select(
+    lambda at: Message.objects.filter(turn=at("turn"), role=Message.Role.ASSISTANT).values_list(
+        "pk"
+    )
+)
+
+
+BOOKED_CALLS = prepared.Select(
+    lambda at: Receipt.objects.filter(
+        turn=at("turn"), attempt=at("attempt"), step=at("step"), call=at("call")
+    ).values_list("pk")
+)
+
+
+OPEN_RECEIPT = prepared.Update(
+    lambda at: Receipt.objects.filter(pk=at("receipt"), outcome=Receipt.Outcome.OPEN),
+    ("outcome", "usage", "error_code", "finished_at"),
+)
+
+
+NEXT_TURNS = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(branch=at("branch"), status=Turn.Status.QUEUED)
+        .order_by("accepted")
+        .values_list("pk")[:1]
+    )
+)
+
+
+def claimable(at: prepared.At) -> QuerySet[Turn]:
+    """Select the turn, if it waits and its branch is free.
+
+    A turn whose lease ran out is left to the sweep, which counts the loss: a second task does
+    nothing.
+    """
+    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
+    waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
+    return waiting.filter(~Exists(running))
+
+
+CLAIMED_FIELDS = (
+    "status",
+    "lease_token",
+    "worker",
+    "handed_back",
+    "started_at",
+    "waiting_until",
+    "partial_text",
+    "partial_reasoning",
+)
+
+
+CLAIM = prepared.Update(
+    claimable,
+    CLAIMED_FIELDS,
+    lambda at: {
+        "attempt": F("attempt") + 1,
+        "lease_until": leases.from_now(at("length", DurationField())),
+    },
+)
+
+
+def held_row(at: prepared.At) -> QuerySet[Turn]:
+    """Select the turn, as long as it is held with the token."""
+    return Turn.objects.filter(pk=at("turn"), status=Turn.Status.RUNNING, lease_token=at("token"))
+
+
+@cache
+def write_held(fields: tuple[str, ...]) -> prepared.Update:
+    return prepared.Update(held_row, fields)
+
+
+HELD_AND_LOCKED = prepared.Select(
+    lambda at: held_row(at).select_for_update(of=("self",), no_key=True).select_related("branch")
+)
+
+
+TURN = prepared.Select(
+    lambda at: Turn.objects.select_related("branch__chat", "model", "trigger", "continues").filter(
+        pk=at("turn")
+    )
+)
+
+
+def wanted_row(at: prepared.At) -> QuerySet[Turn]:
+    """Select the turn that is held, as long as nobody asked it to stop."""
+    return held_row(at).filter(stop_requested_at=None)
+
+
+RENEW = prepared.Update(
+    wanted_row, (), lambda at: {"lease_until": leases.from_now(at("length", DurationField()))}
+)
+
+
+# By step, too: a text that comes late must not replace that of the next step.
+SAVE_TEXT = prepared.Update(
+    lambda at: wanted_row(at).filter(step=at("step"), begun_anew=at("begun_anew")),
+    ("partial_text", "partial_reasoning"),
+)

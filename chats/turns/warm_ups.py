@@ -1,0 +1,393 @@
+"""Warm-ups: a model server reads a changed prompt before somebody's message waits for that.
+
+What the next prompt begins with is sent, without the question and for one token of a reply that
+nobody reads: once after each change, and once when somebody begins to write in a chat that has
+rested. Only where it costs nothing, and never while the server writes a reply. It is a help and no
+promise: a call that fails is not repeated and tells nobody, and one that is under way is given up
+as soon as any turn of its server is accepted.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, cast
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import F, Max, Q
+
+from chats.compaction import window
+from chats.compaction.coverage import IN_THE_MAKING
+from chats.compaction.publish import publish_prepared
+from chats.ground import leases, queue
+from chats.ground.computing import alone
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
+from chats.models.turns import UNFINISHED
+from chats.prompt import composition, model_choice
+from chats.providers import registry
+from chats.providers.base import ProviderError, ProviderRequest, Timeouts
+from chats.providers.collector import ReplyCollector
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.record import history, locking
+from chats.turns.steps import WORKER, Ending, close_call, written_receipt
+from contextpolicy import ledger
+from contextpolicy.engine.tokens import TokenCounter
+
+logger = logging.getLogger(__name__)
+
+# `swap`: the prompt has changed; `typing`: somebody writes; `ahead`: the next turn might change it.
+Cause = Literal["swap", "typing", "ahead"]
+# In seconds: how soon a call is given up.
+LOOK_EVERY = 0.1
+# A busy server is asked again after so many seconds, so often.
+AGAIN_AFTER = 2.0
+MOST_TRIES = 15
+# A summary is published, or the window moved, and the prompt composed again.
+ROUNDS = 3
+RELEASED: dict[str, Any] = {"lease_token": "", "lease_until": None, "receipt": None, "worker": ""}
+
+
+class ServerBusy(Exception):
+    """The model's server writes a reply, or reads another prompt ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class WarmCall:
+    """A booked call: its receipt, its lease's token, and the branch as it was composed from."""
+
+    branch: Branch
+    receipt_id: uuid.UUID
+    token: str
+    request: ProviderRequest
+    account: Account
+
+
+def begin_to_write(*, chat: Chat, now: datetime) -> bool:
+    """Ask for a warm-up because somebody begins to write; return whether one is asked for.
+
+    It is once in each rest of the chat, whichever tab says it, and not soon after another one.
+    """
+    rested_at = now - timedelta(seconds=settings.WARM_UP_REST_SECONDS)
+    branch_id = chat.active_branch_id
+    if branch_id is None or chat.updated_at > rested_at or is_answering(branch_id):
+        return False
+    if not may_warm_up(chat):
+        return False
+    with transaction.atomic():
+        WarmUp.objects.get_or_create(branch_id=branch_id)
+        rows = WarmUp.objects.filter(Q(rest=None) | Q(rest__lt=chat.updated_at), pk=branch_id)
+        rows = rows.filter(Q(warmed_at=None) | Q(warmed_at__lte=rested_at))
+        if not rows.update(rest=chat.updated_at):
+            return False
+        queue.enqueue(queue.WARM_UP, branch_id=branch_id, cause="typing")
+    return True
+
+
+def may_warm_up(chat: Chat) -> bool:
+    """Tell whether the chat's prompts may be read ahead as things stand."""
+    try:
+        choice = model_choice.choose(chat=chat)
+        account = model_choice.account_for(choice.model)
+    except Refusal:
+        return False
+    return composition.may_warm_up(choice, account=account)
+
+
+def warm_up(
+    *,
+    branch_id: uuid.UUID,
+    cause: Cause,
+    tries: int,
+    counter: TokenCounter,
+    clock: Callable[[], datetime],
+    is_closing: Callable[[], bool],
+) -> None:
+    """Have the server read what the branch's next prompt begins with, if that is still of use.
+
+    A busy server is asked again a little later. `is_closing` tells that this process ends.
+    """
+    try:
+        with alone:
+            call = prepare(branch_id, cause=cause, counter=counter, now=clock())
+    except ServerBusy:
+        if tries < MOST_TRIES:
+            queue.enqueue(
+                queue.WARM_UP,
+                countdown=AGAIN_AFTER,
+                branch_id=branch_id,
+                cause=cause,
+                tries=tries + 1,
+            )
+        return
+    if call is None:
+        return
+    try:
+        close(call, ending=made(call, is_closing=is_closing), now=clock())
+    except DatabaseError as error:
+        logger.warning("warm-up of %s left to the sweep: %s", branch_id, type(error).__name__)
+
+
+def made(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
+    """Make the call and return how it ended, also where that was not foreseen.
+
+    Raises Django's DatabaseError: then nothing can be written.
+    """
+    try:
+        return async_to_sync(listen)(call, is_closing)
+    except DatabaseError:
+        raise
+    except Exception:
+        logger.exception("warm-up of %s failed unexpectedly", call.branch.pk)
+        return Ending(error_code="internal_error")
+
+
+def prepare(
+    branch_id: uuid.UUID, *, cause: Cause, counter: TokenCounter, now: datetime
+) -> WarmCall | None:
+    """Compose and book the call; None if there is nothing to read, or nobody may ask for it.
+
+    What the next turn would do before its prompt is done here: a summary that is due goes into
+    force, the window moves. Raises `ServerBusy`.
+    """
+    has_changed = False
+    for _ in range(ROUNDS):
+        branch = branch_at_rest(branch_id)
+        if branch is None or (cause == "swap" and is_warm(branch)):
+            return None
+        try:
+            choice = model_choice.choose(chat=branch.chat)
+            account = model_choice.account_for(choice.model)
+            if not composition.may_warm_up(choice, account=account):
+                return None
+            if is_busy(account.slug):
+                raise ServerBusy
+            lead = composition.compose_lead(branch=branch, choice=choice, counter=counter)
+        except Refusal:
+            # Whoever writes next is told.
+            return None
+        if step_ahead(branch, made=lead, choice=choice, now=now):
+            has_changed = True
+            continue
+        if not isinstance(lead, composition.Prompt) or (cause == "ahead" and not has_changed):
+            return None
+        return book(branch, prompt=lead, cause=cause, now=now)
+    return None
+
+
+def branch_at_rest(branch_id: uuid.UUID) -> Branch | None:
+    """Return the branch if it is its chat's active one and no reply is written there, else None."""
+    rows = Branch.objects.select_related("chat__model", "active_compaction__base", "parent")
+    branch = rows.filter(pk=branch_id, chat__active_branch=F("pk"), chat__deleted_at=None).first()
+    return None if branch is None or is_answering(branch_id) else branch
+
+
+def step_ahead(
+    branch: Branch,
+    *,
+    made: composition.Prompt | composition.Move | None,
+    choice: model_choice.ChosenModel,
+    now: datetime,
+) -> bool:
+    """Do what the next turn would do before it sends this prompt; return whether something was.
+
+    While a summary is being written, or may be, the window waits for it.
+    """
+    if isinstance(made, composition.Move) or (made is not None and made.need.action == "swap"):
+        ready = branch.compactions.filter(status=Compaction.Status.PREPARED, needs_approval=False)
+        if ready.exists() and publish_prepared(branch_id=branch.pk, now=now):
+            return True
+    if not isinstance(made, composition.Move) or choice.values.strategy == "dynamic_summary":
+        return False
+    if branch.compactions.filter(status__in=IN_THE_MAKING).exists():
+        return False
+    return window.move(branch_id=branch.pk, move=made, now=now) is not None
+
+
+def swap_of(branch: Branch) -> str:
+    """Name what is in force on a branch."""
+    return f"{branch.active_compaction_id or ''}:{branch.context_revision}"
+
+
+def is_warm(branch: Branch) -> bool:
+    """Tell whether what is in force on the branch was read ahead already."""
+    return WarmUp.objects.filter(pk=branch.pk, swap=swap_of(branch)).exists()
+
+
+def is_answering(branch_id: uuid.UUID) -> bool:
+    """Tell whether a turn of the branch is not over."""
+    return Turn.objects.filter(branch=branch_id, status__in=UNFINISHED).exists()
+
+
+def is_busy(provider: str) -> bool:
+    """Tell whether a server has a turn that is not over, in any chat."""
+    return Turn.objects.filter(model__provider=provider, status__in=UNFINISHED).exists()
+
+
+@transaction.atomic
+def book(
+    branch: Branch, *, prompt: composition.Prompt, cause: Cause, now: datetime
+) -> WarmCall | None:
+    """Write the receipt and the lease, with the ledger row that commits to the call.
+
+    Looked at once more under the chat's lock: an erasure since the prompt was composed would not
+    know this receipt. Then, and after another call for the same, it is None. Raises `ServerBusy`.
+    """
+    try:
+        locking.locked_chat(branch.chat_id)
+    except Chat.DoesNotExist:
+        return None
+    current = branch_at_rest(branch.pk)
+    if current is None or facts_of(current) != facts_of(branch):
+        return None
+    if cause == "swap" and is_warm(branch):
+        return None
+    turn = last_turn(branch)
+    if turn is None:
+        return None
+    # Of two chats of a server, one asks after the other.
+    account = prompt.account
+    list(ProviderAccount.objects.select_for_update(no_key=True).filter(slug=account.slug))
+    running = WarmUp.objects.filter(leases.held(), provider=account.slug)
+    if is_busy(account.slug) or running.exists():
+        raise ServerBusy
+    receipt = written_receipt(
+        prompt,
+        turn=turn,
+        step=Receipt.WARM_UPS,
+        call=next_call(turn),
+        model_name=prompt.request.model,
+        now=now,
+    )
+    ledger.record(
+        "context.warmed",
+        actor=WORKER,
+        now=now,
+        chat_id=branch.chat_id,
+        turn_id=turn.pk,
+        data={
+            "cause": cause,
+            "model": prompt.request.model,
+            "provider": account.slug,
+            "prompt_tokens": prompt.prompt_tokens,
+            "calls": [[str(receipt.pk), receipt.commitment]],
+        },
+    )
+    token = secrets.token_urlsafe(32)
+    WarmUp.objects.update_or_create(
+        branch=branch,
+        defaults={
+            "swap": swap_of(branch),
+            "receipt": receipt,
+            "provider": account.slug,
+            "worker": settings.WORKER_NAME,
+            "lease_token": token,
+            "lease_until": leases.until(),
+        },
+    )
+    return WarmCall(branch, receipt.pk, token, prompt.request, account)
+
+
+def facts_of(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
+    """Return what tells whether a branch changed since its prompt was composed."""
+    return branch.active_compaction_id, branch.context_revision, branch.last_seq
+
+
+def last_turn(branch: Branch) -> Turn | None:
+    """Return the turn of the newest message on a branch's path, after which the call is made."""
+    rows = history.on_path(branch, after=branch.last_seq - 1, before=branch.last_seq + 1)
+    newest: Message | None = rows.select_related("turn").first()
+    return newest.turn if newest else None
+
+
+def next_call(turn: Turn) -> int:
+    """Return the number of the turn's next warm-up."""
+    rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.WARM_UPS)
+    return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
+
+
+async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
+    """Make the call, look again and again whether it is still wanted, and return how it ended."""
+    provider = registry.provider_for(call.account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
+    reply, wanted = ReplyCollector(), Wanted(call, is_closing)
+    hearing = asyncio.create_task(reply.hear_all(provider, call.request))
+    give_up = time.monotonic() + settings.WARM_UP_SECONDS
+    is_given_up = False
+    try:
+        while not (await asyncio.wait({hearing}, timeout=LOOK_EVERY))[0]:
+            if time.monotonic() > give_up:
+                reply.error = ProviderError("provider_timeout")
+                break
+            if is_given_up := not await sync_to_async(wanted.still)():
+                break
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+        await registry.aclose_all()
+    if not hearing.cancelled() and (error := hearing.exception()):
+        raise error
+    return Ending(
+        usage=reply.usage,
+        finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,
+        error_code=reply.error.code if reply.error and not is_given_up else "",
+    )
+
+
+class Wanted:
+    """Tells whether a call that is under way is of use, and keeps its lease."""
+
+    def __init__(self, call: WarmCall, is_closing: Callable[[], bool]) -> None:
+        self.call = call
+        self.is_closing = is_closing
+        self.renewed_at = time.monotonic()
+
+    def still(self) -> bool:
+        """Look once: no turn of this server or chat waits, and the prompt is as it was."""
+        branch = self.call.branch
+        if self.is_closing() or is_busy(self.call.account.slug) or is_answering(branch.pk):
+            return False
+        active, revision, last_seq = facts_of(branch)
+        mine = WarmUp.objects.filter(pk=branch.pk, lease_token=self.call.token)
+        if time.monotonic() - self.renewed_at > settings.HEARTBEAT_EVERY:
+            self.renewed_at = time.monotonic()
+            mine.update(lease_until=leases.until())
+        return mine.filter(
+            branch__active_compaction=active,
+            branch__context_revision=revision,
+            branch__last_seq=last_seq,
+            branch__chat__deleted_at=None,
+        ).exists()
+
+
+@transaction.atomic
+def close(call: WarmCall, *, ending: Ending, now: datetime) -> None:
+    """Complete the receipt and give the lease back; a call that was swept stays as it is."""
+    mine = WarmUp.objects.filter(pk=call.branch.pk, lease_token=call.token)
+    done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}
+    if mine.update(**done, **RELEASED):
+        close_call(receipt_id=call.receipt_id, ending=ending, now=now)
+
+
+def sweep(*, now: datetime) -> int:
+    """Close the calls of workers that ended; return how many there were. None is made again."""
+    dead = list(WarmUp.objects.filter(leases.ended()).values_list("pk", "receipt", "lease_token"))
+    for branch_id, receipt_id, token in dead:
+        with transaction.atomic():
+            mine = WarmUp.objects.filter(leases.ended(), pk=branch_id, lease_token=token)
+            if mine.update(**RELEASED):
+                Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
+                    outcome=Receipt.Outcome.LOST, finished_at=now
+                )
+    return len(dead)
+
+
+def expire(*, worker: str) -> int:
+    """Let the leases of workers run out now that have ended; their names begin with `worker`."""
+    rows = WarmUp.objects.filter(lease_until__isnull=False, worker__startswith=worker)
+    return rows.update(lease_until=leases.just_ended())

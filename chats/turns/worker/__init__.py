@@ -1,0 +1,1 @@
+"""The process that works on turns: its loop, its database threads, its heartbeats."""

@@ -1,0 +1,83 @@
+"""A person's API keys: made, shown once, revoked."""
+
+import uuid
+from datetime import datetime
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from chats.ground.refusals import Refusal
+from chats.models import ApiKey
+from chats.people import keys
+from chats.web.account.confirming import confirm_here, is_fresh
+from chats.web.auth import PersonRequest, actor, signed_in
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def api_keys(request: PersonRequest) -> HttpResponse:
+    """List the person's keys; make another, whose secret the response shows this once."""
+    if request.method == "GET":
+        return keys_page(request)
+    try:
+        confirm_here(request)
+        key, secret = keys.create_key(
+            owner=request.user,
+            name=request.POST.get("name", ""),
+            scopes=request.POST.getlist("scopes"),
+            lifetime_days=days_in(request),
+            now=timezone.now(),
+        )
+    except Refusal as refusal:
+        return keys_page(request, refusal=refusal)
+    return keys_page(request, made=key, secret=secret)
+
+
+def days_in(request: PersonRequest) -> int:
+    """Return the chosen lifetime; 0, which is refused, for what is no number."""
+    chosen = request.POST.get("lifetime_days", str(keys.DEFAULT_DAYS))
+    return int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 5 else 0
+
+
+def keys_page(
+    request: PersonRequest,
+    *,
+    refusal: Refusal | None = None,
+    made: ApiKey | None = None,
+    secret: str = "",
+) -> HttpResponse:
+    """Render the keys and the form; after a refusal with what was typed."""
+    now = timezone.now()
+    typed = request.POST if refusal else {}
+    chosen = request.POST.getlist("scopes") if refusal else ["chats:read", "chats:write"]
+    context = {
+        "keys": [(key, state_of(key, now=now)) for key in keys.keys_of(owner=request.user)],
+        "scopes": [(name, words, name in chosen) for name, words in keys.SCOPE_WORDS.items()],
+        "name": typed.get("name", ""),
+        "lifetime_days": typed.get("lifetime_days", keys.DEFAULT_DAYS),
+        "longest": keys.LONGEST_DAYS,
+        "is_fresh": is_fresh(request),
+        "refusal": refusal,
+        "made": made,
+        "secret": secret,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "api_keys.html", context, status=status)
+
+
+def state_of(key: ApiKey, *, now: datetime) -> str:
+    """Say whether the key works: `living`, `revoked` or `expired`."""
+    if key.revoked_at:
+        return "revoked"
+    return "living" if key.expires_at > now else "expired"
+
+
+@require_POST
+@signed_in
+def api_key_revoke(request: PersonRequest, key_id: uuid.UUID) -> HttpResponse:
+    """End a key at once and for good."""
+    key = keys.key_for(user=request.user, key_id=key_id)
+    keys.revoke_key(key=key, actor=actor(request), now=timezone.now())
+    return redirect("chats:api-keys")

@@ -1,0 +1,134 @@
+"""The doors into a session and out of it: password, one-time link, logout."""
+
+from collections.abc import Mapping
+
+from django import forms
+from django.conf import settings
+from django.contrib import auth
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.utils import timezone
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from chats.actions import deletion
+from chats.ground.refusals import Refusal
+from chats.people import sessions, signin
+
+
+class LoginForm(forms.Form):
+    """A name and a password, taken as typed."""
+
+    username = forms.CharField(
+        label="Name",
+        max_length=150,
+        strip=False,
+        widget=forms.TextInput(attrs={"autocomplete": "username", "autofocus": True}),
+    )
+    password = forms.CharField(
+        label="Password",
+        max_length=signin.PASSWORD_LENGTH,
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def login(request: HttpRequest) -> HttpResponse:
+    """Sign in with name and password.
+
+    A person who is signed in already may do so too, to prove it afresh.
+    """
+    form = LoginForm(request.POST if request.method == "POST" else None)
+    refusal = None
+    if request.method == "POST" and form.is_valid():
+        now = timezone.now()
+        try:
+            user = signin.check_credentials(
+                **form.cleaned_data, address=address_of(request), now=now
+            )
+        except (signin.WrongCredentials, signin.LoginThrottled) as error:
+            refusal = error
+        else:
+            return enter(request, user)
+    context = {"form": form, "refusal": refusal, "next": next_of(request)}
+    return answer(request, "registration/login.html", context, refusal)
+
+
+@require_http_methods(["GET", "POST"])
+def login_link(request: HttpRequest, token: str) -> HttpResponse:
+    """Sign in with a one-time link.
+
+    Opening it changes nothing: mail scanners open links too.
+    """
+    refusal = None
+    if request.method == "POST":
+        try:
+            user = signin.use_link(token=token, address=address_of(request), now=timezone.now())
+        except (signin.LinkInvalid, signin.LoginThrottled) as error:
+            refusal = error
+        else:
+            return enter(request, user)
+    return answer(request, "registration/login_link.html", {"refusal": refusal}, refusal)
+
+
+@require_POST
+def logout(request: HttpRequest) -> HttpResponse:
+    """End this session."""
+    if request.user.is_authenticated:
+        deletion.sign_out(user=request.user, now=timezone.now())
+    auth.logout(request)
+    return redirect(settings.LOGOUT_REDIRECT_URL)
+
+
+def answer(
+    request: HttpRequest, template: str, context: Mapping[str, object], refusal: Refusal | None
+) -> HttpResponse:
+    """Render the page. A form with errors comes back as 200; only a throttled sign-in as 429."""
+    shut = isinstance(refusal, signin.LoginThrottled)
+    response = render(request, template, dict(context), status=429 if shut else 200)
+    if refusal is not None and refusal.retry_after is not None:
+        response["Retry-After"] = str(refusal.retry_after)
+    return response
+
+
+def enter(request: HttpRequest, user: User) -> HttpResponse:
+    """Begin a session under a new id and go where the person was going."""
+    auth.login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+    sessions.begin_session(session=request.session, now=timezone.now())
+    return redirect(next_of(request) or resolve_url(settings.LOGIN_REDIRECT_URL))
+
+
+def next_of(request: HttpRequest) -> str:
+    """Return where to go after signing in, if it is a path of ours; else ""."""
+    wanted = request.POST.get("next", request.GET.get("next", ""))
+    is_ours = url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if is_ours and wanted.startswith("/") else ""
+
+
+def address_of(request: HttpRequest) -> str:
+    """Return the address that the request came from, as failures are counted."""
+    return signin.client_address(
+        remote_addr=request.META.get("REMOTE_ADDR", ""),
+        forwarded_for=request.headers.get("X-Forwarded-For", ""),
+    )
+
+
+class SessionLimitsMiddleware(MiddlewareMixin):
+    """Ends the session of staff that was idle for a day; after the authentication middleware."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        """Sign out a person whose session is over its limits; anonymous requests cost nothing."""
+        if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+            return
+        user = request.user
+        if user.is_authenticated and not sessions.may_go_on(
+            session=request.session, is_staff=user.is_staff, now=timezone.now()
+        ):
+            auth.logout(request)

@@ -1,0 +1,13 @@
+"""Addresses for signing in and out, without a namespace: Django looks them up by name."""
+
+from django.urls import path
+
+from chats.web.account import confirming, passwords, signin
+
+urlpatterns = [
+    path("login/", signin.login, name="login"),
+    path("login/link/<slug:token>/", signin.login_link, name="login-link"),
+    path("logout/", signin.logout, name="logout"),
+    path("account/confirm/", confirming.confirm, name="confirm"),
+    path("account/password/", passwords.password_change, name="password-change"),
+]

@@ -1,0 +1,1 @@
+"""The actions behind the buttons of the chat page."""

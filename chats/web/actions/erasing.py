@@ -1,0 +1,163 @@
+"""Erasing for good: the pages say before and after what is erased and what stays.
+
+Every page here asks for a fresh sign-in first: somebody who finds an open browser can destroy
+nothing.
+"""
+
+import functools
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from chats.actions import erasure
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Message
+from chats.people import sessions
+from chats.record import access
+from chats.record.messages import Proof
+from chats.web.auth import PersonRequest, View, signed_in
+from chats.web.reasons import ERASED
+from chats.web.words import clipped
+
+SHOWN = 160
+
+
+def freshly_signed_in(view: View) -> View:
+    """Let a person through who signed in a short time ago; ask anyone else to confirm it.
+
+    A POST that comes too late leads to the question again: nothing is repeated unseen.
+    """
+
+    @functools.wraps(view)
+    def wrapped(request: PersonRequest, chat_id: uuid.UUID, **ids: Any) -> HttpResponse:
+        access.kept_chat_for(user=request.user, chat_id=chat_id)
+        if not sessions.reauthenticated_recently(session=request.session, now=timezone.now()):
+            return redirect_to_login(request.path, reverse("confirm"))
+        return view(request, chat_id, **ids)
+
+    return wrapped
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+@freshly_signed_in
+def message_erase(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Ask, with the messages that quote it; then erase the message and those that were ticked.
+
+    The response is the one page that has the proofs; it names the messages that still quote it.
+    """
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    refusal = None
+    if request.method == "POST":
+        also = ticked(request)
+        try:
+            erased = erasure.erase_message(
+                user=request.user, message=row, now=timezone.now(), also=also
+            )
+        except Refusal as error:
+            refusal = error
+        else:
+            return message_page(request, erased.message, proofs=erased.proofs)
+    return message_page(request, row, refusal=refusal)
+
+
+def ticked(request: PersonRequest) -> set[uuid.UUID]:
+    """Return the quoting messages that are to be erased too; values that are no ids are ignored."""
+    found = set()
+    for value in request.POST.getlist("also"):
+        try:
+            found.add(uuid.UUID(value))
+        except ValueError:
+            continue
+    return found
+
+
+def message_page(
+    request: PersonRequest,
+    row: Message,
+    *,
+    refusal: Refusal | None = None,
+    proofs: Mapping[Message, Proof] | None = None,
+) -> HttpResponse:
+    """Render what is erased, what stays, and who quotes it; after an erasure also its proofs."""
+    quotes = [
+        (quote.message, clipped(quote.words or quote.message.text, SHOWN))
+        for quote in erasure.quoting(row)
+    ]
+    context = {
+        "chat": row.branch.chat,
+        "message": row,
+        "quotes": quotes,
+        "proofs": (proofs or {}).items(),
+        "lock": lock_of(lambda: erasure.check_over(row)),
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/message_erase.html", context, status=status)
+
+
+def lock_of(check: Callable[[], None]) -> str:
+    """Return the sentence why it cannot be done now; empty if it can."""
+    try:
+        check()
+    except Refusal as refusal:
+        return refusal.sentence
+    return ""
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+@freshly_signed_in
+def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Ask, then erase the chat and every copy of its words."""
+    chat = access.kept_chat_for(user=request.user, chat_id=chat_id)
+    refusal = None
+    if request.method == "POST":
+        try:
+            proof = erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
+        except Refusal as error:
+            refusal = error
+        else:
+            return certificate(request, chat_id=chat_id, proof=proof)
+    context = {
+        "chat": chat,
+        "size": size_of(chat),
+        "lock": lock_of(lambda: erasure.check_chat_over(chat)),
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/chat_erase.html", context, status=status)
+
+
+def size_of(chat: Chat) -> dict[str, int]:
+    """Count what is said in the chat, on all its branches."""
+    return {
+        "messages": Message.objects.filter(branch__chat=chat).count(),
+        "branches": chat.branches.count(),
+    }
+
+
+@require_GET
+@signed_in
+def chat_erased(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Show the certificate of an erased chat to the person who erased it."""
+    return certificate(request, chat_id=chat_id)
+
+
+def certificate(
+    request: PersonRequest, *, chat_id: uuid.UUID, proof: Proof | None = None
+) -> HttpResponse:
+    """Render the certificate; right after the erasure, and only then, with the proof."""
+    event = access.certificate_for(user=request.user, chat_id=chat_id)
+    copies = [(words, event.data["copies"].get(name, 0)) for name, words in ERASED.items()]
+    context = {"event": event, "copies": copies, "proof": proof}
+    return render(request, "chats/chat_erased.html", context)

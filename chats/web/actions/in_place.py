@@ -1,0 +1,88 @@
+"""Actions on a chat: a refusal is shown on the page it came from, never on a page of its own."""
+
+import functools
+import uuid
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from chats.compaction.plan import EXTRACTIVE
+from chats.ground.refusals import NotFound, Refusal
+from chats.record import access
+from chats.web.auth import PersonRequest, View
+from chats.web.chat_pages import chat_response
+from chats.web.compactions.listing import list_response
+from chats.web.compactions.page import compaction_response
+from chats.web.thread.updates import thread_update
+
+
+def in_place(view: View) -> View:
+    """Show a refusal of the view on the page that asked, in the place where it has its notices.
+
+    A partial's refusal goes there by the page's own rule; a plain form gets its page again.
+    """
+
+    @functools.wraps(view)
+    def wrapped(request: PersonRequest, chat_id: uuid.UUID, **ids: Any) -> HttpResponse:
+        try:
+            return view(request, chat_id, **ids)
+        except NotFound:
+            raise
+        except Refusal as refusal:
+            if request.htmx:
+                raise
+            if request.POST.get("from") == "page":
+                return page_response(request, chat_id, ids.get("compaction_id"), notice=refusal)
+            chat = access.chat_for(user=request.user, chat_id=chat_id)
+            return chat_response(request, chat, notice=refusal)
+
+    return wrapped
+
+
+def page_response(
+    request: PersonRequest,
+    chat_id: uuid.UUID,
+    compaction_id: uuid.UUID | None,
+    *,
+    notice: Refusal,
+) -> HttpResponse:
+    """Return the page of the compaction, or the list of all, with the refusal on it."""
+    if compaction_id is None:
+        return list_response(request, chat_id, notice=notice)
+    return compaction_response(request, chat_id, compaction_id, notice=notice)
+
+
+def compacting_changed(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Return the response to an action on compaction as such: the list's page, or the chat."""
+    if request.POST.get("from") == "page":
+        return redirect(reverse("chats:compactions", args=[chat_id]))
+    return changed(request, chat_id, place="context-meter")
+
+
+def changed(request: PersonRequest, chat_id: uuid.UUID, *, place: str) -> HttpResponse:
+    """Return the response to an action: the thread as it is now, at the part that was changed."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    return thread_update(request, chat, place=place)
+
+
+def compaction_changed(
+    request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
+) -> HttpResponse:
+    """Return the response to an action on a compaction.
+
+    It is the compaction's page if the action came from there, else the thread at its compaction
+    marker.
+    """
+    if request.POST.get("from") == "page":
+        return redirect(reverse("chats:compaction", args=[chat_id, compaction_id]))
+    return changed(request, chat_id, place=f"compaction-{compaction_id}")
+
+
+def wish_of(request: PersonRequest) -> dict[str, Any]:
+    """Read a person's wishes for a new summary, as `people.controls` takes them."""
+    chosen = request.POST.get("summariser", "")
+    # Nothing chosen leaves it to the policy; the summariser without a model has no slug.
+    model = None if not chosen else "" if chosen == EXTRACTIVE else chosen
+    return {"focus": request.POST.get("focus", "").strip(), "model": model}

@@ -1,0 +1,193 @@
+"""A person's actions on a message: mark it, edit it, branch off from it."""
+
+import uuid
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django_htmx.http import reswap, retarget
+
+from chats.actions import branching, marks
+from chats.ground.refusals import Refusal
+from chats.models import Message
+from chats.record import access
+from chats.web.actions.in_place import changed, in_place
+from chats.web.auth import PersonRequest, actor, count_message, signed_in
+from chats.web.chat_pages import sent_text
+from chats.web.thread.composer import meter_view
+from chats.web.thread.message_acts import MessageActs
+from chats.web.thread.thread import entry_of
+from chats.web.thread.updates import placed, seen
+
+
+@require_GET
+@signed_in
+def message(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+    """Show one message as it is now: in its thread, or with its actions on a page of its own."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    return marked(request, chat_id, row) if request.htmx else acts_page(request, chat_id, row)
+
+
+def acts_page(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
+    """Render the message's page; one that no thread shows is looked for in its chat."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    entry, _ = entry_of(chat=chat, user=request.user, message=row)
+    if entry is None:
+        return to_message(row)
+    acts = MessageActs(row.pk, row.turn_id, frozenset(entry.offered))
+    context = {"chat": chat, "message": row, "entry": entry, "acts": acts}
+    return render(request, "chats/message.html", context)
+
+
+@require_GET
+@signed_in
+def message_source(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Return the message's own words, as they were written, for copying."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    return HttpResponse(row.text, content_type="text/plain; charset=utf-8")
+
+
+def to_message(row: Message) -> HttpResponse:
+    """Redirect to the message in its chat."""
+    return redirect(reverse("chats:chat", args=[row.branch.chat_id]) + f"#message-{row.pk}")
+
+
+def marked(request: PersonRequest, chat_id: uuid.UUID, row: Message) -> HttpResponse:
+    """Return the message with its new mark and the meter.
+
+    It is the whole thread when compaction markers changed with it.
+    """
+    if not request.htmx:
+        return to_message(row)
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    entry, state = entry_of(chat=chat, user=request.user, message=row)
+    if entry is None or seen(request) not in {"", state}:
+        return changed(request, chat_id, place=f"message-{row.pk}")
+    context = {"chat": chat, "entry": entry, "meter": meter_view(chat=chat)}
+    response = render(request, "chats/_message_update.html", context)
+    placed(response, f"message-{row.pk}")
+    return reswap(retarget(response, f"#message-{row.pk}"), "outerHTML")
+
+
+@require_POST
+@signed_in
+@in_place
+def message_pin(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+    """Send the message whole in every prompt."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.pin(message=row, actor=actor(request), now=timezone.now())
+    return marked(request, chat_id, row)
+
+
+@require_POST
+@signed_in
+@in_place
+def message_unpin(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Let the message be folded like any other."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.unpin(message=row, actor=actor(request), now=timezone.now())
+    return marked(request, chat_id, row)
+
+
+@require_POST
+@signed_in
+@in_place
+def message_exclude(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Send the message in no prompt any more."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.exclude(message=row, actor=actor(request), now=timezone.now())
+    return marked(request, chat_id, row)
+
+
+@require_POST
+@signed_in
+@in_place
+def message_include(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Take an exclusion back."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.include(message=row, actor=actor(request), now=timezone.now())
+    return marked(request, chat_id, row)
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def message_edit(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+    """Show the message in a box, then put its new words on a new branch.
+
+    When they are refused, the text stays in the box.
+    """
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    if request.method == "GET":
+        return edit_form(request, row, text=row.text)
+    text, key = sent_text(request), request.POST.get("key", "")
+    try:
+        count_message(request)
+        accepted = branching.edit(
+            user=request.user, message=row, text=text, now=timezone.now(), idempotency_key=key
+        )
+    except Refusal as refusal:
+        return edit_form(request, row, text=text, refusal=refusal)
+    return changed(request, chat_id, place=f"message-{accepted.message.pk}")
+
+
+def edit_form(
+    request: PersonRequest, row: Message, *, text: str, refusal: Refusal | None = None
+) -> HttpResponse:
+    """Render the box in place of the message, or on a page of its own."""
+    context = {
+        "chat": row.branch.chat,
+        "message": row,
+        "text": text,
+        "refusal": refusal,
+        "key": uuid.uuid4().hex,
+    }
+    if not request.htmx:
+        status = refusal.status if refusal else 200
+        return render(request, "chats/message_edit.html", context, status=status)
+    response = render(request, "chats/_message_edit.html", context)
+    return reswap(retarget(response, f"#message-{row.pk}"), "outerHTML")
+
+
+@require_POST
+@signed_in
+@in_place
+def message_regenerate(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Ask for another reply to the same question, on a new branch."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    count_message(request)
+    branching.regenerate(user=request.user, message=row, now=timezone.now())
+    return changed(request, chat_id, place="tail")
+
+
+@require_POST
+@signed_in
+@in_place
+def message_branch(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Continue from this message in a new branch."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    branching.branch_from(user=request.user, message=row, now=timezone.now())
+    return changed(request, chat_id, place=f"message-{row.pk}")
+
+
+@require_POST
+@signed_in
+@in_place
+def branch_choose(request: PersonRequest, chat_id: uuid.UUID, branch_id: uuid.UUID) -> HttpResponse:
+    """Continue in another branch, by choosing a version of a message."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    branching.choose_branch(user=request.user, chat=chat, branch_id=branch_id, now=timezone.now())
+    return changed(request, chat_id, place=request.POST.get("place", "tail"))

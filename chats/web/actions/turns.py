@@ -1,0 +1,89 @@
+"""A person's actions on a turn: see its place in line, stop, retry, continue, keep."""
+
+import uuid
+from contextlib import suppress
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from chats.actions import marks
+from chats.actions.lifecycle import retry_with
+from chats.models import Turn
+from chats.record import access
+from chats.turns.start import continue_reply
+from chats.turns.stop import TurnIsOver, stop
+from chats.web.auth import PersonRequest, actor, count_message, signed_in
+from chats.web.thread.arrangement import queue_of
+from chats.web.thread.composer import models_of
+from chats.web.thread.updates import tail_update
+
+
+@require_GET
+@signed_in
+def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Show why a reply waits; nothing once it has begun."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    is_queued = turn.status == Turn.Status.QUEUED
+    context = {
+        "chat": turn.branch.chat,
+        "turn": turn,
+        "queue": queue_of(turn) if is_queued else None,
+    }
+    return render(request, "chats/_queue.html", context)
+
+
+@require_POST
+@signed_in
+def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Stop the reply. One that ended meanwhile is simply shown."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    with suppress(TurnIsOver):
+        stop(user=request.user, turn=turn, now=timezone.now())
+    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+
+
+@require_POST
+@signed_in
+def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Reply to the same message again, with another model if one is named."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    count_message(request)
+    model = request.POST.get("model", "")
+    retry_with(user=request.user, turn=turn, model_slug=model, now=timezone.now())
+    if model:
+        return redirect(reverse("chats:chat", args=[chat_id]) + "#composer")
+    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+
+
+@require_GET
+@signed_in
+def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Offer the other models with which a failed reply can be tried again."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    offered = models_of(user=request.user, chat=chat)
+    others = [each for each in offered if each.spec.pk != turn.model_id]
+    context = {"chat": chat, "turn": turn, "models": others}
+    return render(request, "chats/other_models.html", context)
+
+
+@require_POST
+@signed_in
+def turn_continue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Continue a reply that was cut."""
+    turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    count_message(request)
+    continue_reply(user=request.user, turn=turn, now=timezone.now())
+    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+
+
+@require_POST
+@signed_in
+def message_keep(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+    """Let an incomplete reply count in later prompts."""
+    message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    marks.keep(message=message, actor=actor(request), now=timezone.now())
+    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))

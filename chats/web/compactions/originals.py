@@ -1,0 +1,92 @@
+"""The originals under a summary: readable for as long as they are stored."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET
+
+from chats.compaction.coverage import is_visible
+from chats.models import Compaction, Message
+from chats.prompt.outlook import Outlook
+from chats.record import access
+from chats.record.history import on_path
+from chats.rendering.store import html_for_many, html_of
+from chats.web.auth import PersonRequest, signed_in
+from chats.web.thread.compaction_marker import ORIGINALS_PAGE as PAGE
+from chats.web.thread.entries import sent_as, sent_words
+from chats.web.thread.rows import BranchUnderPolicy, ground_of
+from chats.web.thread.updates import seq_from
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A message under a summary; `mark` says why it is no source, when it is none."""
+
+    message: Message
+    html: SafeString
+    mark: str
+    # Why it cannot be pinned.
+    pin_lock: str
+
+
+@require_GET
+@signed_in
+def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
+    """Show one page of a compaction's messages, as a part or as a page of its own."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    # A page that is put beside another one leads on in its own direction only.
+    ground = ground_of(chat=chat, user=request.user)
+    page = seq_from(request, "page") or 1
+    found = page_of(row, page=page, go=request.GET.get("go", ""), ground=ground)
+    template = "chats/_originals.html" if request.htmx else "chats/originals.html"
+    context = {"chat": chat, "compaction": row, "archive_lock": ground.locks.archive, **found}
+    return render(request, template, context)
+
+
+def page_of(row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy) -> dict[str, Any]:
+    """Return one page of the messages in a compaction's range, with the ways to its neighbours."""
+    first = row.from_seq + (page - 1) * PAGE
+    found = on_path(row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1))
+    left = max(row.to_seq - first - PAGE + 1, 0)
+    return {
+        "originals": dressed(list(found.order_by("seq")), row=row, ground=ground),
+        "page": page,
+        "next_page": page + 1 if left and go != "back" else None,
+        "left": left,
+        "previous_page": page - 1 if go != "on" else None,
+        "before": min(first, row.to_seq + 1) - row.from_seq,
+    }
+
+
+def dressed(
+    messages: Sequence[Message], *, row: Compaction, ground: BranchUnderPolicy
+) -> list[Original]:
+    """Return the messages with their HTML and marks."""
+    html = html_for_many([message.text for message in messages], seen=row.branch)
+    outlook = ground.outlook if is_visible(row, ground.branch) else None
+    return [
+        Original(
+            message,
+            html_of(message.text, html, key=f"{message.pk}-in-{row.pk}"),
+            mark_of(message, row=row, outlook=outlook),
+            ground.locks.pin(message),
+        )
+        for message in messages
+    ]
+
+
+def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> str:
+    """Say what the next message sends of an original; empty if the summary stands for it.
+
+    `outlook`: None where the original does not stand on the branch that people look at.
+    """
+    if outlook is None:
+        return "not part of the summary" if message.seq in row.exceptions else ""
+    sent, reason, cuts = sent_as(message, outlook=outlook)
+    return "" if sent == "summary" else sent_words(sent, reason=reason, cuts=cuts)

@@ -1,0 +1,118 @@
+"""The page of one compaction: what it did, what it kept and lost, and its text to correct."""
+
+import uuid
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from chats.compaction.people import revise
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Compaction
+from chats.record import access
+from chats.web.auth import PersonRequest, signed_in
+from chats.web.compactions.originals import page_of
+from chats.web.compactions.report import Weight, added, report_of, weight_of
+from chats.web.compactions.view import others_of, view_of
+from chats.web.thread.compaction_request import notice_beside
+from chats.web.thread.composer import models_of
+from chats.web.thread.rows import branch_of
+from chats.web.thread.thread import drawing_time
+from chats.web.thread.updates import seq_from
+
+
+@require_GET
+@signed_in
+def compaction(
+    request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
+) -> HttpResponse:
+    """Show a compaction with its numbers, text, originals, losses, changes and ledger rows."""
+    return compaction_response(request, chat_id, compaction_id)
+
+
+def compaction_response(
+    request: PersonRequest,
+    chat_id: uuid.UUID,
+    compaction_id: uuid.UUID,
+    *,
+    text: str | None = None,
+    refusal: Refusal | None = None,
+    notice: Refusal | None = None,
+) -> HttpResponse:
+    """Render the page; `text` stays in the editor under its `refusal`, `notice` is any other."""
+    drawn_at = drawing_time()
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    report = report_of(row)
+    view = view_of(row, chat=chat, user=request.user, report=report)
+    if text is None and "edit" in request.GET and view.can_edit:
+        text = added(row, report=report, number=seq_from(request, "add"))
+    others = others_of(row, chat=chat)
+    refused = refusal or notice
+    context = {
+        "chat": chat,
+        "compaction": row,
+        "view": view,
+        "others": others,
+        "comparison": comparison_of(request, chat=chat, row=row, others=others),
+        "models": models_of(user=request.user, chat=chat),
+        "text": text,
+        "weight": weighed(row, chat=chat, text=text) if text is not None else None,
+        "refusal": refusal,
+        "answer": notice_beside(branch_of(chat)),
+        "drawn_at": drawn_at,
+        "notice": notice,
+        **page_of(row, page=1, go="", ground=view.ground),
+    }
+    return render(
+        request, "chats/compaction.html", context, status=refused.status if refused else 200
+    )
+
+
+def comparison_of(
+    request: PersonRequest, *, chat: Chat, row: Compaction, others: list[Compaction]
+) -> revise.Comparison | None:
+    """Compare this summary with the one that was chosen, the older one first."""
+    wanted = request.GET.get("with", "")
+    chosen = next((other for other in others if str(other.pk) == wanted), None)
+    other = chosen or next((o for o in others if o.pk in {row.revises_id, row.previous_id}), None)
+    if other is None and (row.displaced_id or row.status == Compaction.Status.PREPARED):
+        other = others[0] if others else None
+    if other is None or not row.text:
+        return None
+    older, newer = sorted((row, other), key=lambda each: each.created_at)
+    return revise.compare(user=request.user, chat_id=chat.pk, older_id=older.pk, newer_id=newer.pk)
+
+
+@require_POST
+@signed_in
+def compaction_revise(
+    request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
+) -> HttpResponse:
+    """Let a person's text stand in place of the summary. If refused, it stays in the editor."""
+    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    text = request.POST.get("text", "")
+    try:
+        new = revise.revise(user=request.user, compaction=row, text=text, now=timezone.now())
+    except Refusal as refusal:
+        return compaction_response(request, chat_id, row.pk, text=text, refusal=refusal)
+    return redirect("chats:compaction", chat_id, new.pk)
+
+
+@require_POST
+@signed_in
+def compaction_weigh(
+    request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
+) -> HttpResponse:
+    """Show the size and the facts of a text in the editor; it is not stored."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
+    weight = weighed(row, chat=chat, text=request.POST.get("text", ""))
+    context = {"compaction": row, "weight": weight}
+    return render(request, "chats/_weight.html", context)
+
+
+def weighed(row: Compaction, *, chat: Chat, text: str) -> Weight:
+    """Return the tokens and kept facts of a text, or the sentence that would refuse it."""
+    return weight_of(row, chat=chat, text=text.replace("\r\n", "\n").strip())

@@ -1,0 +1,155 @@
+"""The report on facts: which of them a summary kept and lost, and which another text would keep."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from chats.compaction.people import revise
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Compaction, Message
+from chats.prompt import model_choice
+from chats.record.history import on_path
+from chats.web.reasons import FACT_KINDS
+from chats.web.thread.compaction_marker import FactCount, facts_of
+from chats.web.words import grouped
+from contextpolicy.engine.facts import retention
+
+# The most originals that are searched for a fact.
+MOST_SEARCHED = 2000
+# Characters before and after a lost fact.
+AROUND = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A fact that the summary does not have: its kind, where it was said, the words around it."""
+
+    kind: str
+    fact: str
+    seq: int | None
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """The counts of the facts of a kind that were found, kept and lost."""
+
+    name: str
+    found: int
+    kept: int
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class FactReport:
+    """The retention report; empty where the originals hold no facts."""
+
+    kinds: Sequence[KindRow]
+    lost: Sequence[Lost]
+
+    @property
+    def words(self) -> str:
+        """The count in words: 33 of 36."""
+        found = sum(row.found for row in self.kinds)
+        return f"{found - len(self.lost):,} of {found:,}" if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The size and the facts of a text in the editor, or why it would be refused."""
+
+    tokens: str
+    limit: str
+    facts: str
+    lost: Sequence[str]
+    refusal: Refusal | None
+
+
+def sources_of(row: Compaction) -> list[Message]:
+    """Return the messages that a summary was made of, as many as are searched."""
+    rows = on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    return list(rows.exclude(seq__in=row.exceptions).order_by("seq")[:MOST_SEARCHED])
+
+
+def report_of(row: Compaction) -> FactReport:
+    """Return the stored retention report; for a text that nobody checked, make it now."""
+    if row.kind != Compaction.Kind.SUMMARY or not row.text:
+        return FactReport((), ())
+    sources = sources_of(row)
+    stored = row.retention or checked(row.text, sources=sources)
+    kept, lost = facts_of(stored, "kept"), facts_of(stored, "lost")
+    kinds = []
+    for kind, words in FACT_KINDS.items():
+        here, gone = (sum(of == kind for of, _ in facts) for facts in (kept, lost))
+        if here or gone:
+            kinds.append(KindRow(words.many.capitalize(), here + gone, here, gone))
+    return FactReport(kinds, [said(kind, fact, sources=sources) for kind, fact in lost])
+
+
+def checked(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
+    """Find which facts of the originals stand in a text."""
+    return asdict(retention("\n".join(message.text for message in sources), text))
+
+
+def said(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:
+    """Find where a fact was said first, with the words around it in one line."""
+    whole = re.compile(rf"(?<!\w){re.escape(fact)}(?!\w)", re.IGNORECASE)
+    for message in sources:
+        text = " ".join(message.text.split())
+        found = whole.search(text)
+        if found is not None:
+            before, after = around(text, found.start(), found.end())
+            return Lost(FACT_KINDS[kind].one, found[0], message.seq, before, after)
+    return Lost(FACT_KINDS[kind].one, fact, None, "", "")
+
+
+def around(text: str, start: int, end: int) -> tuple[str, str]:
+    """Return the words before and after a place in a text, cut between words."""
+    before = text[max(start - AROUND, 0) : start]
+    after = text[end : end + AROUND]
+    if start > AROUND:
+        before = before.partition(" ")[2]
+    if end + AROUND < len(text):
+        after = after.rpartition(" ")[0]
+    return before, after
+
+
+def added(row: Compaction, *, report: FactReport, number: int | None) -> str:
+    """Return the text for the editor, with a line for a lost fact in its first section.
+
+    The fact is counted from 1.
+    """
+    if number is None or not 0 < number <= len(report.lost):
+        return row.text
+    lost = report.lost[number - 1]
+    source = f" [#{lost.seq}]" if lost.seq else ""
+    line = f"- {lost.before}{lost.fact}{lost.after}{source}"
+    lines = row.text.split("\n")
+    headings = [index for index, each in enumerate(lines) if each.startswith("#")]
+    place = headings[1] if len(headings) > 1 else len(lines)
+    while place and not lines[place - 1].strip():
+        place -= 1
+    return "\n".join([*lines[:place], line, *lines[place:]])
+
+
+def weight_of(row: Compaction, *, chat: Chat, text: str) -> Weight:
+    """Return the tokens of a text against the policy's limit, and the facts it keeps."""
+    try:
+        limit = model_choice.choose(chat=chat).values.summary_max_tokens
+        tokens = revise.check_summary(text, limit=limit)
+    except Refusal as refusal:
+        return Weight("", "", "", (), refusal)
+    stored = checked(text, sources=sources_of(row))
+    kept, lost = (facts_of(stored, side) for side in ("kept", "lost"))
+    facts = (
+        FactCount(kept=len(kept), total=len(kept) + len(lost), lost=()) if kept or lost else None
+    )
+    return Weight(
+        tokens=grouped(tokens),
+        limit=grouped(limit),
+        facts=facts.words if facts else "",
+        lost=[fact for _, fact in lost][:5],
+        refusal=None,
+    )

@@ -1,0 +1,159 @@
+"""A person's chats in order: pinned, archived, in folders, deleted and brought back."""
+
+import uuid
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from chats.actions import deletion, listing, organising
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Folder
+from chats.record import access
+from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.chat_list import chat_in
+from chats.web.shell import archive_for, folder_part, place_in
+
+# The answers of the buttons that set a mark or take it away.
+FLAGS = {"yes": True, "no": False}
+
+
+@require_POST
+@signed_in
+def chat_organise(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Pin or archive the chat, or take the mark away: whatever the pressed button says."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    organising.organise(
+        chat=chat,
+        user=request.user,
+        pinned=FLAGS.get(request.POST.get("pinned", "")),
+        archived=FLAGS.get(request.POST.get("archived", "")),
+    )
+    if "archive" in request.POST:
+        return redirect("chats:archive")
+    return redirect("chats:chat", chat.pk)
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def chat_folder(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Offer the person's folders and a new one; put the chat into the one that was chosen."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    if request.method == "GET":
+        return folders_to_choose(request, chat)
+    name = request.POST.get("name", "")
+    try:
+        if name.strip():
+            organising.file_in_new_folder(chat=chat, user=request.user, name=name)
+        else:
+            organising.organise(chat=chat, user=request.user, folder=folder_in(request))
+    except Refusal as refusal:
+        return folders_to_choose(request, chat, name=name, refusal=refusal)
+    return redirect("chats:chat", chat.pk)
+
+
+def folder_in(request: PersonRequest) -> uuid.UUID | None:
+    """Return the id of the chosen folder; None for none. Raises `UnknownFolder` for no id."""
+    chosen = request.POST.get("folder", "")
+    try:
+        return uuid.UUID(chosen) if chosen else None
+    except ValueError:
+        raise organising.UnknownFolder from None
+
+
+def folders_to_choose(
+    request: PersonRequest, chat: Chat, *, name: str = "", refusal: Refusal | None = None
+) -> HttpResponse:
+    """Render the choice; with a refusal the name stays in its field."""
+    context = {
+        "chat": chat,
+        "folders": listing.folders_of(owner=request.user),
+        "name": name,
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/folder_choice.html", context, status=status)
+
+
+@require_POST
+@signed_in
+def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Hide the chat, and say until when it can be brought back; erase a temporary one."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    chat = deletion.delete_chat(chat=chat, actor=actor(request), now=timezone.now())
+    if chat.temporary:
+        return redirect("chats:chat-new")
+    return redirect("chats:chat-deleted", chat.pk)
+
+
+@require_GET
+@signed_in
+def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Say of a deleted chat until when it can be brought back."""
+    chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
+    return render(request, "chats/chat_deleted.html", {"chat": chat})
+
+
+@require_POST
+@signed_in
+def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Bring a deleted chat back."""
+    chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
+    deletion.restore_chat(chat=chat, actor=actor(request), now=timezone.now())
+    return redirect("chats:chat", chat.pk)
+
+
+@require_GET
+@signed_in
+def archive(request: PersonRequest) -> HttpResponse:
+    """List the archived chats, newest first, and on the first page the deleted ones."""
+    after = place_in(request.GET.get("after", ""))
+    context = {
+        "list": archive_for(user=request.user, after=after),
+        "deleted": [] if after else listing.deleted_chats_of(owner=request.user),
+        "days": settings.DELETED_CHAT_DAYS,
+    }
+    return render(request, "chats/archive.html", context)
+
+
+@require_GET
+@signed_in
+def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
+    """List the next chats of a folder, as a part of the sidebar or as its page."""
+    row = access.folder_for(user=request.user, folder_id=folder_id)
+    return folder_page(request, row)
+
+
+def folder_page(
+    request: PersonRequest, row: Folder, *, name: str = "", refusal: Refusal | None = None
+) -> HttpResponse:
+    """Render the folder's chats, with the forms for its name and its end."""
+    after = place_in(request.GET.get("after", ""))
+    found = folder_part(folder=row, after=after, current=chat_in(request))
+    context = {"folder": row, "list": found, "name": name or row.name, "refusal": refusal}
+    template = "chats/_chat_groups.html" if request.htmx else "chats/folder.html"
+    return render(request, template, context, status=refusal.status if refusal else 200)
+
+
+@require_POST
+@signed_in
+def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
+    """Give the folder another name."""
+    row = access.folder_for(user=request.user, folder_id=folder_id)
+    name = request.POST.get("name", "")
+    try:
+        organising.rename_folder(folder=row, name=name)
+    except Refusal as refusal:
+        row.refresh_from_db()
+        return folder_page(request, row, name=name, refusal=refusal)
+    return redirect("chats:folder", row.pk)
+
+
+@require_POST
+@signed_in
+def folder_delete(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
+    """Take the folder away; its chats stay in the list."""
+    organising.delete_folder(folder=access.folder_for(user=request.user, folder_id=folder_id))
+    return redirect("chats:home")

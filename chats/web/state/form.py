@@ -1,0 +1,130 @@
+"""A form made of a JSON Schema: one control per declared field, an empty one means unknown."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.forms.fields import InvalidJSONInput
+
+from chats.record.states import Kept
+from contextpolicy.engine.strategies.entity_state import LARGEST_STATE
+
+ONE_LINE = 200
+UNKNOWN = ("", "not known")
+TEXT = {"class": "input", "autocomplete": "off", "dir": "auto"}
+
+
+class StateForm(forms.Form):
+    """The declared fields of a state.
+
+    After `is_valid`: `said` holds the values, `removed` the names of the fields left empty. The
+    domain checks whether they fit the schema.
+    """
+
+    def __init__(self, kept: Kept, *, data: Any = None) -> None:
+        super().__init__(data)
+        # Names are an administrator's free text; controls are numbered.
+        self.names: dict[str, str] = {}
+        for number, name in enumerate(kept.declared):
+            schema = kept.schema["properties"][name]
+            declared = schema if isinstance(schema, Mapping) else {}
+            value = kept.values.get(name)
+            self.names[f"f{number}"] = name
+            self.fields[f"f{number}"] = control(name, declared, value)
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """The values of the fields that have one."""
+        given = {name: self.cleaned_data[key] for key, name in self.names.items()}
+        return {name: meant(value) for name, value in given.items() if not is_unknown(value)}
+
+    @property
+    def removed(self) -> list[str]:
+        """The declared fields that have none."""
+        said = self.said
+        return [name for name in self.names.values() if name not in said]
+
+
+class Value(forms.JSONField):
+    """JSON where a schema asks for more than one line."""
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Keep what was typed as it was typed."""
+        return InvalidJSONInput(data or "")
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the text in the control; nothing instead of null."""
+        return "" if value is None else super().prepare_value(value)
+
+
+def control(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
+    """Make the control for a field."""
+    common: dict[str, Any] = {
+        "label": str(schema.get("title", name)),
+        "help_text": str(schema.get("description", "")),
+        "required": False,
+    }
+    kind = schema.get("type")
+    if isinstance(schema.get("enum"), list):
+        return forms.TypedChoiceField(
+            coerce=json.loads,
+            empty_value=None,
+            choices=[UNKNOWN, *((json.dumps(item), shown(item)) for item in schema["enum"])],
+            initial="" if value is None else json.dumps(value),
+            widget=forms.Select(attrs={"class": "input"}),
+            **common,
+        )
+    if kind == "boolean":
+        return forms.TypedChoiceField(
+            coerce=json.loads,
+            empty_value=None,
+            choices=[UNKNOWN, ("true", "Yes"), ("false", "No")],
+            initial="" if value is None else json.dumps(value),
+            widget=forms.Select(attrs={"class": "input"}),
+            **common,
+        )
+    if kind in {"integer", "number"}:
+        number = forms.IntegerField if kind == "integer" else forms.FloatField
+        attrs = {"class": "input", "autocomplete": "off"}
+        return number(initial=value, widget=forms.NumberInput(attrs=attrs), **common)
+    if kind == "string" and (value is None or isinstance(value, str)):
+        return text_control(schema, value, common)
+    attrs = {**TEXT, "rows": "4", "spellcheck": "false"}
+    return Value(initial=value, widget=forms.Textarea(attrs=attrs), **common)
+
+
+def text_control(
+    schema: Mapping[str, Any], value: str | None, common: Mapping[str, Any]
+) -> forms.Field:
+    """Make a control for text: a line, several lines, or a day."""
+    longest = int(schema.get("maxLength", LARGEST_STATE))
+    widget: forms.Widget = forms.Textarea(attrs={**TEXT, "rows": "2"})
+    if schema.get("format") == "date":
+        widget = forms.DateInput(attrs={**TEXT, "type": "date"})
+    elif longest <= ONE_LINE and "\n" not in (value or ""):
+        widget = forms.TextInput(attrs=TEXT)
+    return forms.CharField(max_length=longest, strip=False, initial=value, widget=widget, **common)
+
+
+def meant(value: Any) -> Any:
+    """Return a control's value as the state keeps it."""
+    return value.replace("\r\n", "\n") if isinstance(value, str) else value
+
+
+def is_unknown(value: Any) -> bool:
+    """Tell whether a control was left empty."""
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+def shown(value: Any) -> str:
+    """Write a value for people: texts as they are, others as JSON."""
+    if isinstance(value, bool):
+        return "Yes" if value else "No"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def version_in(data: Mapping[str, Any]) -> int:
+    """Return the version that the person saw; -1, which is none, if the form does not say."""
+    value = str(data.get("version", ""))
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1

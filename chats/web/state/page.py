@@ -1,0 +1,161 @@
+"""The state of a chat: shown beside the meter, corrected and emptied on a page of its own."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from chats.actions import corrections
+from chats.ground.refusals import Refusal
+from chats.models import Chat
+from chats.record import access
+from chats.record.states import Kept, StateChanged
+from chats.web.auth import PersonRequest, signed_in
+from chats.web.reasons import STATE_VERSIONS
+from chats.web.state.form import StateForm, shown, version_in
+from chats.web.words import counted
+
+
+@dataclass(frozen=True, slots=True)
+class FieldView:
+    """One field of the state; `value` is empty while nothing is known."""
+
+    name: str
+    label: str
+    value: str
+    source: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """The state for people."""
+
+    fields: Sequence[FieldView]
+    version: int
+
+    @property
+    def known(self) -> int:
+        """The number of fields that have a value."""
+        return sum(1 for field in self.fields if field.source)
+
+    @property
+    def words(self) -> str:
+        """The number in words: 2 of 3 fields known."""
+        return f"{self.known:,} of {counted(len(self.fields), 'field')} known"
+
+
+def state_view(kept: Kept) -> StateView:
+    """Return the state with where each value came from."""
+    return StateView(fields=[field_of(kept, name) for name in kept.names], version=kept.version)
+
+
+def field_of(kept: Kept, name: str) -> FieldView:
+    """Return one field, with its title from the schema."""
+    declared = kept.schema.get("properties", {}).get(name)
+    title = declared.get("title", name) if isinstance(declared, Mapping) else name
+    if name not in kept.values:
+        return FieldView(name=name, label=str(title), value="", source="", at=None)
+    origin = kept.row.origins[name] if kept.row else {}
+    return FieldView(
+        name=name,
+        label=str(title),
+        value=shown(kept.values[name]),
+        source=STATE_VERSIONS[origin["by"]].format(seq=origin["seq"]),
+        at=datetime.fromisoformat(origin["at"]),
+    )
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Show the state with its form, and store corrections.
+
+    A correction that is refused comes back with its sentence.
+    """
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    found = corrections.state_in(chat=chat)
+    if request.method == "GET":
+        return answer(request, chat, found.kept)
+    form = StateForm(found.kept, data=request.POST)
+    if not form.is_valid():
+        return answer(request, chat, found.kept, form=form, status=422)
+    try:
+        found = corrections.correct(
+            chat=chat,
+            user=request.user,
+            version=version_in(request.POST),
+            values=form.said,
+            removed=form.removed,
+            now=timezone.now(),
+        )
+    except StateChanged as refusal:
+        # The form shows what is in force now, and beside it what was typed over an older version.
+        now = corrections.state_in(chat=chat).kept
+        return answer(request, chat, now, typed=typed(form, kept=now), refusal=refusal)
+    except Refusal as refusal:
+        return answer(request, chat, found.kept, form=form, refusal=refusal)
+    return done(request, chat, found.kept, saved="Saved. It counts from the next message on.")
+
+
+@require_POST
+@signed_in
+def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Empty the state."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    version = version_in(request.POST)
+    try:
+        found = corrections.reset(chat=chat, user=request.user, version=version, now=timezone.now())
+    except StateChanged as refusal:
+        return answer(request, chat, corrections.state_in(chat=chat).kept, refusal=refusal)
+    return done(request, chat, found.kept, saved="Emptied. The next messages fill it again.")
+
+
+def typed(form: StateForm, *, kept: Kept) -> list[FieldView]:
+    """Return the values of a form that differ from the state."""
+    differing = {n: value for n, value in form.said.items() if kept.values.get(n) != value}
+    return [replace(field_of(kept, name), value=shown(value)) for name, value in differing.items()]
+
+
+def done(request: PersonRequest, chat: Chat, kept: Kept, *, saved: str) -> HttpResponse:
+    """Show the new state: as a part, or as its page again so that a reload sends nothing twice."""
+    if not request.htmx:
+        return redirect("chats:state", chat.pk)
+    return answer(request, chat, kept, saved=saved)
+
+
+def answer(
+    request: PersonRequest,
+    chat: Chat,
+    kept: Kept,
+    *,
+    form: StateForm | None = None,
+    typed: Sequence[FieldView] = (),
+    refusal: Refusal | None = None,
+    saved: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    """Render the page, or its changing part for a page that is there already."""
+    view, form = state_view(kept), form or StateForm(kept)
+    # The declared fields come first, in the order of their controls.
+    declared = len(form.names)
+    context = {
+        "chat": chat,
+        "state": view,
+        "rows": list(zip(form, view.fields, strict=False)),
+        "others": view.fields[declared:],
+        "typed": typed,
+        "refusal": refusal,
+        "saved": saved,
+    }
+    if request.htmx:
+        # As a success: htmx does not put a part with an error status in its place.
+        return render(request, "chats/_state_form.html", context)
+    return render(
+        request, "chats/state.html", context, status=refusal.status if refusal else status
+    )

@@ -1,0 +1,227 @@
+"""Arranges what was read of a chat into the entries of its page, in order.
+
+Markers stand at the end of their range, ends without a whole reply behind their message, and a mark
+before the first message of each day. The tail, which may still change, is split off by its seq.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import date
+
+from django.utils import timezone
+from django.utils.safestring import SafeString
+
+from chats.compaction.people.undo import can_be_redone
+from chats.ground import leases
+from chats.models import Compaction, Message, Turn
+from chats.rendering.fragments import live_html
+from chats.rendering.store import html_for_many, html_of
+from chats.web.thread.compaction_marker import CompactionMarker, sections_of, summary_texts
+from chats.web.thread.entries import DayMark, Entry, Live, MessageEntry, Queue, TurnEnd, sent_as
+from chats.web.thread.rows import BranchUnderPolicy, Coverage, ThreadRows
+from chats.web.thread.sent_now import sent_now
+from chats.web.words import day_name
+
+
+def arrange(
+    rows: ThreadRows,
+    *,
+    ground: BranchUnderPolicy,
+    top: bool,
+    borders: Sequence[Compaction],
+    known: int | None = None,
+) -> list[Entry]:
+    """Return the page's entries in order; with `top` that of the summary in force stands first.
+
+    `borders`: the compactions whose markers stand on this page at the end of their range,
+    ascending. `known`: the page has the words of the messages from this seq on.
+    """
+    cover, borders = ground.cover, list(borders)
+    summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
+    has = set()
+    if known is not None:
+        has = {row.pk for row in rows.messages if (row.seq or 0) >= max(known, cover.to_seq + 1)}
+    words = {row.pk: "" if row.pk in has else row.text for row in rows.messages}
+    said = [*words.values(), *(row.text for row in rows.waiting)]
+    html = html_for_many([*summaries, *said], seen=ground.branch)
+    outcomes = outcomes_of(rows)
+    entries: list[Entry] = []
+    if cover.summary is not None and top:
+        entries.append(marker(cover.summary, html, rows=rows, ground=ground))
+    for message in rows.messages:
+        while borders and (message.seq or 0) > borders[0].to_seq:
+            entries.append(marker(borders.pop(0), html, rows=rows, ground=ground))
+        sent, reason, cuts = sent_as(message, outlook=ground.outlook)
+        versions = rows.versions.get(message.pk)
+        entries.append(
+            MessageEntry(
+                message,
+                html_of(words[message.pk], html, key=message.pk),
+                sent=sent,
+                reason=reason,
+                cuts=cuts,
+                versions=versions,
+                pin_lock=ground.locks.pin(message),
+                stands=message.pk in has,
+            )
+        )
+        entries += outcomes.pop(message.pk, [])
+    entries += [marker(row, html, rows=rows, ground=ground) for row in borders]
+    for entry in unfinished_entries(rows, html):
+        entries.append(entry)
+        if isinstance(entry, MessageEntry):
+            entries += outcomes.pop(entry.message.pk, [])
+    return mark_last(entries, turn=rows.last_turn)
+
+
+def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:
+    """Yield the live reply and the waiting messages.
+
+    The messages stand behind the reply, unless it replies to them.
+    """
+    turn = rows.running
+    is_queued = turn is not None and turn.status == Turn.Status.QUEUED
+    reason = "queued" if is_queued else "waiting"
+    waiting = [
+        MessageEntry(m, html_of(m.text, html, key=m.pk), sent="pending", reason=reason)
+        for m in rows.waiting
+    ]
+    if turn is None:
+        yield from waiting
+        return
+    live = Live(turn, live_html(turn.partial_text), queue=queue_of(turn) if is_queued else None)
+    if is_queued:
+        yield from waiting
+        yield live
+    else:
+        yield live
+        yield from waiting
+
+
+def queue_of(turn: Turn) -> Queue:
+    """Return how a queued turn stands in the line of this installation."""
+    now = timezone.now()
+    unfinished = Turn.objects.exclude(pk=turn.pk)
+    ahead = unfinished.filter(status=Turn.Status.QUEUED, queued_at__lt=turn.queued_at)
+    served = unfinished.filter(leases.held(), status=Turn.Status.RUNNING)
+    return Queue(
+        seconds=int((now - turn.queued_at).total_seconds()),
+        before=ahead.count(),
+        is_served=served.exists(),
+    )
+
+
+def borders_of(rows: ThreadRows, *, cover: Coverage) -> list[Compaction]:
+    """Return the compactions whose markers stand at the end of their range.
+
+    They are a window, and those that are not sent.
+    """
+    window = [cover.active] if cover.active and cover.window_to else []
+    return sorted([*window, *cover.unused, *rows.told], key=lambda row: row.to_seq)
+
+
+def marker(
+    row: Compaction, html: dict[str, SafeString], *, rows: ThreadRows, ground: BranchUnderPolicy
+) -> CompactionMarker:
+    """Return the compaction marker of a compaction.
+
+    A summary in force stands before all, any other compaction at the end of its range.
+    """
+    is_undone = row.status == Compaction.Status.UNDONE
+    return CompactionMarker(
+        row,
+        html[row.text],
+        folded_tokens=rows.folded_tokens if row == ground.cover.summary else None,
+        sections=sections_of(row, chat_id=rows.chat_id, html=html),
+        is_paused=rows.is_paused,
+        is_unused=row in ground.cover.unused,
+        can_redo=is_undone and can_be_redone(row, branch=ground.branch),
+        locks=ground.locks,
+        policy_label=ground.policy_label,
+        sent=sent_now(row, outlook=ground.outlook, branch=ground.branch),
+    )
+
+
+def outcomes_of(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
+    """Return ends without a whole reply, by the message they stand behind.
+
+    Of several tries at one message only the last counts.
+    """
+    latest = {cause_of(turn): turn for turn in rows.turns}
+    last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}
+    found: dict[uuid.UUID, list[Entry]] = {}
+    for cause, turn in latest.items():
+        stopped_empty = turn.status == Turn.Status.STOPPED and turn.reply_id is None
+        if cause is not None and (turn.status == Turn.Status.FAILED or stopped_empty):
+            place = last_of.get(turn.pk, cause)
+            retry = rows.last_turn is not None and turn.pk == rows.last_turn.pk
+            found.setdefault(place, []).append(TurnEnd(turn, can_retry=retry))
+    return found
+
+
+def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
+    """Mark the newest message of the entries as last, and whether it may be continued."""
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if isinstance(entry, MessageEntry):
+            entries[index] = replace(entry, is_last=True, can_continue=continues(entry, turn))
+            break
+    return entries
+
+
+def continues(entry: MessageEntry, turn: Turn | None) -> bool:
+    """Tell whether a message is the cut reply of the last turn."""
+    return (
+        turn is not None
+        and turn.is_over
+        and turn.reply_id == entry.message.pk
+        and entry.message.finish != Message.Finish.STOP
+    )
+
+
+def with_days(entries: list[Entry], *, previous: date | None) -> list[Entry]:
+    """Insert a mark before the first message of each day, in the reader's zone."""
+    today = timezone.localdate()
+    marked: list[Entry] = []
+    for entry in entries:
+        day = day_of(entry.message) if isinstance(entry, MessageEntry) else None
+        if day is not None and day != previous:
+            marked.append(DayMark(day, day_name(day, today=today)))
+            previous = day
+        marked.append(entry)
+    return marked
+
+
+def day_of(message: Message | None) -> date | None:
+    """Return the day of a message in the reader's zone."""
+    return timezone.localtime(message.created_at).date() if message else None
+
+
+def split(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:
+    """Split the entries into those before a seq, and those from it on with what waits."""
+    for index, entry in enumerate(entries):
+        if isinstance(entry, MessageEntry | Live) and seq_of(entry) >= at:
+            start = index - 1 if index and isinstance(entries[index - 1], DayMark) else index
+            return entries[:start], entries[start:]
+    return entries, []
+
+
+def seq_of(entry: Entry) -> float:
+    """Return the seq of a message's entry; any other entry, and one that waits, is at the end."""
+    seq = entry.message.seq if isinstance(entry, MessageEntry) else None
+    return float("inf") if seq is None else seq
+
+
+def tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
+    """Return the seq at which the part begins that may still change; `end` if all of it waits."""
+    unfinished = [turn for turn in rows.turns if not turn.is_over]
+    anchors = unfinished or [turn for turn in [rows.last_turn] if turn]
+    causes = {cause_of(turn) for turn in anchors}
+    starts = [row.seq for row in rows.messages if row.seq and row.pk in causes]
+    return max(min(starts, default=end), cover.to_seq + 1)
+
+
+def cause_of(turn: Turn) -> uuid.UUID | None:
+    """Return the message that a turn replies to or continues."""
+    return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)

@@ -1,0 +1,241 @@
+"""The message box and the context meter: what they show and how they refuse."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats.actions import lifecycle, marks
+from chats.actions.lifecycle import OfferedModel
+from chats.actions.marks import PinRoom
+from chats.compaction import pauses
+from chats.compaction.report import skip_reasons
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Compaction
+from chats.prompt import model_choice
+from chats.prompt.meter import meter as meter_of
+from chats.prompt.model_choice import ChosenModel
+from chats.web.state.page import StateView, state_view
+from chats.web.thread.facts import newest_turns
+from chats.web.thread.rows import branch_of
+from chats.web.thread.thread import ThreadPage
+from chats.web.words import grouped, short
+from contextpolicy.engine.ladder import Breaker
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.models import ModelSpec
+
+# Space between the bar's parts, in percent of its width.
+GAP = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """The message box of a chat, or of a chat that its first message will create."""
+
+    chat: Chat | None
+    models: Sequence[OfferedModel]
+    limit: int
+    is_replying: bool
+    # Sent with the message: the same key again is the same message.
+    key: str
+    text: str = ""
+    refusal: Refusal | None = None
+
+    @property
+    def model(self) -> OfferedModel | None:
+        """The model that replies next."""
+        return next((choice for choice in self.models if choice.current), None)
+
+    @property
+    def rests_from(self) -> int | None:
+        """The time, in milliseconds, from which writing here begins with a warm-up; or None."""
+        if self.chat is None or self.model is None or not self.model.warms_up:
+            return None
+        rest = timedelta(seconds=settings.WARM_UP_REST_SECONDS)
+        return int((self.chat.updated_at + rest).timestamp() * 1000)
+
+    @property
+    def length(self) -> str:
+        """The number of characters in the box."""
+        return grouped(len(self.text))
+
+    @property
+    def limit_words(self) -> str:
+        """The limit for people."""
+        return grouped(self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class BarPart:
+    """A piece of the bar: position and width in percent."""
+
+    key: str
+    x: str
+    width: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeterRow:
+    """A line of the breakdown."""
+
+    key: str
+    label: str
+    tokens: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeterView:
+    """The meter for people, or the sentence that says why the next prompt is not known."""
+
+    chat: Chat
+    problem: str = ""
+    text: str = ""
+    of_all: str = ""
+    next_compaction: str = ""
+    policy_label: str = ""
+    bar: Sequence[BarPart] = ()
+    reserve: BarPart | None = None
+    rows: Sequence[MeterRow] = ()
+    approximate: bool = False
+    system_hidden: bool = False
+    state: StateView | None = None
+    limit: int = 0
+    writes_summaries: bool = False
+    # The state of compaction here, with what people may do about it; see `resting_on`.
+    is_paused: bool = False
+    paused_at: datetime | None = None
+    is_asked: bool = False
+    rest: Breaker | None = None
+    outcome: str = ""
+    pins: str = ""
+
+
+def composer_for(
+    *,
+    user: User,
+    chat: Chat | None,
+    limit: int,
+    is_replying: bool = False,
+    text: str = "",
+    refusal: Refusal | None = None,
+    choice: ChosenModel | None = None,
+    models: Sequence[ModelSpec] | None = None,
+) -> Composer:
+    """Return the message box with a fresh key; `choice` and `models`: what `models_for` takes."""
+    return Composer(
+        chat=chat,
+        models=models_of(user=user, chat=chat, choice=choice, models=models),
+        limit=limit,
+        is_replying=is_replying,
+        key=uuid.uuid4().hex,
+        text=text,
+        refusal=refusal,
+    )
+
+
+def models_of(
+    *,
+    user: User,
+    chat: Chat | None,
+    choice: ChosenModel | None = None,
+    models: Sequence[ModelSpec] | None = None,
+) -> Sequence[OfferedModel]:
+    """Return the entries of the model picker; none if the policy cannot work with any model."""
+    try:
+        return lifecycle.models_for(chat=chat, user=user, choice=choice, models=models)
+    except model_choice.PolicyRefused:
+        return ()
+
+
+def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
+    """Return the meter of a chat; a page stays readable whatever the policy says.
+
+    `thread`: given if it was read already; it has most of what a meter needs.
+    """
+    ground = thread.ground if thread else None
+    try:
+        meter = meter_of(
+            chat=chat,
+            now=timezone.now(),
+            outlook=ground.outlook if ground else None,
+            branch=ground.branch if ground else None,
+            making=ground.facts.making if ground else None,
+        )
+    except Refusal as refusal:
+        return MeterView(chat=chat, problem=str(refusal), limit=PolicyValues().input_length_limit)
+    about = "≈ " if meter.approximate else ""
+    resting = resting_on(chat, thread=thread) if meter.writes_summaries else {}
+    return MeterView(
+        chat=chat,
+        text=f"{about}{short(meter.used)} of {short(meter.prompt_limit)} tokens",
+        of_all=f"{about}{grouped(meter.used)} of {grouped(meter.token_budget)} tokens",
+        next_compaction=meter.next_compaction,
+        policy_label=meter.policy_label,
+        bar=bar_parts(
+            [(p.key, p.tokens) for p in meter.parts if p.key not in {"free", "reserve"}],
+            whole=meter.token_budget,
+        ),
+        reserve=reserve_part(meter.reserve, whole=meter.token_budget),
+        rows=[MeterRow(p.key, p.label, grouped(p.tokens), p.why) for p in meter.parts],
+        approximate=meter.approximate,
+        system_hidden=meter.system_hidden,
+        state=state_view(meter.kept) if meter.kept else None,
+        limit=meter.limit,
+        writes_summaries=meter.writes_summaries,
+        pins=pin_words(chat, room=thread.locks.pins if thread else None),
+        **resting,
+    )
+
+
+def resting_on(chat: Chat, *, thread: ThreadPage | None) -> dict[str, Any]:
+    """Return what stops compaction on the chat's branch, what was asked for, the last outcome."""
+    if thread is not None:
+        branch, newest = thread.ground.branch, thread.ground.facts.attempt
+        last = thread.last_finished
+    else:
+        branch = branch_of(chat)
+        newest = pauses.attempts_on(branch).values_list("status", flat=True).first()
+        last = next((turn for turn in newest_turns(branch) if turn.finished_at), None)
+    rest = None
+    if newest in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
+        choice = model_choice.choose(chat=chat)
+        rest = pauses.breaker_of(branch, choice=choice, now=timezone.now())
+    return {
+        "is_paused": branch.compaction_paused,
+        "paused_at": branch.paused_at,
+        "is_asked": branch.asked_at is not None,
+        "rest": rest,
+        "outcome": skip_reasons.why_not(last).sentence if last and last.compaction_outcome else "",
+    }
+
+
+def pin_words(chat: Chat, *, room: PinRoom | None) -> str:
+    """Say how much room pins have and take; empty without a pin."""
+    room = room or marks.pin_room(chat=chat)
+    if not room.used:
+        return ""
+    return f"Pins take {grouped(room.used)} of the {grouped(room.limit)} tokens they may take."
+
+
+def bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
+    """Draw the parts side by side from the bar's start, each in percent of the whole."""
+    parts: list[BarPart] = []
+    x = 0.0
+    for key, tokens in sizes:
+        width = 100 * tokens / max(whole, 1)
+        if tokens:
+            parts.append(BarPart(key, f"{x:.2f}%", f"{max(width, 0.4):.2f}%"))
+            x += max(width, 0.4) + GAP
+    return parts
+
+
+def reserve_part(tokens: int, *, whole: int) -> BarPart | None:
+    """Draw the room kept for the reply, at the bar's end."""
+    width = 100 * tokens / max(whole, 1)
+    return BarPart("reserve", f"{100 - width:.2f}%", f"{width:.2f}%") if tokens else None

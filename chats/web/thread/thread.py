@@ -1,0 +1,232 @@
+"""The thread of a chat as its page shows it.
+
+Covered messages stand under their compaction marker, not in the thread. The *tail* is the part that
+may still change, from the first unfinished turn (or the last one) to the end; a page replaces it as
+one piece.
+"""
+
+import time
+from dataclasses import dataclass, replace
+
+from django.contrib.auth.models import User
+
+from chats.actions.locks import Locks
+from chats.models import Branch, Chat, Message, Turn
+from chats.record.history import on_path
+from chats.web.thread.arrangement import (
+    arrange,
+    borders_of,
+    continues,
+    day_of,
+    seq_of,
+    split,
+    tail_start,
+    with_days,
+)
+from chats.web.thread.compaction_request import RequestNotice, notice_of
+from chats.web.thread.entries import Entry, Live, MessageEntry
+from chats.web.thread.rows import (
+    PAGE,
+    BranchUnderPolicy,
+    branch_of,
+    ground_of,
+    load,
+    path_of,
+    turn_state,
+)
+from contextpolicy.models import ModelSpec
+
+# A page that has loaded more messages than this loses the oldest of them when markers change.
+MOST_STANDING = 2000
+# The view has read the chat before; a page that is told of a change that it shows asks in vain.
+MARGIN_MS = 100
+
+
+class Stale(Exception):
+    """The page is so far behind that only a whole new one helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The state that an open page was drawn from, and the seq of its first message."""
+
+    state: str
+    top: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The thread above the part that an update brings, for a page that shows most of it.
+
+    `earlier` as in `ThreadPage`.
+    """
+
+    entries: list[Entry]
+    earlier: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPage:
+    """The parts of a thread on one page."""
+
+    entries: list[Entry]
+    tail: list[Entry]
+    # The tail's first seq; a page sends it back so that the update begins where its tail did.
+    tail_from: int
+    # The page before this one ends below this seq; None when nothing is before it.
+    earlier: int | None
+    turn: Turn | None
+    # The state that compaction markers and rails were drawn from; see `rows.state_of`.
+    state: str
+    # Milliseconds since 1970 at which its rows were not read yet.
+    drawn_at: int
+    # The status of the compaction that a person asked for.
+    answer: RequestNotice | None
+    locks: Locks
+    # The branch under its policy, which the meter beside the thread is drawn from.
+    ground: BranchUnderPolicy
+    last_finished: Turn | None
+    # What became of the messages above, if the page was drawn from another state.
+    standing: Standing | None = None
+
+    @property
+    def top(self) -> int:
+        """Return the seq of the first message on the page that no summary stands for."""
+        found = (
+            entry.message.seq or 0 for entry in self.entries if isinstance(entry, MessageEntry)
+        )
+        return next((seq for seq in found if seq > self.ground.cover.to_seq), self.tail_from)
+
+    @property
+    def turn_state(self) -> str:
+        """Return which turn is the last one here, and how it stands."""
+        return turn_state(self.turn)
+
+    @property
+    def is_replying(self) -> bool:
+        """True while a reply is being written or waited for."""
+        return any(isinstance(entry, Live) for entry in self.tail)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to read."""
+        return not self.entries and not self.tail
+
+
+def drawing_time() -> int:
+    """Return a time, in milliseconds since 1970, before which every change is in what is read."""
+    return int(1000 * time.time()) - MARGIN_MS
+
+
+def thread_of(
+    *,
+    chat: Chat,
+    user: User,
+    before: int | None = None,
+    branch: Branch | None = None,
+    default: ModelSpec | None = None,
+) -> ThreadPage:
+    """Return the newest page of the chat's thread, or the page before a seq, without tail.
+
+    `branch` and `default`: what `ground_of` takes.
+    """
+    drawn_at = drawing_time()
+    ground = ground_of(chat=chat, user=user, branch=branch, default=default)
+    branch, cover = ground.branch, ground.cover
+    rows = load(ground, after=cover.to_seq, before=before)
+    # The newest page has all of them: an earlier one is put above it.
+    borders = borders_of(rows, cover=cover) if before is None else []
+    arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders)
+    entries = with_days(arranged, previous=None)
+    tail_from = before or tail_start(rows, cover=cover, end=branch.last_seq + 1)
+    still, tail = split(entries, at=tail_from)
+    return ThreadPage(
+        entries=still,
+        tail=tail,
+        tail_from=tail_from,
+        earlier=rows.messages[0].seq if rows.has_earlier else None,
+        turn=rows.last_turn,
+        state=rows.state,
+        drawn_at=drawn_at,
+        answer=notice_of(rows.answer),
+        locks=ground.locks,
+        ground=ground,
+        last_finished=rows.last_finished,
+    )
+
+
+def thread_from(*, chat: Chat, user: User, start: int, shown: Shown | None = None) -> ThreadPage:
+    """Return the thread from a seq on: the part that is now final, and the tail now.
+
+    With it comes what stands above, where that is not what the page shows. Raises `Stale` when more
+    than a page has been said since, or when the page shows another path.
+    """
+    drawn_at = drawing_time()
+    ground = ground_of(chat=chat, user=user)
+    branch, cover = ground.branch, ground.cover
+    if shown and shown.state.rpartition(".")[2] != path_of(branch):
+        raise Stale
+    rows = load(ground, after=max(cover.to_seq, start - 1), before=None)
+    if rows.has_earlier:
+        raise Stale
+    standing = None
+    if shown and shown.state != rows.state:
+        standing = standing_on(ground, top=shown.top, start=start)
+    seen = on_path(branch, after=0, before=start).order_by("-seq").first()
+    borders = [row for row in borders_of(rows, cover=cover) if row.to_seq >= start]
+    entries = arrange(rows, ground=ground, top=False, borders=borders)
+    entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
+    tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
+    still, tail = split(entries, at=tail_from)
+    return ThreadPage(
+        entries=still,
+        tail=tail,
+        tail_from=tail_from,
+        earlier=None,
+        turn=rows.last_turn,
+        state=rows.state,
+        drawn_at=drawn_at,
+        answer=notice_of(rows.answer),
+        locks=ground.locks,
+        ground=ground,
+        last_finished=rows.last_finished,
+        standing=standing,
+    )
+
+
+def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> Standing:
+    """Return the thread between what is covered and a seq, for a page that shows it from `top` on.
+
+    Of the messages that the page has, only what may have changed is told; it has their words.
+    """
+    cover = ground.cover
+    most = min(max(PAGE, start - top), MOST_STANDING)
+    rows = load(ground, after=cover.to_seq, before=start, most=most)
+    borders = [row for row in borders_of(rows, cover=cover) if row.to_seq < start]
+    arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders, known=top)
+    entries = [entry for entry in arranged if seq_of(entry) < start or not is_message(entry)]
+    return Standing(
+        entries=with_days(entries, previous=None),
+        earlier=rows.messages[0].seq if rows.has_earlier else None,
+    )
+
+
+def is_message(entry: Entry) -> bool:
+    """Tell whether an entry is a message."""
+    return isinstance(entry, MessageEntry)
+
+
+def entry_of(*, chat: Chat, user: User, message: Message) -> tuple[MessageEntry | None, str]:
+    """Return one message of the thread, and the state of compaction markers and rails.
+
+    The message is None when it stands elsewhere. It is read with the page that ends with it: what
+    is left out of a prompt depends on its neighbours.
+    """
+    last_seq = branch_of(chat).last_seq
+    thread = thread_of(chat=chat, user=user, before=(message.seq or last_seq) + 1)
+    for entry in (*thread.entries, *thread.tail):
+        if isinstance(entry, MessageEntry) and entry.message.pk == message.pk:
+            is_last = message.seq == last_seq
+            can_continue = is_last and continues(entry, thread.turn)
+            return replace(entry, is_last=is_last, can_continue=can_continue), thread.state
+    return None, thread.state

@@ -1,0 +1,102 @@
+"""The ways on in a chat: the versions of a message, and the branches they stand on."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import F, Q
+
+from chats.models import Branch, Chat, Message
+from chats.record.history import PathSegment, segments
+from chats.web.words import clipped
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The number of the version that is shown, of how many, and the branches of its neighbours."""
+
+    number: int
+    count: int
+    previous: uuid.UUID | None
+    following: uuid.UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A branch in the chat's menu; `words` are those of its newest message."""
+
+    pk: uuid.UUID
+    words: str
+    fork_seq: int
+    last_seq: int
+    created_at: datetime
+    is_current: bool
+
+
+def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, Versions]:
+    """Return the versions of those messages that have any, by the id of the message.
+
+    Versions follow the same message: they stand at one seq, on the branch that holds the message
+    before it and on the branches that fork there. Two queries at most, whatever the number.
+    """
+    rows = Branch.objects.filter(chat=branch.chat_id, parent__isnull=False)
+    forks = list(rows.values_list("pk", "parent_id", "fork_seq"))
+    path = segments(branch) if forks else []
+    groups: dict[uuid.UUID, tuple[int, set[uuid.UUID]]] = {}
+    for message in messages if forks else ():
+        seq = message.seq or 0
+        holder = holder_of(path, seq=seq - 1)
+        children = {pk for pk, parent, fork in forks if parent == holder and fork == seq - 1}
+        if children:
+            groups[message.pk] = seq, {holder, *children}
+    if not groups:
+        return {}
+    wanted = Q()
+    for seq, ids in groups.values():
+        wanted |= Q(seq=seq, branch__in=ids)
+    found = Message.objects.filter(wanted).order_by("accepted")
+    places = list(found.values_list("pk", "seq", "branch_id"))
+    numbered = {}
+    for pk, (seq, ids) in groups.items():
+        group = [(key, place) for key, at, place in places if at == seq and place in ids]
+        if len(group) > 1:
+            numbered[pk] = numbers_of(pk, group)
+    return numbered
+
+
+def holder_of(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
+    """Return the branch of a path that holds a seq; the root for seqs before the first message."""
+    held = (part.branch_id for part in path if part.after < seq <= part.to)
+    return next(held, path[-1].branch_id)
+
+
+def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> Versions:
+    """Return where a message stands among its versions."""
+    index = [key for key, _ in group].index(pk)
+    return Versions(
+        number=index + 1,
+        count=len(group),
+        previous=group[index - 1][1] if index else None,
+        following=group[index + 1][1] if index + 1 < len(group) else None,
+    )
+
+
+def branches_of(chat: Chat) -> list[Way]:
+    """Return the branches of a chat, newest first; none for a chat that has only one."""
+    rows = list(Branch.objects.filter(chat=chat).order_by("-created_at", "pk"))
+    if len(rows) < 2:
+        return []
+    ends = Message.objects.filter(branch__chat=chat, seq=F("branch__last_seq"))
+    words = {message.branch_id: clipped(message.text, 60) for message in ends}
+    return [
+        Way(
+            pk=row.pk,
+            words=words.get(row.pk, ""),
+            fork_seq=row.fork_seq,
+            last_seq=row.last_seq,
+            created_at=row.created_at,
+            is_current=row.pk == chat.active_branch_id,
+        )
+        for row in rows
+    ]

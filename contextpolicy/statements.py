@@ -1,0 +1,47 @@
+"""The statements that policies and the ledger run for every reply."""
+
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
+
+from contextpolicy.models import EffectivePolicy, LedgerHead, PolicyAssignment
+from speed import prepared
+
+
+def assigned_to(*, user: Any, groups: Any, chat: Any) -> QuerySet[PolicyAssignment, Any]:
+    """Select the columns of a `Layer` for each assignment that applies; a chat None has none."""
+    applies = Q(level="instance") | Q(level="user", user_id=user)
+    applies |= Q(level="group", group_id__in=groups)
+    if chat is not None:
+        applies |= Q(level="chat", chat_id=chat)
+    assigned = PolicyAssignment.objects.filter(applies, policy__current__isnull=False)
+    return assigned.order_by().values_list(
+        "level",
+        "policy__slug",
+        "policy__name",
+        "policy__current__number",
+        Cast("policy__current__values", TextField()),
+        Cast("policy__current__locks", TextField()),
+    )
+
+
+LEDGER_HEAD = prepared.Select(
+    lambda at: LedgerHead.objects.select_for_update().filter(pk=at("scope"))
+)
+
+
+# The digest determines the values, so they need not be read: see `values_of`.
+POLICY_BY_DIGEST = prepared.Select(
+    lambda at: EffectivePolicy.objects.only("label").filter(pk=at("digest"))
+)
+
+
+ASSIGNMENTS = prepared.Select(
+    lambda at: assigned_to(
+        user=at("user"),
+        groups=User.groups.through.objects.filter(user=at("user")).values("group"),
+        chat=at("chat"),
+    )
+)

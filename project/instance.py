@@ -1,0 +1,18 @@
+"""Reads from the environment what launcher and settings both know of this instance.
+
+Neither Django nor Celery is loaded for it.
+"""
+
+from pathlib import Path
+
+from project import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = env.data_folder(BASE_DIR / "data")
+PUBLIC_URL = env.https_address("PALIMPSEST_PUBLIC_URL")
+BEHIND_TLS = bool(PUBLIC_URL)
+TRUSTED_PROXY = env.flag("TRUSTED_PROXY")
+REDIS_URL = env.redis_url(DATA_DIR)
+WORKER_DRAIN_SECONDS = env.seconds("WORKER_DRAIN_SECONDS", 8.0)
+REPLIES_PER_WORKER = env.positive_int("REPLIES_PER_WORKER", 200)
+LOG_LEVEL = env.text("LOG_LEVEL", "INFO").upper()

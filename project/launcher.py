@@ -1,0 +1,282 @@
+"""The launcher: the whole product as one supervised process tree, `manage.py serve`.
+
+It waits most of the time, so it loads neither Django nor Celery: what needs them is done by its
+children. The database is prepared by one that ends, and the worker for replies keeps the schedule.
+"""
+
+import fcntl
+import hashlib
+import logging.config
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from chats.ground import queues
+from project import broker, env, instance, logs, small_model
+from project.supervisor import Child, Supervisor
+
+HELP = "Start everything on this machine: no other service is needed."
+MANAGE = str(instance.BASE_DIR / "manage.py")
+# A worker drains its replies before it ends; those it cannot end within this time it leaves.
+WORKER_GRACE = instance.WORKER_DRAIN_SECONDS + 4.5
+# Threads that wait for the models that write summaries; a reply has a thread of its own as well.
+BACKGROUND_THREADS = 32
+# Background work stands back behind everything that people wait for.
+BACKGROUND_NICENESS = 10
+# The launcher looks for background work so often, in seconds.
+LOOK_EVERY = 0.5
+# A broker that hangs must not hang the launcher.
+BROKER_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
+# The printed link waits at most so long for the web process, in seconds.
+PAGE_SECONDS = 30.0
+
+
+# Locked while the database is being prepared.
+PREPARING = instance.DATA_DIR / "prepare.lock"
+
+
+class NotLaunched(Exception):
+    """The product cannot be started so; the message says what to do."""
+
+
+class Unprepared(NotLaunched):
+    """The database could not be migrated or seeded."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Launch as the command line says; returns the exit code."""
+    parser = ArgumentParser(prog="manage.py serve", description=HELP)
+    add_arguments(parser)
+    given = parser.parse_args(arguments)
+    logging.config.dictConfig(logs.configuration(instance.LOG_LEVEL))
+    try:
+        launch(host=given.host, port=given.port)
+    except NotLaunched as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the address to listen on."""
+    parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
+    parser.add_argument("--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420")))
+
+
+def launch(*, host: str, port: int) -> None:
+    """Prepare the data, start the processes, print the address, watch; Ctrl-C ends all of it.
+
+    Raises NotLaunched when another launcher uses the data or there is no broker, and Unprepared.
+    """
+    refuse_open_network(host)
+    # Held until this process ends, however it ends.
+    with (instance.DATA_DIR / "serve.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise NotLaunched(
+                f"Palimpsest already runs with the data in {instance.DATA_DIR}."
+                " Stop it first, or set PALIMPSEST_DATA to another folder."
+            ) from error
+        supervisor = Supervisor()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, supervisor.request_stop)
+        try:
+            serve(supervisor, host=host, port=port)
+        except Unprepared:
+            # A person who stopped it meanwhile also stopped the preparation: no failure to report.
+            if not supervisor.stopping:
+                raise
+        finally:
+            supervisor.stop()
+
+
+def serve(supervisor: Supervisor, *, host: str, port: int) -> None:
+    """Start the broker, prepare the database, start the rest, and watch until a stop is requested.
+
+    Raises NotLaunched and Unprepared.
+    """
+    if env.flag("SMALL_MODEL"):
+        start_small_model(supervisor)
+    start_broker(supervisor)
+    with PREPARING.open("w") as preparing:
+        fcntl.flock(preparing, fcntl.LOCK_EX)
+        # It loads its code meanwhile, and opens its doors when the lock is free.
+        supervisor.add(web(host=host, port=port))
+        welcome = prepare(base_url=f"http://{host}:{port}")
+    if not supervisor.stopping:
+        supervisor.add(replies())
+        supervisor.take(background())
+        wait_for_page(supervisor, host=host, port=port)
+        sys.stdout.write(welcome)
+        sys.stdout.flush()
+    supervisor.watch()
+
+
+def refuse_open_network(host: str) -> None:
+    """Refuse to listen to other machines without TLS in front: passwords would cross the network.
+
+    Raises NotLaunched.
+    """
+    if host in {"127.0.0.1", "localhost", "::1"} or instance.BEHIND_TLS or instance.TRUSTED_PROXY:
+        return
+    raise NotLaunched(
+        f"Listening on {host} without TLS would send passwords in the clear. Put a TLS proxy in"
+        " front and set PALIMPSEST_PUBLIC_URL=https://… and TRUSTED_PROXY=1."
+    )
+
+
+def start_small_model(supervisor: Supervisor) -> None:
+    """Start the small model; every process that starts after it is told its address.
+
+    Raises NotLaunched when it is not installed.
+    """
+    try:
+        supervisor.add(small_model.child(instance.DATA_DIR))
+    except small_model.SmallModelMissing as error:
+        raise NotLaunched(str(error)) from error
+
+
+def start_broker(supervisor: Supervisor) -> None:
+    """Start the broker unless the environment names one, and wait for it; all others need it.
+
+    Raises NotLaunched when there is no broker or it does not answer.
+    """
+    if not env.text("REDIS_URL"):
+        try:
+            command = broker.command(instance.DATA_DIR)
+        except broker.BrokerMissing as error:
+            raise NotLaunched(str(error)) from error
+        supervisor.add(Child(name="broker", command=command, ends_last=True))
+    if not broker.wait_until_ready(instance.REDIS_URL, seconds=10):
+        raise NotLaunched(f"The broker at {instance.REDIS_URL} does not answer.")
+
+
+def prepare(*, base_url: str) -> str:
+    """Migrate, seed, and free what workers held that are gone, in a process that ends.
+
+    Returns what to tell the person at the console. Raises Unprepared.
+    """
+    command = [sys.executable, MANAGE, "setup", "--base-url", base_url]
+    command += ["--take-over", worker_prefix()]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
+    if done.returncode:
+        raise Unprepared("The database could not be prepared; the lines above say why.")
+    return done.stdout
+
+
+def web(*, host: str, port: int) -> Child:
+    """Describe the web process, which waits until the database is prepared."""
+    address = ["--host", host, "--port", str(port)]
+    return Child(
+        name="web",
+        command=[sys.executable, MANAGE, "web", *address, "--after", str(PREPARING)],
+        grace=6.0,
+    )
+
+
+def replies() -> Child:
+    """Describe the worker for replies.
+
+    It keeps the schedule as well: what is scheduled is the sweep, which is a task of its queue, so
+    without this worker nobody would do it.
+    """
+    return Child(
+        name="worker",
+        command=worker_command(queues.REPLIES, threads=instance.REPLIES_PER_WORKER),
+        env=partial(worker_env, queues.REPLIES, PALIMPSEST_KEEPS_SCHEDULE="1"),
+        grace=WORKER_GRACE,
+    )
+
+
+def background() -> Child:
+    """Describe the worker for background work.
+
+    Started with its first task: an idle instance needs no memory for it.
+    """
+    return Child(
+        name="background",
+        command=worker_command(*queues.BACKGROUND, threads=BACKGROUND_THREADS),
+        env=partial(worker_env, "background"),
+        grace=WORKER_GRACE,
+        niceness=BACKGROUND_NICENESS,
+        is_needed=BackgroundWork().is_there,
+    )
+
+
+class BackgroundWork:
+    """A look at the broker, now and then, whether a queue of the background has a task."""
+
+    def __init__(self) -> None:
+        self.broker = Redis.from_url(instance.REDIS_URL, **BROKER_TIMEOUTS)
+        self.next_look = 0.0
+
+    def is_there(self) -> bool:
+        """Tell whether something waits; a broker that does not answer is asked again later."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return False
+        self.next_look = now + LOOK_EVERY
+        try:
+            return any(self.broker.llen(name) for name in queues.BACKGROUND)
+        except RedisError:
+            return False
+
+
+def wait_for_page(supervisor: Supervisor, *, host: str, port: int) -> None:
+    """Wait until the web process listens, so that a printed link works at the first click."""
+    give_up = time.monotonic() + PAGE_SECONDS
+    while time.monotonic() < give_up and not supervisor.stopping:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            if probe.connect_ex((host, port)) == 0:
+                return
+        supervisor.look()
+        time.sleep(0.05)
+
+
+def worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> list[str]:
+    """Return the command of a stock Celery worker for some of the queues.
+
+    Without a queue it takes all of them.
+    """
+    options = ["--pool", "threads", "-c", str(threads), "--loglevel", "warning"]
+    options += ["-Q", ",".join(names)] if names else []
+    # Two workers of one host need two names.
+    options += ["-n", f"{names[0]}@%h"] if names else []
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    # The web process checks what all of them are made of; a worker would load its pages for it.
+    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A", "project"]
+    return [*celery, "worker", *options, *quiet]
+
+
+def worker_env(kind: str, **more: str) -> Mapping[str, str]:
+    """Name each new worker process: leases carry the name.
+
+    No other worker of the kind runs beside it, so it takes over at once what one held that died.
+    """
+    name = f"{worker_prefix()}{kind}-"
+    return {
+        "PALIMPSEST_WORKER": f"{name}{secrets.token_hex(6)}",
+        "PALIMPSEST_TAKES_OVER": name,
+        "PYTHONPATH": str(instance.BASE_DIR),
+        **more,
+    }
+
+
+def worker_prefix() -> str:
+    """Return the beginning of the names of this launcher's workers.
+
+    No other launcher serves this data folder.
+    """
+    place = f"{socket.gethostname()}:{instance.DATA_DIR}"
+    return f"serve-{hashlib.sha256(place.encode()).hexdigest()[:12]}-"

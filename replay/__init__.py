@@ -1,0 +1,1 @@
+"""Plays recorded conversations through the pipeline and through the engine."""

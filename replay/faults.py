@@ -1,0 +1,124 @@
+"""Finds what is wrong with one prompt or with two in a row, by arithmetic of its own."""
+
+from collections.abc import Iterator, Sequence
+
+from contextpolicy.engine.assembly import AssembledContext, ComposeInput
+from contextpolicy.engine.messages import WireMessage, text_of
+from contextpolicy.engine.partition import LeftOut
+from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.transcript import SECTION_JOINT
+
+FAULTS = (
+    "over budget",
+    "group split",
+    "question lost",
+    "unaccounted",
+    "partition",
+    "prefix",
+    "exception",
+)
+Prompt = tuple[ComposeInput, AssembledContext]
+
+
+def faults_of(
+    facts: ComposeInput, made: AssembledContext, *, counter: TokenCounter
+) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with one prompt: (fault, detail)."""
+    question = facts.question[0]
+    limit = facts.values.token_budget - facts.values.reserve_tokens
+    tokens = sum(wire_tokens(wire, counter) for wire in made.messages)
+    if tokens > limit or tokens != made.prompt_tokens:
+        yield "over budget", f"{tokens} of {limit} (told: {made.prompt_tokens})"
+    if not is_paired(made.messages):
+        yield "group split", f"the prompt for message {question.seq}"
+    asked = made.messages[question_place(made.messages)].content
+    if not asked.endswith(text_of(question)):
+        yield "question lost", f"message {question.seq}"
+    named = [segment.seq for segment in made.segments if segment.seq]
+    for out in made.left_out:
+        named += range(out.from_seq, out.to_seq + 1)
+    if sorted(named) != list(range(1, facts.last_seq + 1)):
+        yield "unaccounted", f"the prompt for message {question.seq}"
+
+
+def is_paired(wires: Sequence[WireMessage]) -> bool:
+    """Tell whether each call is followed by its result and each result belongs to a call."""
+    waiting: list[str] = []
+    for wire in wires:
+        if wire.role == "tool" and wire.tool_call_id in waiting:
+            waiting.remove(wire.tool_call_id)
+        elif waiting or wire.role == "tool":
+            return False
+        else:
+            waiting = [call.call_id for call in wire.tool_calls]
+    return not waiting
+
+
+def question_place(wires: Sequence[WireMessage]) -> int:
+    """Return the place of the question: nothing of a user follows it."""
+    return max(place for place, wire in enumerate(wires) if wire.role == "user")
+
+
+def grows(old: Prompt, new: Prompt) -> bool:
+    """Tell whether the second prompt begins with the first as far as the law demands.
+
+    Up to the end of history while window and summary are the same; within a turn up to the last
+    step while no older step left, and what gave way to the limit stays out of the turn.
+    """
+    if anchor(old) != anchor(new):
+        return True
+    is_same_turn = old[0].question == new[0].question
+    data, later_data = data_of(old), data_of(new)
+    if is_same_turn and not later_data <= data:
+        return False
+    if given_up(old) != given_up(new) or (is_same_turn and later_data < data):
+        return True
+    (wires, text), (later_wires, later_text) = settled_part(old), settled_part(new)
+    if later_wires[: len(wires)] != wires or not later_text.startswith(text):
+        return False
+    if not is_same_turn or steps_of(old) != steps_of(new)[: len(steps_of(old))]:
+        return True
+    return new[1].messages[: len(old[1].messages)] == old[1].messages
+
+
+def anchor(prompt: Prompt) -> tuple[object, ...]:
+    """Return what changes where a prompt begins anew: the window and the summary.
+
+    `simple` and `entity_state` move by one message, so it is where history begins; a state is new
+    each turn.
+    """
+    facts, made = prompt
+    oldest = next((s.seq for s in made.segments if s.origin == "history"), 0)
+    moving = {"simple": (oldest,), "entity_state": (oldest, facts.question[0].seq)}
+    return facts.window_to, facts.summary, moving.get(facts.values.strategy)
+
+
+def data_of(prompt: Prompt) -> set[str]:
+    """Name what is sent beside messages of their own place: summary, pins and tail."""
+    segments = prompt[1].segments
+    return {s.text_ref or s.message_id for s in segments if s.origin in ("summary", "pin", "tail")}
+
+
+def given_up(prompt: Prompt) -> list[LeftOut]:
+    """List the summary and the pins that gave way to the limit in a turn that fills the prompt."""
+    return [out for out in prompt[1].left_out if out.reason == "budget"]
+
+
+def steps_of(prompt: Prompt) -> list[tuple[int, int | None]]:
+    """List the steps that are sent, with the limit that cut their results."""
+    return [(s.seq, s.result_limit) for s in prompt[1].segments if s.origin == "step"]
+
+
+def settled_part(prompt: Prompt) -> tuple[tuple[WireMessage, ...], str]:
+    """Return what stands before the question: messages, and in a text layout the text up to it."""
+    facts, made = prompt
+    place = question_place(made.messages)
+    before, asked = made.messages[:place], made.messages[place].content
+    layout = facts.values.layout
+    if layout == "multi_turn":
+        return before, ""
+    if layout == "B":
+        return (before[:-1], before[-1].content) if before[-1].role == "user" else (before, "")
+    question = text_of(facts.question[0])
+    lead = f"{SECTION_JOINT}{facts.values.question_prefix}{question}"
+    return before, asked.removesuffix(lead) if asked.endswith(lead) else ""

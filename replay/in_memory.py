@@ -1,0 +1,318 @@
+"""Keeps a recorded chat in memory by the engine, as the product keeps one in the database.
+
+The window moves when a prompt asks for it; after each turn a summary is planned, judged, and put in
+force when it is due.
+"""
+
+import traceback
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.assembly import (
+    AssembledContext,
+    ComposeInput,
+    WindowNeeded,
+    compose,
+    fold_from,
+    need,
+)
+from contextpolicy.engine.budget import BudgetRefusal, compact_mark
+from contextpolicy.engine.compaction import CompactionPlan, CoverageGap, plan
+from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.extractive import extractive_summary
+from contextpolicy.engine.messages import (
+    Message,
+    Part,
+    Role,
+    Summary,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    text_of,
+)
+from contextpolicy.engine.partition import PartitionError
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.entity_state import state_text
+from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.transcript import Background
+from replay.faults import faults_of, grows
+from replay.recordings import RecordedStep, RecordedTurn
+
+SYSTEM = "You are a careful assistant. Answer in the language of the question."
+# The product composes one prompt at most so often, too.
+MOST_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedTurn:
+    """A question and the steps it led to, as the store would hold them."""
+
+    question: Message
+    steps: tuple[Message, ...]
+
+
+@dataclass(slots=True)
+class Tally:
+    """The counts over the prompts of one combination; `faults` by their name in `FAULTS`.
+
+    `refused` counts prompts that ended in a named refusal before any call, `breaks` those that did
+    not begin with the whole prompt before: there the provider's cache no longer helps.
+    """
+
+    calls: int = 0
+    refused: int = 0
+    largest: int = 0
+    moves: int = 0
+    summaries: int = 0
+    rejected: int = 0
+    breaks: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    first_fault: str = ""
+
+    def note(self, fault: str, detail: str) -> None:
+        """Count a fault and keep the first one's words."""
+        self.faults[fault] += 1
+        self.first_fault = self.first_fault or f"{fault}: {detail}"
+
+
+def stored(turns: Sequence[RecordedTurn], *, counter: TokenCounter) -> list[PlayedTurn]:
+    """Turn a recording's turns into engine messages; the second question is pinned."""
+    made: list[PlayedTurn] = []
+    seq = 0
+    for number, turn in enumerate(turns, start=1):
+        parts: list[tuple[Role, tuple[Part, ...]]] = [("user", (TextPart(turn.text),))]
+        parts += [("assistant", parts_of(step)) for step in turn.steps]
+        question, *steps = (
+            Message(
+                id=f"m{place}",
+                seq=place,
+                role=role,
+                parts=said,
+                tokens=message_tokens(said, role, counter),
+                turn=f"t{number}",
+                pinned=number == 2 and role == "user",
+            )
+            for place, (role, said) in enumerate(parts, start=seq + 1)
+        )
+        seq += len(parts)
+        made.append(PlayedTurn(question, tuple(steps)))
+    return made
+
+
+def begins_with(made: AssembledContext, before: AssembledContext) -> bool:
+    """Tell whether a prompt only adds to the one before it."""
+    return made.messages[: len(before.messages)] == before.messages
+
+
+def parts_of(step: RecordedStep) -> tuple[Part, ...]:
+    """Return a recorded reply as parts: text, calls, and the results there are."""
+    said: list[Part] = [TextPart(step.text)] if step.text else []
+    said += [ToolCallPart(call.call_id, call.name, call.arguments) for call in step.calls]
+    said += [
+        ToolResultPart(call.call_id, call.name, call.result)
+        for call in step.calls
+        if call.result is not None
+    ]
+    return tuple(said)
+
+
+def play(
+    turns: Sequence[PlayedTurn], *, values: PolicyValues, counter: TokenCounter, tally: Tally
+) -> None:
+    """Play a conversation under the values; a fault is counted and ends it."""
+    chat = PlayedChat(values, counter, tally)
+    try:
+        for turn in turns:
+            chat.turn(turn)
+    except (PartitionError, CoverageGap) as error:
+        tally.note("partition", str(error))
+    except Exception:  # noqa: BLE001 - whatever it is, it is a finding and not the end
+        tally.note("exception", traceback.format_exc())
+
+
+class PlayedChat:
+    """One chat in memory."""
+
+    def __init__(self, values: PolicyValues, counter: TokenCounter, tally: Tally) -> None:
+        self.values = values
+        self.counter = counter
+        self.tally = tally
+        self.limit = values.token_budget - values.reserve_tokens
+        self.messages: list[Message] = []
+        self.pinned: list[Message] = []
+        self.summary: Summary | None = None
+        self.window_to = 0
+        self.prepared: tuple[CompactionPlan, Summary] | None = None
+        # Of the last summaries, as the product remembers them.
+        self.came_late: deque[bool] = deque(maxlen=3)
+        self.folded: set[int] = set()
+        self.before: tuple[ComposeInput, AssembledContext] | None = None
+
+    def turn(self, turn: PlayedTurn) -> None:
+        """Make the prompt of each step, then what follows a turn."""
+        for done in range(len(turn.steps)):
+            made = self.call(turn.question, turn.steps[:done])
+            if made is None:
+                break
+        said = [turn.question, *turn.steps]
+        self.messages += said
+        self.pinned += [message for message in said if message.pinned]
+        if self.before is not None and self.is_due(*self.before, reply=turn.steps[-1]):
+            self.maintain(self.before[1])
+
+    def call(self, question: Message, steps: tuple[Message, ...]) -> AssembledContext | None:
+        """Compose and check one prompt; None if it was refused by name."""
+        self.tally.calls += 1
+        try:
+            facts, made = self.composed(question, steps)
+        except BudgetRefusal:
+            self.tally.refused += 1
+            return None
+        self.tally.largest = max(self.tally.largest, made.prompt_tokens)
+        for fault, detail in faults_of(facts, made, counter=self.counter):
+            self.tally.note(fault, detail)
+        if self.before is not None and not grows(self.before, (facts, made)):
+            self.tally.note("prefix", f"the prompt for message {question.seq}")
+        self.tally.breaks += self.before is not None and not begins_with(made, self.before[1])
+        self.before = facts, made
+        return made
+
+    def composed(
+        self, question: Message, steps: tuple[Message, ...]
+    ) -> tuple[ComposeInput, AssembledContext]:
+        """Compose a prompt as the product does: a prepared summary goes in first, then a window.
+
+        Raises RuntimeError when the window moves again and again.
+        """
+        for _ in range(MOST_ATTEMPTS):
+            facts = self.facts(question, steps)
+            made = compose(facts)
+            if isinstance(made, AssembledContext) and need(facts, made).action != "swap":
+                return facts, made
+            if self.publish():
+                continue
+            if isinstance(made, AssembledContext):
+                return facts, made
+            self.move(made)
+        raise RuntimeError("The window moved again and again and the prompt still does not fit.")
+
+    def facts(self, question: Message, steps: tuple[Message, ...]) -> ComposeInput:
+        """Collect everything the prompt is made of; only the newest history is loaded."""
+        frontier = self.summary.to_seq if self.summary else 0
+        covered = max(frontier, self.window_to)
+        loaded, unloaded = self.loaded(covered)
+        hidden_to = unloaded[1] if unloaded else covered
+        state = state_text({"messages": len(self.messages), "question": text_of(question)[:60]})
+        is_state = self.values.strategy == "entity_state"
+        return ComposeInput(
+            values=self.values,
+            model_window=None,
+            counter=self.counter,
+            system=(("policy", SYSTEM),),
+            summary=self.summary,
+            window_to=self.window_to,
+            history=(
+                *(m for m in self.exceptions() if not m.pinned and m.seq > self.window_to),
+                *loaded,
+            ),
+            pins=tuple(m for m in self.pinned if m.seq <= hidden_to),
+            unloaded=unloaded,
+            question=(question,),
+            steps=steps,
+            background=Background(state=state if is_state else ""),
+            last_seq=question.seq + len(steps),
+        )
+
+    def exceptions(self) -> list[Message]:
+        """List the messages in the summary's range that it does not stand for."""
+        return [self.messages[seq - 1] for seq in (self.summary.exceptions if self.summary else ())]
+
+    def loaded(self, covered: int) -> tuple[tuple[Message, ...], tuple[int, int] | None]:
+        """Load the newest messages after `covered` as the product does.
+
+        Returns them and the range before them.
+        """
+        room, first = self.limit, len(self.messages) + 1
+        most = self.values.window_size if self.values.strategy == "simple" else None
+        while first > covered + 1 and room > 0 and len(self.messages) + 1 - first != most:
+            first -= 1
+            room -= sendable_tokens(self.messages[first - 1], values=self.values)
+        unloaded = (covered + 1, first - 1) if first > covered + 1 else None
+        return tuple(self.messages[first - 1 :]), unloaded
+
+    def move(self, needed: WindowNeeded) -> None:
+        """Store a window row; raises RuntimeError for one that moves nothing."""
+        if needed.to_seq <= max(self.window_to, self.summary.to_seq if self.summary else 0):
+            raise RuntimeError(f"The window is to move to {needed.to_seq}, where it is already.")
+        self.window_to = needed.to_seq
+        self.tally.moves += 1
+
+    def is_due(self, facts: ComposeInput, made: AssembledContext, *, reply: Message) -> bool:
+        """Tell whether the product would look for something to fold after this reply."""
+        allowed = fold_from(need(facts, made), values=self.values, limit=self.limit)
+        return allowed is not None and reply.tokens >= allowed
+
+    def maintain(self, context: AssembledContext) -> None:
+        """Plan a summary unless one waits, judge it, and put it in force if it is due."""
+        if self.prepared is not None:
+            return
+        frontier = self.summary.to_seq if self.summary else 0
+        taken = context.budget
+        made = plan(
+            (*(m for m in self.exceptions() if not m.pinned), *self.messages[frontier:]),
+            previous=self.summary,
+            values=self.values,
+            prompt_limit=self.limit,
+            fixed_tokens=taken.system + taken.tools + taken.pins + taken.tail,
+            counter=self.counter,
+            came_late=bool(self.window_to) or any(self.came_late),
+        )
+        if isinstance(made, CompactionPlan) and self.prepare(made):
+            is_full = made.tokens_before >= compact_mark(self.values, prompt_limit=self.limit)
+            if made.trigger == "turns" or is_full or self.window_to:
+                self.publish()
+
+    def prepare(self, made: CompactionPlan) -> bool:
+        """Write the summary that needs no model, and keep it if it is accepted."""
+        text = extractive_summary(
+            made.sources,
+            made.previous,
+            max_tokens=self.values.summary_max_tokens,
+            counter=self.counter,
+        )
+        judged = verdict(
+            text,
+            sources=made.sources,
+            previous=made.previous,
+            finish="stop",
+            has_tool_calls=False,
+            reasoning_only=False,
+            values=self.values,
+            counter=self.counter,
+        )
+        if not judged.accepted:
+            self.tally.rejected += 1
+            return False
+        name = f"s{self.tally.summaries + 1}"
+        self.prepared = made, made.summary(id=name, text=text, tokens=self.counter.count(text))
+        return True
+
+    def publish(self) -> bool:
+        """Put the prepared summary in force; False without one.
+
+        Raises PartitionError unless it stands for what was folded and nothing else.
+        """
+        if self.prepared is None:
+            return False
+        self.came_late.append(bool(self.window_to))
+        (made, self.summary), self.prepared = self.prepared, None
+        self.tally.summaries += 1
+        self.folded |= {message.seq for message in made.sources}
+        told = sorted((*self.folded, *self.summary.exceptions))
+        if told != list(range(1, self.summary.to_seq + 1)):
+            raise PartitionError(f"The summary up to {self.summary.to_seq} does not cover it.")
+        # As in the product: the summary takes the place of the window too.
+        self.window_to = 0
+        return True

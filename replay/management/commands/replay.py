@@ -1,0 +1,177 @@
+"""`manage.py replay FILE.jsonl …`: plays recorded conversations through the real pipeline.
+
+With `--matrix` through the engine alone, under every strategy, layout and budget.
+"""
+
+import json
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from contextpolicy.models import ContextPolicy
+from contextpolicy.presets import seed_policies
+from replay import matrix, recordings
+from replay.in_memory import stored
+from replay.pipeline import (
+    SUMMARISER,
+    ReplayReport,
+    fake_server,
+    govern,
+    play,
+    prepare,
+    record,
+    set_up_summariser,
+    stored_messages,
+)
+
+Turns = list[recordings.RecordedTurn]
+
+COLUMNS = (
+    "turns",
+    "messages",
+    "calls",
+    "tokens",
+    "largest",
+    "summaries",
+    "refused",
+    "windows",
+    "cut",
+    "left out",
+    "errors",
+    "faults",
+    "seconds",
+)
+
+
+class Command(BaseCommand):
+    """Prints one row per recording; fails when a receipt or a limit did not hold."""
+
+    help = "Play recorded conversations (JSONL) through the pipeline against the fake server."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the files to play, and the policy to play them under."""
+        parser.add_argument("files", nargs="+", type=Path, metavar="FILE.jsonl")
+        parser.add_argument("--policy", default="", help="Slug of a policy; empty: the default.")
+        parser.add_argument(
+            "--values", type=json.loads, metavar="JSON", help="Values over those of the policy."
+        )
+        parser.add_argument("--limit", type=int, default=16_000, help="The fake model's window.")
+        parser.add_argument(
+            "--record", type=Path, metavar="FOLDER", help="Write down what went to the model."
+        )
+        parser.add_argument(
+            "--summariser",
+            default="",
+            metavar="SCRIPT",
+            help="Let the fake server write the summaries: reply=summary, fault=500, …",
+        )
+        parser.add_argument(
+            "--matrix", action="store_true", help="The engine alone, in every combination."
+        )
+
+    def handle(self, *_args: Any, files: list[Path], **options: Any) -> None:
+        """Play each file in a chat of its own.
+
+        Raises CommandError for an unreadable file, an unknown policy, or a fault that was found.
+        """
+        try:
+            played = {path: recordings.read(path) for path in files}
+        except recordings.NotARecording as error:
+            raise CommandError(str(error)) from error
+        if options["matrix"]:
+            self.combine(list(played.values()))
+            return
+        call_command("migrate", verbosity=0)
+        seed_policies(now=timezone.now())
+        values, script = options["values"], options["summariser"]
+        if script:
+            strategy = {} if options["policy"] else {"strategy": "dynamic_summary"}
+            values = {**strategy, **(values or {}), "summarization_model": SUMMARISER}
+            set_up_summariser(script)
+        try:
+            govern(slug=options["policy"], values=values, now=timezone.now())
+        except ContextPolicy.DoesNotExist as error:
+            slugs = ", ".join(ContextPolicy.objects.values_list("slug", flat=True))
+            raise CommandError(f"There is no such policy. There are: {slugs}.") from error
+        self.replay_all(played, limit=options["limit"], folder=options["record"])
+
+    def combine(self, played: list[Turns]) -> None:
+        """Print one row per combination; every file is a chat of its own in each.
+
+        Raises CommandError when a law of the engine was broken.
+        """
+        begun, counter = time.monotonic(), matrix.ByteCounter()
+        chats = [stored(turns, counter=counter) for turns in played]
+        self.stdout.write(matrix.HEADING)
+        calls, faults, details = 0, 0, list[str]()
+        for combination in matrix.combinations():
+            tally = matrix.played(combination, chats, counter=counter)
+            self.stdout.write(matrix.row(combination, tally))
+            calls, faults = calls + tally.calls, faults + tally.faults.total()
+            details += [tally.first_fault] if tally.first_fault else []
+        seconds = time.monotonic() - begun
+        self.stdout.write(
+            f"{len(played)} conversations, {calls:,} prompts, {faults} violations, {seconds:.0f} s"
+        )
+        if faults:
+            raise CommandError(
+                "A law of the engine was broken. First of each row:\n" + "\n".join(details)
+            )
+
+    def replay_all(self, played: dict[Path, Turns], *, limit: int, folder: Path | None) -> None:
+        """Print one row per file, played through the pipeline.
+
+        Raises CommandError when a turn failed or a promise did not hold.
+        """
+        # A recording may have longer messages and turns than people write.
+        settings.MAX_STEPS = 1000
+        width = max(len(path.stem) for path in played)
+        self.stdout.write(" ".join(["file".ljust(width), *(f"{name:>9}" for name in COLUMNS)]))
+        failed = False
+        for path, turns in played.items():
+            report, stored = self.replay(path, turns, limit=limit, folder=folder)
+            self.stdout.write(" ".join([path.stem.ljust(width), *cells(report, stored)]))
+            broken = report.unaccounted + report.over_limit + report.unsound
+            failed |= bool(report.errors or broken)
+        if failed:
+            raise CommandError(
+                "A turn failed, a limit was passed, a receipt has a gap or a summary is unsound."
+            )
+
+    def replay(
+        self, path: Path, turns: Turns, *, limit: int, folder: Path | None
+    ) -> tuple[ReplayReport, int]:
+        """Play one recording."""
+        with fake_server(limit=limit) as base:
+            chat = prepare(base=base, limit=limit, now=timezone.now())
+            report = play(turns, chat=chat, base=base)
+            if folder is not None:
+                record(base=base, path=folder / path.name)
+        return report, stored_messages(chat)
+
+
+def cells(report: ReplayReport, stored: int) -> list[str]:
+    """Return the cells of a report's row."""
+    errors = ",".join(f"{code}:{count}" for code, count in report.errors.items()) or "0"
+    values = (
+        report.turns,
+        stored,
+        report.calls,
+        report.prompt_tokens,
+        report.largest_prompt,
+        report.summaries,
+        report.rejected,
+        report.windows,
+        report.cut,
+        report.left_out,
+        errors,
+        report.unaccounted + report.over_limit + report.unsound,
+        f"{report.seconds:.1f}",
+    )
+    return [f"{value!s:>9}" for value in values]

@@ -1,0 +1,279 @@
+"""Plays a recorded conversation through the real pipeline, against the project's fake server.
+
+Every recorded user message becomes a turn, claimed and worked on as a worker does; the fake server
+answers with the recorded steps and refuses prompts over its limit; summaries are prepared after
+each turn. The outcome is counted and every receipt is checked message by message.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats.actions import lifecycle
+from chats.compaction.maintain import maintain
+from chats.ground import queue
+from chats.models import Chat, Compaction, Message, ProviderAccount, Receipt, Turn
+from chats.prompt import composition
+from chats.prompt.tools import registry
+from chats.record import history
+from chats.turns.start import start
+from chats.turns.worker.runtime import Runtime
+from contextpolicy import resolution
+from contextpolicy.engine.acceptance import verdict
+from contextpolicy.engine.messages import ToolCallPart, ToolSpec
+from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.presets import SYSTEM
+from contextpolicy.publish import assign, create_policy
+from replay.recordings import RecordedTurn
+
+MODEL = "replay"
+SUMMARISER = "summariser"
+TURN_SECONDS = 120.0
+
+
+@dataclass(slots=True)
+class ReplayReport:
+    """The counts of a replay."""
+
+    turns: int = 0
+    calls: int = 0
+    prompt_tokens: int = 0
+    largest_prompt: int = 0
+    summaries: int = 0
+    windows: int = 0
+    cut: int = 0
+    left_out: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    unaccounted: int = 0
+    over_limit: int = 0
+    rejected: int = 0
+    # Published summaries that their own verdict refuses when asked again.
+    unsound: int = 0
+    seconds: float = 0.0
+
+
+class RecordedTools:
+    """Answers each call with its recorded result, in the order of the recording."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, list[str | None]] = {}
+
+    def prepare(self, turn: RecordedTurn) -> None:
+        """Take the results of the next turn."""
+        self.results = {}
+        for step in turn.steps:
+            for call in step.calls:
+                self.results.setdefault(call.call_id, []).append(call.result)
+
+    def offered(self, **_: object) -> tuple[ToolSpec, ...]:
+        """Offer no tools: the recording does not say which were offered."""
+        return ()
+
+    def answer(self, call: ToolCallPart, **_: object) -> registry.ToolAnswer:
+        """Return the recorded result; None where none was recorded."""
+        waiting = self.results.get(call.call_id)
+        return registry.ToolAnswer(waiting.pop(0) if waiting else None)
+
+
+@contextmanager
+def fake_server(*, limit: int) -> Iterator[str]:
+    """Run the project's fake server on a free port, counting with the o200k vocabulary."""
+    command = [sys.executable, "-m", "tests.fakes.openai_server", "--port", "0"]
+    process = subprocess.Popen(  # noqa: S603  # our own module
+        [*command, "--counter", "o200k"],
+        cwd=settings.BASE_DIR,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ},
+    )
+    try:
+        port = (process.stdout.readline() if process.stdout else "").strip()
+        base = f"http://127.0.0.1:{port}"
+        httpx2.post(f"{base}/_config", json={"context_limit": limit}).raise_for_status()
+        yield base
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def set_up_summariser(script: str) -> None:
+    """Set up a model for summaries at the fake server.
+
+    It does as `script` says (`fault=500`, …).
+    """
+    ModelSpec.objects.update_or_create(
+        slug=SUMMARISER, defaults={"provider": SUMMARISER, "name": f"{SUMMARISER}+{script}"}
+    )
+
+
+def prepare(*, base: str, limit: int, now: datetime) -> Chat:
+    """Create a person, a model at the fake server and a chat.
+
+    Summaries have an account of their own: its faults must not open the breaker of the chat's.
+    """
+    settings.ALLOWED_PRIVATE_PROVIDERS.append(base.removeprefix("http://"))
+    user, _ = User.objects.get_or_create(username="replay")
+    for slug in (MODEL, SUMMARISER):
+        ProviderAccount.objects.update_or_create(
+            slug=slug, defaults={"name": slug.capitalize(), "base_url": f"{base}/v1"}
+        )
+    model, _ = ModelSpec.objects.update_or_create(
+        slug=MODEL, defaults={"provider": MODEL, "name": "fake-chat", "context_window": limit}
+    )
+    return lifecycle.create_chat(owner=user, now=now, model=model, title="Replay")
+
+
+def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
+    """Assign a stored policy to everyone, with these values over its own; without either, nothing.
+
+    To everyone, because with a second policy beside it the stricter limits would hold. Raises
+    `ContextPolicy.DoesNotExist`, and `PolicyRefused` for values that cannot work.
+    """
+    if not slug and values is None:
+        return
+    policy = ContextPolicy.objects.select_related("current").get(slug=slug) if slug else None
+    if policy is None or values is not None:
+        stored = policy.current.values if policy and policy.current else {}
+        both = {**stored, **(values or {})}
+        policy = create_policy(slug=MODEL, name="Replay", values=both, actor=SYSTEM, now=now)
+    assign(policy=policy, level="instance", actor=SYSTEM, now=now)
+
+
+def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
+    """Send every turn, one after the other, as a person who waits for each reply."""
+    queue.publish = queue.keep_here
+    # Nobody listens to a replay: warnings of a missing bus would only clutter the table.
+    logging.getLogger("chats.ground.live").setLevel(logging.ERROR)
+    recorded = RecordedTools()
+    registry.use(recorded)
+    runtime = Runtime()
+    report = ReplayReport()
+    begun = time.monotonic()
+    for turn in turns:
+        recorded.prepare(turn)
+        httpx2.post(f"{base}/_config", json={"replies": replies(turn)}).raise_for_status()
+        accepted = start(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
+        runtime.run(accepted.turn.pk)
+        ended = wait_for(accepted.turn.pk)
+        report.turns += 1
+        if ended.error_code:
+            report.errors[ended.error_code] += 1
+        maintain(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
+    report.seconds = time.monotonic() - begun
+    runtime.drain(1)
+    count(report, chat=chat, counter=runtime.counter)
+    return report
+
+
+def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
+    """Write the recorded steps as the fake server reads them."""
+    return [
+        {
+            "text": step.text,
+            "tool_calls": [
+                {"id": call.call_id, "name": call.name, "arguments": call.arguments}
+                for call in step.calls
+            ],
+        }
+        for step in turn.steps
+    ]
+
+
+def record(*, base: str, path: Path) -> None:
+    """Write down each request to the fake server, two JSON lines for each: `request` and `end`."""
+    # A long session's requests are hundreds of megabytes.
+    rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
+    with path.open("w", encoding="utf-8") as file:
+        for row in rows:
+            told = {"seq": row["seq"], "path": "/chat/completions", "tag": path.stem}
+            for line in (
+                {"ev": "request", **told, "headers": row["headers"], "body": row["body"]},
+                {"ev": "end", **told, "outcome": row["outcome"], "tokens_sent": row["tokens_sent"]},
+            ):
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def wait_for(turn_id: uuid.UUID) -> Turn:
+    """Return the turn once it is over. Raises TimeoutError."""
+    give_up = time.monotonic() + TURN_SECONDS
+    while time.monotonic() < give_up:
+        turn = Turn.objects.get(pk=turn_id)
+        if turn.is_over:
+            return turn
+        time.sleep(0.005)
+    raise TimeoutError(f"turn {turn_id} did not end")
+
+
+def count(report: ReplayReport, *, chat: Chat, counter: TokenCounter) -> None:
+    """Fill the report from what was stored."""
+    for receipt in Receipt.objects.filter(turn__branch__chat=chat).iterator():
+        report.calls += 1
+        report.prompt_tokens += receipt.prompt_tokens
+        report.largest_prompt = max(report.largest_prompt, receipt.prompt_tokens)
+        report.cut += sum(
+            segment[4] is not None or segment[6] is not None for segment in receipt.segments
+        )
+        report.left_out += sum(
+            last - first + 1 for first, last, reason in receipt.left_out if reason != "covered"
+        )
+        report.over_limit += receipt.prompt_tokens > receipt.budget["limit"]
+        report.unaccounted += unaccounted(receipt)
+    rows = Compaction.objects.filter(branch__chat=chat)
+    report.summaries = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False).count()
+    report.windows = rows.filter(kind=Compaction.Kind.WINDOW).count()
+    refused = [Compaction.Status.REJECTED, Compaction.Status.FAILED]
+    report.rejected = rows.filter(status__in=refused).count()
+    published = rows.filter(kind=Compaction.Kind.SUMMARY, published_at__isnull=False)
+    report.unsound = sum(not is_sound(row, counter=counter) for row in published)
+
+
+def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
+    """Tell whether a published summary passes the verdict again, from its stored sources."""
+    before = row.previous
+    previous, _ = composition.in_force(before, counter=counter)
+    after = before.to_seq if before else 0
+    sources = history.on_path(row.branch, after=after, before=row.to_seq + 1)
+    judged = verdict(
+        row.text,
+        sources=history.load_all(
+            sources.exclude(seq__in=row.exceptions).order_by("seq"), counter=counter
+        ),
+        previous=previous,
+        finish="stop",
+        has_tool_calls=False,
+        reasoning_only=False,
+        values=resolution.values_of(row.effective_policy),
+        counter=counter,
+    )
+    return judged.accepted
+
+
+def unaccounted(receipt: Receipt) -> int:
+    """Count the messages that the receipt does not name exactly once."""
+    named: Counter[int] = Counter(segment[2] for segment in receipt.segments if segment[2])
+    for first, last, _ in receipt.left_out:
+        named.update(range(first, last + 1))
+    every = range(1, receipt.last_seq + 1)
+    return sum(named[seq] != 1 for seq in every) + sum(seq not in every for seq in named)
+
+
+def stored_messages(chat: Chat) -> int:
+    """Count the messages of the chat."""
+    return Message.objects.filter(branch__chat=chat).count()

@@ -1,0 +1,37 @@
+"""Runs transactions whose commit does not wait for the disk (PostgreSQL's asynchronous commit).
+
+A crash of a process loses nothing of them. A power cut may lose them, but nothing that was
+committed before them. So they are only for work that is done again then: claims, leases, the text
+so far. An accepted message, and what a model was sent and answered, are flushed before anybody is
+told.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.db import transaction
+
+
+@contextmanager
+def unflushed() -> Iterator[None]:
+    """Open `transaction.atomic` without the wait; within another transaction that one decides."""
+    connection = transaction.get_connection()
+    if connection.in_atomic_block or not settings.SPEED:
+        with transaction.atomic():
+            yield
+    elif connection.vendor == "sqlite":
+        # SQLite takes this outside a transaction only, and keeps it until it is set again.
+        connection.ensure_connection()
+        # Without Django's cursor, which costs more than the statement.
+        connection.connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            with transaction.atomic():
+                yield
+        finally:
+            connection.connection.execute("PRAGMA synchronous = FULL")
+    else:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL synchronous_commit TO OFF")
+            yield

@@ -1,0 +1,127 @@
+"""Answers each request in one thread that lasts, without switches between thread and event loop.
+
+Views and middleware here are synchronous, and each switch between a thread and the event loop costs
+more than most of them do: Django switches some fifteen times for one request. This handler answers
+a request without a switch, in one thread, and only the content of an event stream comes from the
+loop.
+
+Django also gives each request a thread of its own, made for it and ended with it, and with the
+thread goes its database connection: opening one costs more than most requests do. These threads
+last, one request in one thread, so that connections last too.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, TypeVar, cast
+
+from asgiref.sync import ThreadSensitiveContext
+from django.core import signals
+from django.core.exceptions import RequestAborted
+from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.http.response import FileResponse, HttpResponseBase
+from django.urls import set_script_prefix
+
+THREADS = 16
+Result = TypeVar("Result")
+
+
+class RequestThread:
+    """One of the threads, and the number of requests it has to do."""
+
+    def __init__(self, number: int) -> None:
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix=f"request-{number}")
+        self.waiting = 0
+
+
+class RequestScope:
+    """A place for the work on one request: its thread, and its state there and in the loop."""
+
+    def __init__(self, thread: RequestThread) -> None:
+        self.thread = thread
+        self.context = copy_context()
+
+    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Call the function in the thread."""
+        loop = asyncio.get_running_loop()
+        self.thread.waiting += 1
+        try:
+            return await loop.run_in_executor(
+                self.thread.executor, self.context.run, function, *arguments
+            )
+        finally:
+            self.thread.waiting -= 1
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Start a task of the loop, whose calls into a thread lead into this one."""
+
+        async def in_thread() -> None:
+            async with ThreadSensitiveContext(executor=self.thread.executor):
+                await work
+
+        return asyncio.create_task(in_thread(), context=self.context)
+
+
+class LastingThreads(ASGIHandler):
+    """A handler that runs the whole of a request in the first of the threads that is free."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Replaces the asynchronous chain that Django's handler has just made.
+        self.load_middleware(is_async=False)
+        self.threads = [RequestThread(number) for number in range(THREADS)]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Handle one HTTP request; anything else is refused as Django refuses it."""
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        try:
+            body = await self.read_body(receive)
+        except RequestAborted:
+            return
+        place = RequestScope(min(self.threads, key=lambda thread: thread.waiting))
+        try:
+            response = await place.run(self.answer, scope, body)
+            if not response.streaming:
+                await self.send_response(response, send)
+                return
+            try:
+                await self.stream(response, place, receive, send)
+            finally:
+                await place.run(response.close)
+        finally:
+            body.close()
+
+    def answer(self, scope: Any, body: Any) -> HttpResponseBase:
+        """Return the response to one request.
+
+        A complete one is closed here: it has nothing left to send from the loop.
+        """
+        set_script_prefix(get_script_prefix(scope))
+        signals.request_started.send(sender=self.__class__, scope=scope)
+        request, unread = self.create_request(scope, body)
+        # Exactly one of the two is None.
+        response = self.get_response(request) if request else cast(HttpResponseBase, unread)
+        if isinstance(response, FileResponse):
+            response.block_size = self.chunk_size
+        if not response.streaming:
+            response.close()
+        return response
+
+    async def stream(
+        self, response: HttpResponseBase, place: "RequestScope", receive: Any, send: Any
+    ) -> None:
+        """Send until the stream or its client ends; the stream learns of that by cancellation."""
+        sending = place.begin(self.send_response(response, send))
+        leaving = asyncio.create_task(receive())
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_over = sending.done()
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+        if is_over:
+            sending.result()

@@ -1,0 +1,116 @@
+// What can be done with a message: one bar for the page. It stands under the message that has the
+// pointer or the focus, else under the newest one. Tab stops once in it; arrow keys go on.
+
+import { find } from "./page.js";
+
+const pattern = find("#acts-pattern");
+// The ids in the pattern, which stand for those of the message.
+const anyMessage = "00000000-0000-0000-0000-000000000000";
+const anyTurn = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+const inToolbar = "a[href], button:not(:disabled), summary";
+let bar;
+// The message that was acted on: it may be another element after the answer.
+let acted = "";
+
+const messageOf = (part) => part?.closest?.("article.msg[data-acts]");
+const newest = () => [...document.querySelectorAll(".msg.is-last[data-acts]")].at(-1);
+const isUsed = () => bar?.isConnected && Boolean(find(":focus-visible, details[open]", bar));
+
+function drawn(message) {
+  const { acts, turn, lock } = message.dataset;
+  const offered = acts.split(" ");
+  if (lock) offered.push("locked");
+  const made = pattern.content.cloneNode(true).firstElementChild;
+  for (const act of made.querySelectorAll("[data-act]")) if (!offered.includes(act.dataset.act)) act.remove();
+  const menu = find(".menu", made);
+  if (!find("[data-act]", menu)) menu.remove();
+  for (const control of made.querySelectorAll("*")) {
+    for (const attribute of control.attributes) {
+      attribute.value = attribute.value
+        .replaceAll(anyMessage, message.id.slice("message-".length)).replaceAll(anyTurn, turn);
+    }
+  }
+  if (lock) find("[data-act=locked] small", made).textContent = lock;
+  return made;
+}
+
+// Puts the bar under a message.
+export function offer(message) {
+  const link = message && find(".msg__more", message);
+  if (!link || message.contains(bar)) return;
+  if (bar?.contains(document.activeElement)) messageOf(bar)?.focus({ preventScroll: true });
+  bar?.remove();
+  bar = drawn(message);
+  link.after(bar);
+  window.htmx.process(bar);
+  tidy(bar.closest("[data-toolbar]"));
+}
+
+function settle() {
+  if (isUsed()) return;
+  const wanted = [
+    document.getElementById(acted),
+    messageOf(document.activeElement),
+    find("article.msg[data-acts]:hover"),
+    newest(),
+  ];
+  offer(wanted.find((message) => message && find(".msg__more", message)));
+  // What else comes with the answer is done before.
+  setTimeout(() => (acted = ""));
+}
+
+const actionsOf = (toolbar) => [...toolbar.querySelectorAll(inToolbar)].filter(
+  (control) => !control.closest(".menu__panel") && control.checkVisibility(),
+);
+
+function tidy(toolbar) {
+  const actions = actionsOf(toolbar);
+  const here = actions.find((action) => action === document.activeElement) ?? actions[0];
+  for (const action of actions) action.tabIndex = action === here ? 0 : -1;
+}
+
+if (pattern) {
+  settle();
+  document.addEventListener("htmx:beforeRequest", ({ target }) => {
+    if (bar?.contains(target)) acted = messageOf(bar).id;
+  });
+  document.addEventListener("htmx:afterSettle", settle);
+  document.addEventListener("pointerover", (event) => {
+    // A finger has no place of its own: it taps the dots.
+    if (event.pointerType === "touch" || isUsed()) return;
+    const message = messageOf(event.target);
+    if (message) offer(message);
+    else settle();
+  });
+  document.addEventListener("focusin", ({ target }) => {
+    const message = messageOf(target);
+    if (!message || !(target === message || target.matches(":focus-visible"))) return;
+    offer(message);
+    if (target.matches(".msg__more")) actionsOf(bar)[0]?.focus();
+    else if (target.closest("[data-toolbar]")) tidy(target.closest("[data-toolbar]"));
+  });
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest(".msg__more");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    offer(messageOf(link));
+    const menu = find(".menu", bar);
+    if (menu) menu.open = true;
+    (menu ? find("summary", menu) : actionsOf(bar)[0])?.focus();
+    // Else it would count as a click beside the menu, which closes it.
+    event.stopImmediatePropagation();
+  });
+}
+
+document.addEventListener("keydown", (event) => {
+  const toolbar = event.target.closest("[data-toolbar]");
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!toolbar || !step || event.altKey || event.ctrlKey || event.metaKey) return;
+  const actions = actionsOf(toolbar);
+  const at = actions.indexOf(event.target);
+  if (at < 0) return;
+  event.preventDefault();
+  const forward = getComputedStyle(toolbar).direction === "rtl" ? -step : step;
+  actions[(at + forward + actions.length) % actions.length].focus();
+  tidy(toolbar);
+});

@@ -1,0 +1,19 @@
+// The niceties of the pages. Everything works without them: links and forms do the work, and htmx
+// swaps the same parts in place. Nothing here reads or writes HTML.
+
+import "./browser.js";
+import "./stream.js";
+import "./chat_list.js";
+import "./forms.js";
+import "./drafts.js";
+import "./composer.js";
+import "./warm_ups.js";
+import "./sending.js";
+import "./scrolling.js";
+import "./standing.js";
+import "./swaps.js";
+import "./connection.js";
+import "./originals.js";
+import "./copying.js";
+import "./acts.js";
+import "./shortcuts.js";

@@ -1,0 +1,52 @@
+// The message box: its height, how much is in it, and how it is sent.
+
+import { keep, restore } from "./drafts.js";
+import { box, find, isTouch } from "./page.js";
+
+// How many characters an area has, beside it; too many are marked.
+function count(area, place) {
+  const length = [...area.value].length;
+  find("[data-count]", place).textContent = length.toLocaleString("en");
+  place.classList.toggle("is-over", length > Number(area.dataset.limit));
+}
+
+function measure() {
+  const area = box();
+  if (!area) return;
+  count(area, find("#composer-count"));
+  if (!CSS.supports("field-sizing", "content")) {
+    area.style.height = "auto";
+    area.style.height = `${area.scrollHeight}px`;
+  }
+}
+
+restore();
+measure();
+document.addEventListener("htmx:afterSettle", measure);
+document.addEventListener("input", (event) => {
+  if (event.target === box()) {
+    measure();
+    keep();
+  } else if (event.target.dataset?.counted) count(event.target, find(`#${event.target.dataset.counted}`));
+});
+
+// Enter sends what is said to the model; with Ctrl it sends from any box of several lines.
+document.addEventListener("keydown", (event) => {
+  const area = event.target;
+  if (event.key !== "Enter" || event.isComposing || event.shiftKey || event.altKey) return;
+  if (area.localName !== "textarea" || !area.form) return;
+  const isAsked = event.ctrlKey || event.metaKey;
+  if (!isAsked && (isTouch || !area.hasAttribute("data-enter-sends"))) return;
+  event.preventDefault();
+  if (area.readOnly || (area.hasAttribute("data-enter-sends") && !area.value.trim())) return;
+  area.form.requestSubmit([...area.form.elements].find(({ type }) => type === "submit"));
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-suggestion]");
+  if (!button) return;
+  box().value = button.dataset.suggestion;
+  box().focus();
+  measure();
+  keep();
+});

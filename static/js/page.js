@@ -1,0 +1,28 @@
+// What every module needs of the page.
+
+export const find = (selector, from = document) => from.querySelector(selector);
+export const thread = find("#thread");
+// The message box is another element after each message that was sent.
+export const box = () => find("#composer-text");
+export const isTouch = matchMedia("(pointer: coarse)").matches;
+
+// Tell it to a screen reader.
+export function say(sentence) {
+  const status = find("#status");
+  if (status && sentence) status.textContent = sentence;
+}
+
+const passing = ["open", "tabindex", "hx-swap-oob"];
+
+function drawn(part) {
+  const copy = part.cloneNode(true);
+  for (const each of [copy, ...copy.querySelectorAll("[open], [tabindex]")]) {
+    for (const name of passing) each.removeAttribute(name);
+  }
+  for (const token of copy.querySelectorAll("[name=csrfmiddlewaretoken]")) token.setAttribute("value", "");
+  copy.normalize();
+  return copy;
+}
+
+// Whether two parts were drawn alike: the tokens of forms are others each time.
+export const isSame = (one, other) => drawn(one).isEqualNode(drawn(other));

@@ -1,0 +1,112 @@
+// After markers or rails changed: what still stands is left as it is, what came or went is put in
+// or taken out. The server tells the order and the state of everything above the tail.
+
+import { find, isSame } from "./page.js";
+
+const keyOf = (part) => part.id || part.dataset.day;
+const partsOf = (place) => [...place.querySelectorAll(".msg, .marker, .daymark, section.notice")]
+  .filter((part) => keyOf(part) && !part.closest("#tail"));
+
+// The same message with the state that it has now.
+function update(message, told) {
+  for (const name of ["sent", "acts", "lock"]) {
+    const value = told.dataset[name];
+    if (message.dataset[name] === value) continue;
+    if (value === undefined) delete message.dataset[name];
+    else message.dataset[name] = value;
+  }
+  const where = find("[data-where]", message);
+  const words = (find("[data-where]", told) ?? told).textContent;
+  if (where && where.textContent !== words) where.textContent = words;
+}
+
+// Another version of a part: what was open in it, and the originals that were loaded, stay.
+function replace(old, part) {
+  for (const open of [old, ...old.querySelectorAll("details[id]")]) {
+    const same = open.id === part.id ? part : find(`[id="${open.id}"]`, part);
+    if (open.open && same) same.open = true;
+  }
+  for (const loaded of old.querySelectorAll("[id^=under-]")) {
+    find(`[id="${loaded.id}"]`, part)?.replaceWith(loaded);
+  }
+  old.replaceWith(part);
+}
+
+function isOther(old, part) {
+  if (part.matches(".msg")) return old.dataset.marks !== part.dataset.marks;
+  return part.matches(".marker") && (!part.dataset.look || part.dataset.look !== old.dataset.look);
+}
+
+function reconcile(told) {
+  const messages = find("#messages");
+  const known = new Map(partsOf(messages).map((part) => [keyOf(part), part]));
+  const [first] = known.values();
+  const earlier = find(".earlier[id]", told);
+  const came = [];
+  let isShort = false;
+  let last = null;
+  for (const part of [...told.children].filter((part) => !part.matches(".earlier"))) {
+    const old = known.get(keyOf(part));
+    known.delete(keyOf(part));
+    const isWhole = part.localName !== "i";
+    if (!old && !isWhole) {
+      isShort = true;
+      continue;
+    }
+    if (old && (!isWhole || !isOther(old, part))) {
+      if (old.matches(".msg")) update(old, part);
+      if (old.matches(".msg") && old.dataset.marks !== part.dataset.marks) came.push(old);
+      last = old;
+      continue;
+    }
+    if (old) replace(old, part);
+    else if (last) last.after(part);
+    else if (first?.isConnected) first.before(part);
+    else find("#tail").before(part);
+    window.htmx.process(part);
+    last = part;
+  }
+  const link = find(".earlier[id]", messages);
+  if (link?.id !== earlier?.id) {
+    link?.remove();
+    if (earlier) {
+      find(".entries", messages).prepend(earlier);
+      window.htmx.process(earlier);
+    }
+  }
+  for (const gone of known.values()) gone.remove();
+  return { isShort, came };
+}
+
+// A message with other marks is asked for by itself.
+function refresh(message) {
+  const address = `${location.pathname}messages/${message.id.slice("message-".length)}/`;
+  // The answer says itself in whose place it comes.
+  window.htmx.ajax("GET", address, { source: message, target: `#${message.id}` });
+}
+
+let wanted = [];
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if (event.detail.target.id !== "standing") return;
+  event.detail.shouldSwap = false;
+  const { isShort, came } = reconcile(event.detail.fragment.firstElementChild);
+  wanted = came;
+  // The page shows less than it says: it gets all.
+  if (isShort) wanted = null;
+});
+document.addEventListener("htmx:afterSettle", () => {
+  const [asked, isShort] = [wanted ?? [], wanted === null];
+  wanted = [];
+  for (const message of asked) if (message.isConnected) refresh(message);
+  if (!isShort) return;
+  find("#tail-seen").value = "0";
+  window.htmx.trigger("#changes", "changed");
+});
+
+// A part that came out as it is stays, whatever it says of itself meanwhile.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  const { target, fragment } = event.detail;
+  const part = fragment.firstElementChild;
+  if (target.id === "composer" || part?.id !== target.id) return;
+  if (isSame(part, target)) event.detail.shouldSwap = false;
+});

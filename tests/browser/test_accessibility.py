@@ -1,0 +1,84 @@
+"""What axe finds on every page: nothing serious, in light and dark, wide and on a phone."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.browser.test_every_page import OF_A_CHAT, PAGES, PHONE
+
+LISTS = (
+    "/admin/auth/user/",
+    "/admin/chats/provideraccount/",
+    "/admin/contextpolicy/modelspec/",
+    "/admin/contextpolicy/policyassignment/",
+    "/chats/list",
+)
+SERIOUS = {"serious", "critical"}
+# The best practices that axe knows beside the rules of WCAG 2.2 AA count as well.
+RUN = "axe.run(document, {resultTypes: ['violations']})"
+
+
+@cache
+def axe() -> str:
+    """The script that judges a page."""
+    return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+
+
+def faults(person: Person) -> list[str]:
+    """What is serious on the page: the rule, and the first elements that break it."""
+    person.value(axe())
+    found: list[Any] = person.value(RUN)["violations"]
+    return [
+        f"{fault['id']} × {len(fault['nodes'])}: "
+        + "; ".join(node["html"][:160] for node in fault["nodes"][:3])
+        for fault in found
+        if fault["impact"] in SERIOUS
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious_on_any_page(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any, scheme: str, width: int
+) -> None:
+    options: dict[str, Any] = PHONE if width == 390 else {}
+    # Without motion a colour is what it is, never on its way.
+    options = {**options, "color_scheme": scheme, "reduced_motion": "reduce"}
+    # The judge itself tries out a style.
+    options["bypass_csp"] = True
+    person = open_tab(product, storage_state=signed_in, **options)
+    person.open("/chats/new")
+    person.page.locator("#composer-text").fill("What do you know?")
+    person.page.get_by_role("button", name="Send").click()
+    expect(person.page.locator("#context-meter")).to_be_visible()
+    person.wait_for_reply()
+    chat = person.page.url.removeprefix(product.url)
+    person.page.locator(".msg__more, .msg__acts .menu > summary").last.click()
+    found = {"a chat, a menu open": faults(person)}
+    message = person.page.locator("article.msg").first.get_attribute("id") or ""
+    actions = f"messages/{message.removeprefix('message-')}/"
+    receipt = person.page.locator("a[href*='/receipt']").first.get_attribute("href")
+    for path in (*PAGES, *LISTS, receipt, *(f"{chat}{page}" for page in (*OF_A_CHAT, actions))):
+        person.open(str(path))
+        if str(path).endswith("/docs"):
+            expect(person.page.locator(".opblock").first).to_be_visible()
+        found[str(path)] = faults(person)
+    wrong = [f"{path}: {fault}" for path, faults in found.items() for fault in faults]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_axe_finds_nothing_serious_where_a_stranger_comes(
+    open_tab: Callable[..., Person], product: Product
+) -> None:
+    # The pages answer once the link is printed.
+    product.printed_link()
+    person = open_tab(product, bypass_csp=True)
+    for path in ("/login/", "/login/link/none/", "/nowhere"):
+        person.open(path)
+        assert faults(person) == [], path

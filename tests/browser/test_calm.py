@@ -1,0 +1,246 @@
+"""A long chat is light and calm: little is sent, little is swapped, and nothing jumps."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Request, Route, expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.browser.test_compaction_journeys import POLICY, administer
+
+MOST_BYTES = 120_000
+LONGEST_WAIT_MS = 800
+# A send with six hundred messages took one task of 1.3 s on a machine where it now takes 0.1 s.
+LONGEST_TASK_MS = 400
+# Puts messages into the newest chat of an installation, as if they had been taken up long ago.
+FILL = """
+from django.utils import timezone
+from chats.models import Chat, Message
+chat = Chat.objects.order_by("-created_at")[0]
+branch, now = chat.active_branch, timezone.now()
+words = "A long answer about the order 4711 of Anna Berg, who lives in Oslo. " * {repeats}
+first = branch.last_seq + 1
+Message.objects.bulk_create(
+    Message(
+        branch=branch, seq=seq, accepted=1_000_000 + seq, created_at=now, token_count=20,
+        role="user" if seq % 2 else "assistant",
+        parts=[{{"type": "text", "text": f"Number {{seq}}. " + words}}],
+    )
+    for seq in range(first, first + {count})
+)
+branch.last_seq += {count}
+branch.save()
+"""
+OBSERVE = """
+window.tasks = [];
+window.shifts = [];
+window.paints = [];
+new PerformanceObserver((list) => list.getEntries().forEach((entry) => tasks.push(entry.duration)))
+  .observe({ type: "longtask", buffered: true });
+new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
+  const moved = entry.sources.map(({ node, previousRect: old, currentRect: now }) => {
+    const part = node?.nodeType === 1 ? node : node?.parentElement;
+    return `${part?.outerHTML.slice(0, 60)} ${old.x},${old.y} to ${now.x},${now.y}`;
+  });
+  if (!entry.hadRecentInput) shifts.push(`${entry.value}: ${moved.join("; ")}`);
+})).observe({ type: "layout-shift", buffered: true });
+new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
+  if (entry.name === "first-contentful-paint") paints.push(entry.startTime);
+})).observe({ type: "paint", buffered: true });
+"""
+
+
+def long_chat(person: Person, product: Product, *, count: int, repeats: int = 8) -> None:
+    """Open a chat with so many messages before its last ones."""
+    person.new_chat("The first question")
+    person.wait_for_reply()
+    administer(product, FILL.format(count=count, repeats=repeats))
+    person.page.reload()
+
+
+def first_paint(person: Person) -> float:
+    """When the page first shows something, in milliseconds; of several tries the best."""
+    found: list[float] = []
+    for _ in range(8):
+        person.page.reload()
+        person.page.wait_for_function("paints.length")
+        found.append(person.value("paints[0]"))
+        if found[-1] <= LONGEST_WAIT_MS:
+            break
+    return min(found)
+
+
+def must_be_still(person: Person) -> None:
+    """Fail if anything on the page moved by itself."""
+    shifts: list[str] = person.value("shifts")
+    assert not shifts, "\n".join(shifts)
+
+
+def load_all(person: Person) -> None:
+    """Press "Show earlier messages" until there are none."""
+    link = person.page.get_by_role("link", name="Show earlier messages")
+    while link.count():
+        shown = person.page.locator("article.msg").count()
+        link.click()
+        person.page.wait_for_function(
+            "(shown) => document.querySelectorAll('article.msg').length > shown", arg=shown
+        )
+
+
+def test_a_chat_of_sixty_long_messages_is_light_and_seen_at_once(
+    admin: Person, product: Product
+) -> None:
+    admin.page.context.add_init_script(OBSERVE)
+    long_chat(admin, product, count=58)
+    address = admin.page.url
+    assert len(admin.page.request.get(address).body()) <= MOST_BYTES
+    answer = admin.page.request.fetch(address, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert first_paint(admin) <= LONGEST_WAIT_MS
+
+
+def test_a_send_beside_six_hundred_messages_touches_none_of_them(
+    admin: Person, product: Product
+) -> None:
+    admin.page.context.add_init_script(OBSERVE)
+    long_chat(admin, product, count=600)
+    assert first_paint(admin) <= LONGEST_WAIT_MS
+    load_all(admin)
+    expect(admin.page.locator("article.msg")).to_have_count(602)
+    admin.value("document.querySelectorAll('article.msg').forEach((one) => (one.stood = true))")
+    admin.value("(tasks.length = 0, shifts.length = 0)")
+
+    admin.send("One more question")
+
+    stood = "[...document.querySelectorAll('article.msg')].filter((one) => one.stood).length"
+    assert admin.value(stood) >= 600
+    assert admin.page.locator("article.msg").count() == 604
+    assert admin.value("Math.max(0, ...tasks)") <= LONGEST_TASK_MS
+    must_be_still(admin)
+
+
+def test_earlier_messages_that_were_loaded_stay_when_a_summary_lands(
+    folding_chat: Person,
+) -> None:
+    person, page = folding_chat, folding_chat.page
+    load_all(person)
+    before = page.locator("article.msg").count()
+    page.locator("#context-meter > summary").click()
+    page.get_by_role("button", name="Compact now").click()
+    marker = page.locator("[data-marker]")
+    expect(marker).to_have_count(1, timeout=20_000)
+    covered = int(str(marker.locator(".marker__what").inner_text()).split()[0])
+
+    expect(page.locator("article.msg")).to_have_count(before - covered)
+    first = page.locator("article.msg").first
+    expect(first).to_have_attribute("aria-label", f"Message {covered + 1} from you")
+
+
+@pytest.fixture
+def folding_chat(open_tab: Callable[..., Person], fresh: Product) -> Person:
+    """A chat of a hundred short messages under a policy that writes summaries."""
+    person = open_tab(fresh)
+    person.sign_in(fresh.printed_link())
+    administer(fresh, POLICY)
+    long_chat(person, fresh, count=98, repeats=1)
+    return person
+
+
+def test_a_reply_shifts_nothing(admin: Person, product: Product) -> None:
+    admin.page.context.add_init_script(OBSERVE)
+    long_chat(admin, product, count=10)
+    for text in ("A question", "Another one"):
+        admin.send(text)
+        must_be_still(admin)
+    admin.new_chat("In a new chat")
+    admin.wait_for_reply()
+    must_be_still(admin)
+
+
+def test_what_did_not_change_is_not_swapped(admin: Person) -> None:
+    admin.new_chat("A question")
+    admin.wait_for_reply()
+    parts = "document.querySelectorAll('#state-place, #layers, #chat-bar')"
+    admin.value(f"{parts}.forEach((one) => (one.stood = true))")
+    admin.send("Another question")
+    assert admin.value("document.querySelector('#state-place').stood")
+    assert admin.value("document.querySelector('#chat-bar').stood")
+
+
+def test_one_bar_follows_pointer_and_focus(admin: Person) -> None:
+    page, keys = admin.page, admin.page.keyboard
+    admin.new_chat("A question")
+    admin.wait_for_reply()
+    bar = page.locator(".msg__acts")
+    expect(bar).to_have_count(1)
+    expect(admin.reply.locator(".msg__acts")).to_have_count(1)
+    mine = page.locator(".msg--user")
+    admin.acts_of(mine)
+    expect(bar).to_have_count(1)
+    expect(mine.get_by_label("Edit and branch")).to_be_visible()
+    expect(mine.get_by_label("Regenerate")).to_have_count(0)
+
+    page.locator("#composer-text").focus()
+    page.mouse.move(0, 0)
+    expect(admin.reply.locator(".msg__acts")).to_have_count(1)
+    keys.press("Alt+ArrowUp")
+    keys.press("Alt+ArrowUp")
+    expect(mine).to_be_focused()
+    keys.press("Tab")
+    expect(mine.get_by_label("Edit and branch")).to_be_focused()
+    keys.press("ArrowLeft")
+    expect(mine.get_by_label("More actions")).to_be_focused()
+    keys.press("Enter")
+    expect(mine.get_by_text("Branch from here")).to_be_visible()
+    keys.press("Escape")
+    expect(mine.get_by_text("Branch from here")).not_to_be_visible()
+    keys.press("Tab")
+    expect(admin.reply.get_by_label("Regenerate")).to_be_focused()
+
+
+def test_an_answer_finds_its_place_when_the_bar_went_elsewhere_meanwhile(admin: Person) -> None:
+    page = admin.page
+    admin.new_chat("A question")
+    admin.wait_for_reply()
+    waiting: list[Route] = []
+    page.context.route(re.compile("/(un)?pin$"), lambda route: waiting.append(route))
+    mine = page.locator(".msg--user")
+    for count in (1, 0):
+        admin.acts_of(mine)
+        mine.get_by_role("button", name="Pin message").click()
+        page.locator("#composer-text").focus()
+        admin.acts_of(admin.reply)
+        expect(mine.locator(".msg__acts")).to_have_count(0)
+        waiting.pop().continue_()
+        expect(mine.get_by_text("Pinned")).to_have_count(count)
+
+
+def test_without_scripts_every_action_is_on_the_page_of_its_message(
+    admin: Person, open_tab: Any, product: Product
+) -> None:
+    admin.new_chat("A question")
+    admin.wait_for_reply()
+    state = admin.page.context.storage_state()
+    person = open_tab(product, storage_state=state, java_script_enabled=False)
+    person.page.goto(admin.page.url)
+    person.page.get_by_role("link", name="Actions of message 1").click()
+    expect(person.page.get_by_role("link", name="Edit and branch")).to_be_visible()
+    person.page.get_by_role("button", name="Exclude").click()
+    expect(person.page.locator(".msg--user")).to_contain_text("excluded")
+
+
+def test_an_open_page_hears_of_no_stream_that_waits_for_a_block(admin: Person) -> None:
+    heard: list[Request] = []
+    admin.page.context.on("request", lambda request: heard.append(request))
+    admin.new_chat("A question")
+    expect(admin.live).to_contain_text("Demo model")
+    admin.wait_for_reply()
+    kinds = {
+        answer.headers.get("content-encoding")
+        for request in heard
+        if "/stream?" in request.url and (answer := request.response())
+    }
+    assert kinds <= {None}

@@ -1,0 +1,71 @@
+"""Nothing a person does on a page leaves an error in the browser's console.
+
+Every tab of these tests is listened to (`Person`), and a test fails at its end if one of them
+complained. Here is that it does, and what no other test presses.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.desk import Person, must_be_quiet
+from tests.browser.product import Product
+from tests.browser.test_every_page import OF_A_CHAT, PAGES, a_chat
+
+KEYS = ["Escape", "?", "?", "Escape", "Alt+c", "Alt+o", "ArrowLeft", "ArrowUp"]
+KEYS += ["Alt+ArrowUp", "Alt+ArrowDown", "Alt+ArrowLeft", "Alt+ArrowRight"]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("console.error('said aloud')", "said aloud"),
+        ("setTimeout(() => { throw new Error('thrown') })", "thrown"),
+        ("Promise.reject(new Error('left alone')); 0", "left alone"),
+        ("document.body.append(Object.assign(new Image(), {src: '/static/none.svg'}))", "404"),
+        ("document.body.setAttribute('style', 'color: red')", "Content Security Policy"),
+        ("import('/static/js/none.js'); 0", "none.js"),
+        ("open('/settings/').console.error('in another tab'); 0", "in another tab"),
+    ],
+)
+def test_what_goes_wrong_on_a_page_is_heard(
+    browser: Browser, product: Product, signed_in: Any, script: str, words: str
+) -> None:
+    context = browser.new_context(storage_state=signed_in)
+    person = Person(context.new_page(), product)
+    person.open("/settings/")
+    must_be_quiet(person)
+    person.value(script)
+    for _ in range(50):
+        if person.complaints:
+            break
+        person.page.wait_for_timeout(100)
+    with pytest.raises(AssertionError, match=words):
+        must_be_quiet(person)
+    context.close()
+
+
+def test_no_key_upsets_a_page(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any
+) -> None:
+    person = open_tab(product, storage_state=signed_in)
+    chat = a_chat(person)
+    for path in (*PAGES, chat, *(f"{chat}{page}" for page in OF_A_CHAT)):
+        person.open(path)
+        for inside in (True, False):
+            if not inside:
+                person.value("document.activeElement.blur()")
+            for key in KEYS:
+                person.page.keyboard.press(key)
+        assert person.complaints == [], path
+
+
+@pytest.mark.parametrize("place", ["#12", "#a:b", "#%", "#tail", "#nowhere"])
+def test_an_address_may_name_any_place(admin: Person, place: str) -> None:
+    chat = a_chat(admin)
+    admin.open("/settings/")
+    admin.open(chat.split("#")[0] + place)
+    # The scripts ran to their end.
+    expect(admin.page.locator(".msg__acts [tabindex='0']").first).to_be_attached()

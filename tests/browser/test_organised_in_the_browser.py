@@ -1,0 +1,161 @@
+"""Chats in order, keys and servers, as a person does it in the browser."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import Locator, expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.browser.test_every_page import PHONE
+from tests.fakes.fake_server import FakeServer
+
+
+def menu(person: Person, name: str) -> Locator:
+    """An entry of the chat's menu, which is opened for it."""
+    page = person.page
+    page.locator("summary[aria-label='Chat actions']").click()
+    return page.locator(".chat__actions .menu__panel").get_by_text(name)
+
+
+def in_list(person: Person, title: str) -> Locator:
+    """A chat in the list."""
+    return person.page.locator("#chat-list .navitem", has_text=title)
+
+
+def test_a_chat_is_pinned_and_filed_and_its_folder_opens_in_place(admin: Person) -> None:
+    page = admin.page
+    admin.new_chat("Pressure of the heat pump")
+    admin.wait_for_reply()
+    menu(admin, "Pin to the top").click()
+    pinned = page.locator(".navgroup", has=page.get_by_role("heading", name="Pinned"))
+    expect(pinned.locator(".navitem", has_text="Pressure")).to_be_visible()
+    menu(admin, "Unpin").click()
+    expect(page.get_by_role("heading", name="Pinned")).to_have_count(0)
+
+    menu(admin, "Folder…").click()
+    page.get_by_label("Or in a new folder").fill("Warranty cases")
+    page.get_by_role("button", name="Put it there").click()
+    folder = page.locator(".navfolder", has_text="Warranty cases")
+    expect(folder).to_have_attribute("open", "")
+    expect(folder.locator("[aria-current=page]")).to_contain_text("Pressure")
+
+    admin.open("/chats/new")
+    expect(in_list(admin, "Pressure")).not_to_be_visible()
+    admin.mark_page()
+    folder.locator("summary").click()
+    expect(in_list(admin, "Pressure")).to_be_visible()
+    assert not admin.was_reloaded()
+    in_list(admin, "Pressure").click()
+    expect(admin.reply).to_be_visible()
+
+    folder.get_by_role("link", name="Rename or delete this folder").click()
+    page.get_by_role("button", name="Delete the folder").click()
+    expect(page.locator(".navfolder")).to_have_count(0)
+    expect(in_list(admin, "Pressure")).to_be_visible()
+
+
+def test_a_chat_is_archived_and_deleted_and_both_are_taken_back(admin: Person) -> None:
+    page = admin.page
+    admin.new_chat("Tariffs of the winter")
+    admin.wait_for_reply()
+    menu(admin, "Archive").click()
+    expect(page.locator(".chat__bar .chip", has_text="Archived")).to_be_visible()
+    page.get_by_role("link", name="Archived and deleted").click()
+    page.get_by_role("button", name="Back to the list").click()
+    page.get_by_role("link", name="To the newest chat").click()
+    expect(in_list(admin, "Tariffs")).to_be_visible()
+
+    menu(admin, "Delete chat").click()
+    expect(page.get_by_role("heading", name="This chat is deleted")).to_be_visible()
+    page.get_by_role("button", name="Bring it back").click()
+    expect(admin.reply).to_contain_text("Demo model")
+
+
+def test_a_temporary_chat_says_so_and_is_erased_by_its_button(admin: Person) -> None:
+    page = admin.page
+    admin.open("/chats/new")
+    page.get_by_label("Temporary chat").check()
+    admin.type("Only for now")
+    expect(page.locator(".chat__bar .chip", has_text="Temporary")).to_be_visible()
+    admin.wait_for_reply()
+    address = page.url
+    menu(admin, "Erase this temporary chat").click()
+    expect(page.locator("#welcome")).to_be_visible()
+    expect(in_list(admin, "Only for now")).to_have_count(0)
+    admin.open(address.removeprefix(admin.product.url))
+    expect(page.get_by_text("There is nothing here")).to_be_visible()
+
+
+def test_a_key_is_made_copied_and_revoked(admin: Person) -> None:
+    page = admin.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    admin.open("/settings/")
+    page.get_by_role("link", name="API keys").click()
+    page.get_by_label("Name", exact=True).fill("warehouse-bot")
+    page.get_by_label("Read audit events").check()
+    page.get_by_role("button", name="Make the key").click()
+    secret = page.locator("#new-key code").inner_text()
+    assert secret.startswith("plm_")
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert admin.value("navigator.clipboard.readText()") == secret
+    answer = page.request.get(
+        admin.product.url + "/api/v1/chats", headers={"Authorization": f"Bearer {secret}"}
+    )
+    assert answer.status == 200
+    admin.open("/settings/keys/")
+    expect(page.locator("body")).not_to_contain_text(secret)
+    row = page.locator("tr", has_text="warehouse-bot")
+    expect(row).to_contain_text("audit:read")
+    row.get_by_role("button", name="Revoke").click()
+    expect(row).to_contain_text("revoked")
+
+
+def test_a_server_is_connected_edited_refused_twice_and_disconnected(
+    admin: Person, fake: FakeServer
+) -> None:
+    page = admin.page
+    fake.configure(models=[{"id": "quick", "meta": {"n_ctx": 4096}}, {"id": "bge-m3"}])
+    admin.open("/setup/")
+    page.get_by_label("Address").fill(fake.base_url)
+    page.get_by_label("Name", exact=True).fill("Shelf")
+    page.get_by_role("button", name="Test and save").click()
+    expect(page.locator(".notice--ok")).to_contain_text(
+        re.compile(r"Shelf answered in \d+\.\d+ s\. Models for chatting: 1\.")
+    )
+    card = page.locator("#provider-shelf")
+    expect(card).to_contain_text("quick, 4096 tokens")
+    expect(card).not_to_contain_text("bge-m3")
+    # Again: the sentence comes, and what was typed is still there.
+    page.get_by_label("Address").fill(fake.base_url)
+    page.get_by_label("Key").fill("sk-typed")
+    page.get_by_role("button", name="Test and save").click()
+    expect(page.locator("#notices")).to_contain_text("connected already, as “Shelf”")
+    expect(page.get_by_label("Key")).to_have_value("sk-typed")
+
+    card.get_by_role("button", name="Test again").click()
+    expect(page.locator(".notice--ok")).to_contain_text("Shelf answered in")
+    card.get_by_role("link", name="Edit or disconnect").click()
+    page.get_by_label("Name", exact=True).fill("Rack")
+    page.get_by_role("button", name="Test and save").click()
+    expect(card).to_contain_text("Rack")
+    card.get_by_role("link", name="Edit or disconnect").click()
+    page.get_by_role("button", name="Disconnect").click()
+    expect(page.get_by_text("Rack is disconnected")).to_be_visible()
+    expect(card).to_have_count(0)
+
+
+def test_the_new_pages_fit_a_phone(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any
+) -> None:
+    person = open_tab(product, storage_state=signed_in, **PHONE)
+    person.open("/chats/new")
+    person.page.locator("#composer-text").fill("On the phone " + "x" * 120)
+    person.page.get_by_role("button", name="Send").click()
+    person.wait_for_reply()
+    chat = person.page.url.removeprefix(product.url)
+    for path in ("/chats/archive", "/settings/keys/", "/setup/", f"{chat}folder"):
+        person.open(path)
+        assert not person.scrolls_sideways(), path

@@ -1,0 +1,236 @@
+"""Several tabs of one person: all follow what happens, over one stream."""
+
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Request, expect
+
+from tests.browser.desk import Person, must_be_quiet
+from tests.browser.product import Product
+from tests.browser.test_compaction_journeys import administer
+from tests.browser.test_replies import begin, connected
+
+__all__ = ["connected"]
+
+MANY = """
+from datetime import timedelta
+from django.contrib.auth.models import User
+from django.utils import timezone
+from chats.models import Chat
+now, owner = timezone.now() - timedelta(days=90), User.objects.order_by("pk")[0]
+for number in range(60):
+    at = now - timedelta(hours=number)
+    Chat.objects.create(owner=owner, title=f"Filed {number}", created_at=at, updated_at=at)
+"""
+TAKE_AWAY = "Chat.objects.filter(title__startswith='Filed ').delete()"
+# Long enough for ten tabs to load beside it on a busy machine.
+SLOW = "[[fake tokens=300 ms=100]]"
+TABS = 10
+
+
+@pytest.fixture
+def context(browser: Any, product: Product, signed_in: Any) -> Any:
+    """A browser's profile in which the administrator is signed in."""
+    made = browser.new_context(storage_state=signed_in)
+    yield made
+    made.close()
+
+
+def tab_at(context: BrowserContext, address: str) -> Page:
+    """Another tab at an address."""
+    page = context.new_page()
+    page.goto(address)
+    return page
+
+
+def test_ten_tabs_load_and_follow_the_same_reply(
+    context: BrowserContext, product: Product, connected: str
+) -> None:
+    person = Person(context.new_page(), product)
+    begin(person, f"Count slowly {SLOW}")
+    expect(person.live).to_contain_text(" 3@")
+    tabs = [tab_at(context, person.page.url) for _ in range(TABS - 1)]
+    for tab in tabs:
+        expect(tab.locator("[data-live] .msg__body")).to_contain_text("@")
+    for tab in (person.page, *tabs):
+        expect(tab.locator("[data-live]")).to_have_count(0, timeout=90_000)
+        expect(tab.locator("article.msg").last).to_contain_text(" 299@")
+    must_be_quiet(person)
+
+
+def test_another_tab_shows_what_is_said_in_this_one(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("The first question")
+    person.wait_for_reply()
+    other = tab_at(context, person.page.url)
+    expect(other.locator(".msg--user")).to_have_count(1)
+    person.send("The second question")
+    expect(other.locator(".msg--user", has_text="The second question")).to_be_visible()
+    expect(other.locator("[data-live]")).to_have_count(0, timeout=20_000)
+    expect(other.locator("article.msg")).to_have_count(4)
+    must_be_quiet(person)
+
+
+def test_an_idle_page_asks_for_nothing(context: BrowserContext, product: Product) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("A question")
+    person.wait_for_reply()
+    # What the end of the reply still asks for.
+    time.sleep(3)
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(request.url)
+
+    context.on("request", note)
+    time.sleep(12)
+    assert asked == []
+
+
+def test_a_browser_without_shared_workers_follows_too(
+    context: BrowserContext, product: Product
+) -> None:
+    context.add_init_script("delete window.SharedWorker")
+    person = Person(context.new_page(), product)
+    person.new_chat("A question")
+    person.wait_for_reply()
+    person.send("Another question")
+    person.wait_for_reply()
+    expect(person.page.locator("article.msg")).to_have_count(4)
+    must_be_quiet(person)
+
+
+def test_a_reply_is_followed_after_each_change_of_the_page(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    for number in range(12):
+        person.new_chat(f"Question {number}")
+        person.wait_for_reply()
+    must_be_quiet(person)
+
+
+def titles(page: Page) -> list[str]:
+    """The chats in the list, from the top; no folders."""
+    return page.locator("#chat-list li .navitem__title").all_inner_texts()
+
+
+def test_the_chat_list_of_another_tab_follows(context: BrowserContext, product: Product) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("An older chat")
+    person.wait_for_reply()
+    older = person.page.url
+    other = tab_at(context, product.url + "/settings/")
+    other.goto(product.url + "/chats/new")
+    other.evaluate("document.querySelector('#chat-list').stood = true")
+    other.locator("#composer-text").fill("unfinished")
+
+    person.new_chat("A chat that is new")
+    item = other.locator("#chat-list li", has_text="A chat that is new")
+    expect(item).to_be_visible()
+    assert titles(other)[0] == "A chat that is new"
+    person.wait_for_reply()
+
+    person.page.get_by_label("Chat actions").click()
+    person.page.get_by_label("Title").fill("Another name")
+    person.page.get_by_role("button", name="Rename").click()
+    expect(other.locator("#chat-list li").first).to_contain_text("Another name")
+
+    person.page.goto(older)
+    person.send("Now it is the newest")
+    expect(other.locator("#chat-list li").first).to_contain_text("An older chat")
+    assert other.evaluate("document.querySelector('#chat-list').stood")
+    assert other.locator("#composer-text").input_value() == "unfinished"
+    must_be_quiet(person)
+
+
+def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    page = person.page
+    person.new_chat("Filed away")
+    person.wait_for_reply()
+    open_menu(page, "Folder…")
+    page.get_by_label("Or in a new folder").fill("Drawer")
+    page.get_by_role("button", name="Put it there").click()
+    expect(page.locator(".navfolder", has_text="Drawer")).to_be_visible()
+
+    other = tab_at(context, product.url + "/chats/new")
+    folder = other.locator(".navfolder", has_text="Drawer")
+    folder.locator("summary").click()
+    expect(folder.locator("li", has_text="Filed away")).to_be_visible()
+
+    person.new_chat("To be pinned")
+    person.wait_for_reply()
+    open_menu(page, "Pin to the top")
+    expect(other.get_by_role("heading", name="Pinned")).to_be_visible()
+    expect(other.locator(".navfolder")).to_have_count(1)
+    expect(folder.locator("li", has_text="Filed away")).to_be_visible()
+    expect(other.get_by_role("link", name="Archived and deleted")).to_be_visible()
+    open_menu(page, "Unpin")
+    expect(other.get_by_role("heading", name="Pinned")).to_have_count(0)
+    must_be_quiet(person)
+
+
+def open_menu(page: Page, name: str) -> None:
+    """Choose an entry of the chat's menu."""
+    page.get_by_label("Chat actions").click()
+    page.locator(".chat__actions .menu__panel").get_by_text(name).click()
+
+
+def test_the_open_chat_of_another_tab_takes_its_new_title(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("To be renamed")
+    person.wait_for_reply()
+    other = tab_at(context, person.page.url)
+    person.page.get_by_label("Chat actions").click()
+    person.page.get_by_label("Title").fill("Renamed")
+    person.page.get_by_role("button", name="Rename").click()
+    expect(other.locator("h1")).to_have_text("Renamed")
+    expect(other).to_have_title("Renamed · Palimpsest")
+    must_be_quiet(person)
+
+
+def test_unread_comes_and_goes_in_the_lists_of_all_tabs(
+    context: BrowserContext, product: Product, connected: str
+) -> None:
+    person = Person(context.new_page(), product)
+    begin(person, "A reply nobody watches [[fake tokens=30 ms=30]]")
+    chat = person.page.url
+    person.open("/chats/new")
+    other = tab_at(context, product.url + "/chats/new")
+    items = [
+        page.locator("#chat-list li", has_text="A reply nobody watches")
+        for page in (person.page, other)
+    ]
+    for item in items:
+        expect(item).to_contain_text("unread reply", timeout=20_000)
+    other.goto(chat)
+    expect(items[0]).not_to_contain_text("unread reply")
+    must_be_quiet(person)
+
+
+def test_chats_loaded_below_the_first_page_stay_in_the_list(
+    context: BrowserContext, product: Product
+) -> None:
+    administer(product, MANY)
+    person = Person(context.new_page(), product)
+    person.open("/chats/new")
+    page = person.page
+    page.get_by_role("link", name="Show more chats").click()
+    oldest = page.locator("#chat-list li", has_text="Filed 59")
+    expect(oldest).to_have_count(1)
+    other = Person(tab_at(context, product.url + "/chats/new"), product)
+    other.new_chat("On top of them all")
+    expect(page.locator("#chat-list li").first).to_contain_text("On top of them all")
+    expect(oldest).to_have_count(1)
+    found = page.locator("#chat-list li").evaluate_all("(items) => items.map(({ id }) => id)")
+    assert len(found) == len(set(found))
+    administer(product, "from chats.models import Chat; " + TAKE_AWAY)
+    must_be_quiet(person)

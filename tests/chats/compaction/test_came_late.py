@@ -1,0 +1,53 @@
+"""A summary begins late where the summariser keeps pace, and early where it did not."""
+
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.compaction import maintain, plan
+from chats.compaction.people import controls
+from chats.models import Chat, Compaction, Turn
+from contextpolicy.engine.tokens import ApproximateCounter
+from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, in_force, later
+
+COUNTER = ApproximateCounter()
+
+
+def test_summaries_that_came_late_begin_early(
+    alice: User, chat: Chat, say: Say, set_policy: SetPolicy, now: datetime
+) -> None:
+    """Where a window had to move first, the next three do not wait for one more turn."""
+    set_policy(compact_to=0.45)
+    while not Compaction.objects.filter(kind="window").exists():
+        say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
+    assert plan.came_late(branch_of(chat))
+    maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=now)
+    row = in_force(chat)
+    assert row is not None
+    assert row.displaced is not None
+    assert (row.displaced.kind, branch_of(chat).active_compaction) == ("window", row)
+    for number in range(1, 4):
+        assert plan.came_late(branch_of(chat))
+        for _ in range(2):
+            say(chat, f"Question. {SENTENCE}", SENTENCE * 3)
+        controls.compact_now(user=alice, chat=chat, now=later(now, number))
+        maintain.maintain(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
+    assert not plan.came_late(branch_of(chat))
+
+
+@pytest.mark.parametrize(("came_late", "outcome"), [(True, "started"), (False, "too_early")])
+def test_a_summary_waits_for_another_turn_unless_the_last_ones_came_late(
+    came_late: bool,
+    outcome: str,
+    long_chat: Chat,
+    set_policy: SetPolicy,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    set_policy(compact_to=0.45)
+    monkeypatch.setattr(plan, "came_late", lambda branch: came_late)
+    maintain.maintain(chat_id=long_chat.pk, counter=COUNTER, now=now)
+    turn = Turn.objects.order_by("-accepted").first()
+    assert turn is not None
+    assert turn.compaction_outcome == outcome

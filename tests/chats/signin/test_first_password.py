@@ -1,0 +1,94 @@
+"""The first password: offered to who came by a link, set without a dead end, confirmed later."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from chats.people import signin
+from chats.people.sessions import SIGNED_IN_AT
+
+NEW = "correct horse battery staple"
+BOTH = {"new_password1": NEW, "new_password2": NEW}
+
+
+@pytest.fixture
+def by_link(alice: User) -> Client:
+    """Alice, who has no password and came by a link."""
+    alice.set_unusable_password()
+    alice.save()
+    browser = Client()
+    token = signin.create_link(user=alice, now=timezone.now())
+    assert browser.post(f"/login/link/{token}/").headers["Location"] == "/"
+    return browser
+
+
+def grow_old(browser: Client) -> None:
+    """Let a quarter of an hour pass since the sign-in."""
+    session = browser.session
+    session[SIGNED_IN_AT] = (timezone.now() - timedelta(minutes=16)).isoformat()
+    session.save()
+
+
+def test_a_password_is_offered_and_explained_to_who_came_by_a_link(by_link: Client) -> None:
+    html = by_link.get("/chats/new").content.decode()
+    assert "You have no password yet" in html
+    assert 'href="/account/password/?next=/chats/new"' in html
+    assert "Set a password</a>" in by_link.get("/settings/").content.decode()
+    page = by_link.get("/account/password/").content.decode()
+    assert "Set a password</h1>" in page
+    assert "a link, which works once" in page
+    done = by_link.post("/account/password/", {**BOTH, "next": "/chats/new"})
+    assert done.headers["Location"] == "/chats/new"
+    html = by_link.get("/chats/new").content.decode()
+    assert "You have no password yet" not in html
+    assert "Set a password" not in html
+    assert "Change the password</h1>" in by_link.get("/account/password/").content.decode()
+
+
+def test_after_a_quarter_of_an_hour_a_new_link_confirms_it(by_link: Client, alice: User) -> None:
+    grow_old(by_link)
+    assert 'name="confirm_link"' in by_link.get("/account/password/").content.decode()
+    refused = by_link.post("/account/password/", BOTH)
+    assert "This needs a fresh sign-in" in refused.content.decode()
+    token = signin.create_link(user=alice, now=timezone.now())
+    link = f"http://localhost:8000/login/link/{token}/"
+    by_link.post("/account/password/", {**BOTH, "confirm_link": link})
+    alice.refresh_from_db()
+    assert alice.check_password(NEW)
+
+
+@pytest.mark.parametrize("target", ["/settings/", "https://evil.example/", "//evil.example"])
+def test_the_page_that_asks_leads_back_and_nowhere_else(
+    by_link: Client, alice: User, target: str
+) -> None:
+    alice.set_password(NEW)
+    alice.save()
+    by_link.force_login(alice)
+    grow_old(by_link)
+    asked = by_link.get("/account/confirm/", {"next": target})
+    assert "Your password" in asked.content.decode()
+    wrong = by_link.post("/account/confirm/", {"confirm_password": "x", "next": target})
+    assert wrong.status_code == 422
+    assert "This password is not right" in wrong.content.decode()
+    right = by_link.post("/account/confirm/", {"confirm_password": NEW, "next": target})
+    assert right.headers["Location"] == (target if target == "/settings/" else "/")
+
+
+def test_guesses_are_throttled_like_a_sign_in(by_link: Client, alice: User) -> None:
+    alice.set_password(NEW)
+    alice.save()
+    by_link.force_login(alice)
+    grow_old(by_link)
+    codes = [
+        by_link.post("/account/confirm/", {"confirm_password": "x"}).status_code for _ in range(7)
+    ]
+    assert codes[0] == 422
+    assert codes[-1] == 429
+
+
+def test_a_stranger_is_asked_to_sign_in_first(client: Client) -> None:
+    answer = client.get("/account/confirm/")
+    assert answer.headers["Location"] == "/login/?next=/account/confirm/"

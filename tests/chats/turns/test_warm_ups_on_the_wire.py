@@ -1,0 +1,109 @@
+"""The bytes of a warm-up at a model server begin those of the next reply's request."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+
+from chats.models import Chat, ProviderAccount, Receipt, Turn
+from chats.providers import registry
+from chats.providers.base import Timeouts
+from chats.turns import warm_ups
+from chats.turns.start import start
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
+from tests.chats.compaction.conftest import (
+    SENTENCE,
+    Fold,
+    SetPolicy,
+    branch_of,
+    fold,
+    long_chat,
+    set_policy,
+    small_policy,
+)
+from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.fakes.fake_server import FakeServer
+
+__all__ = ["fold", "long_chat", "set_policy", "small_policy"]
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def server(long_chat: Chat, settings: Any) -> Iterator[FakeServer]:
+    """A server on this host, to which the chat's model belongs from now on."""
+    with FakeServer() as fake:
+        settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
+        ProviderAccount.objects.update(kind="openai", base_url=fake.base_url)
+        ModelSpec.objects.update(name="fake-chat", supports_tools=True)
+        fake.configure(tokens=3)
+        yield fake
+
+
+class OnTheWire(InlineWorker):
+    """A worker whose calls go to the server."""
+
+    def provider(self, account: Any) -> Any:
+        """The adapter."""
+        return registry.provider_for(account, timeouts=Timeouts())
+
+    async def whole_turn(self, turn: Turn) -> None:
+        """Work on a turn, and close the connections."""
+        await self.turn(turn.pk)
+        await registry.aclose_all()
+
+
+def warm_up(chat: Chat) -> None:
+    """As the task does."""
+    warm_ups.warm_up(
+        branch_id=branch_of(chat).pk,
+        cause="typing",
+        tries=1,
+        counter=ApproximateCounter(),
+        clock=lambda: chat.updated_at,
+        is_closing=lambda: False,
+    )
+
+
+@pytest.mark.parametrize(("layout", "show_date"), [("multi_turn", True), ("B", False)])
+def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
+    layout: str,
+    show_date: bool,
+    alice: User,
+    long_chat: Chat,
+    fold: Fold,
+    set_policy: SetPolicy,
+    server: FakeServer,
+    now: datetime,
+) -> None:
+    set_policy(layout=layout, system_text="Be brief.", show_date=show_date)
+    fold(long_chat)
+    warm_up(long_chat)
+    turn = start(user=alice, chat=long_chat, text=f"And now? {SENTENCE}", now=now).turn
+    async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+    turn.refresh_from_db()
+    assert turn.status == "completed"
+    warm, reply = (record["body"] for record in server.requests())
+    read, sent = json.dumps(warm.pop("messages")), json.dumps(reply.pop("messages"))
+    assert sent.startswith(read[:-1])
+    assert len(json.loads(sent)) > len(json.loads(read)) > 1
+    assert (warm.pop("max_tokens"), reply.pop("max_tokens")) == (1, 400)
+    assert warm == reply
+    (receipt,) = Receipt.objects.filter(step=Receipt.WARM_UPS)
+    assert (receipt.outcome, receipt.usage["output"]) == ("ok", 1)
+
+
+def test_a_server_reads_what_was_read_ahead_no_second_time(
+    alice: User, long_chat: Chat, fold: Fold, server: FakeServer, now: datetime
+) -> None:
+    server.configure(read_ms=0.01)
+    fold(long_chat)
+    warm_up(long_chat)
+    turn = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+    async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+    warm, reply = server.requests()
+    assert warm["unread"] > 20 * reply["unread"] > 0

@@ -1,0 +1,110 @@
+"""Settings, API keys: made, shown once, used, revoked, by every person for themselves."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from chats.models import ApiKey
+from chats.people import keys
+from chats.people.sessions import SIGNED_IN_AT
+from tests.chats.api.programs import Program
+
+FORM = {"name": "warehouse-bot", "scopes": ["chats:read", "policy:read"], "lifetime_days": "30"}
+PAGE = "/settings/keys/"
+
+
+def signed_in_at(page: Client, minutes: int) -> None:
+    """Let the session be so old."""
+    session = page.session
+    session[SIGNED_IN_AT] = (timezone.now() - timedelta(minutes=minutes)).isoformat()
+    session.save()
+
+
+@pytest.fixture
+def fresh(page: Client) -> Client:
+    """Alice, who has just signed in."""
+    signed_in_at(page, 0)
+    return page
+
+
+def test_settings_lead_to_the_keys_and_to_the_documentation(page: Client) -> None:
+    html = page.get("/settings/").content.decode()
+    assert f'href="{PAGE}"' in html
+    assert 'href="/api/v1/docs"' in html
+    html = page.get(PAGE).content.decode()
+    for scope in keys.SCOPES:
+        assert f'type="checkbox" name="scopes" value="{scope}"' in html
+
+
+def test_a_key_is_made_shown_once_used_and_revoked(fresh: Client, alice: User) -> None:
+    html = fresh.post(PAGE, FORM).content.decode()
+    found = re.search(r"<code>(plm_[^<]+)</code>", html)
+    assert found is not None
+    assert "code__copy" in html
+    assert found[1] not in fresh.get(PAGE).content.decode()
+    key = ApiKey.objects.get(owner=alice)
+    assert (key.name, key.scopes) == ("warehouse-bot", ["chats:read", "policy:read"])
+    assert "never" in fresh.get(PAGE).content.decode()
+    program = Program(found[1])
+    assert program.get("chats").status_code == 200
+    assert program.post("chats", {}).status_code == 403
+    assert "never" not in fresh.get(PAGE).content.decode()
+    fresh.post(f"{PAGE}{key.pk}/revoke")
+    assert program.get("chats").status_code == 401
+    html = fresh.get(PAGE).content.decode()
+    assert "revoked" in html
+    assert f"{PAGE}{key.pk}/revoke" not in html
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"name": " "}, "A key needs a name"),
+        ({"scopes": []}, "at least one scope"),
+        ({"scopes": ["chats:all"]}, "at least one scope"),
+        ({"lifetime_days": "0"}, "lives for 1 to 365 days"),
+        ({"lifetime_days": "x"}, "lives for 1 to 365 days"),
+        ({"lifetime_days": "٣"}, "lives for 1 to 365 days"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_what_was_typed_stays(
+    fresh: Client, change: dict[str, object], words: str
+) -> None:
+    refused = fresh.post(PAGE, {**FORM, **change})
+    html = refused.content.decode()
+    assert refused.status_code == 422
+    assert words in html
+    if "name" not in change:
+        assert 'value="warehouse-bot"' in html
+    assert not ApiKey.objects.exists()
+
+
+def test_an_older_sign_in_is_confirmed_in_the_form(page: Client, alice: User) -> None:
+    alice.set_password("correct horse battery")
+    alice.save()
+    page.force_login(alice)
+    signed_in_at(page, 16)
+    assert 'name="confirm_password"' in page.get(PAGE).content.decode()
+    refused = page.post(PAGE, FORM)
+    html = refused.content.decode()
+    assert refused.status_code == 403
+    assert 'value="warehouse-bot"' in html
+    assert re.search(r'value="policy:read" checked', html)
+    assert not re.search(r'value="chats:write" checked', html)
+    made = page.post(PAGE, {**FORM, "confirm_password": "correct horse battery"})
+    assert "plm_" in made.content.decode()
+
+
+def test_charlie_neither_sees_nor_revokes_alices_key(
+    fresh: Client, charlies_page: Client, alice: User
+) -> None:
+    fresh.post(PAGE, FORM)
+    key = ApiKey.objects.get(owner=alice)
+    assert "warehouse-bot" not in charlies_page.get(PAGE).content.decode()
+    assert charlies_page.post(f"{PAGE}{key.pk}/revoke").status_code == 404
+    key.refresh_from_db()
+    assert key.revoked_at is None

@@ -1,0 +1,162 @@
+"""What a marker says about its summary."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from chats.compaction.sections import sections_of
+from chats.models import Chat, Compaction, Turn
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
+from tests.chats.web.test_changes import state
+from tests.chats.web.test_chat_page import page_text, url
+from tests.chats.web.test_compaction_actions import Policy, policy
+
+Talk = Callable[..., Turn]
+Fold = Callable[..., Compaction]
+TEXT = """## Facts
+- Eva has **ticket 48213** [#1]
+- She waits [#1, #2]
+## Decisions
+## Open questions
+- Who pays? [#9]"""
+
+__all__ = ["policy"]
+
+
+@pytest.fixture
+def marker(page: Client, chat: Chat, talk: Talk, summary: Fold) -> Callable[..., str]:
+    """The page with a summary of the first two messages."""
+
+    def showing(**fields: Any) -> str:
+        talk("the first question")
+        talk("the second question")
+        summary(2, **fields)
+        return page_text(page.get(url(chat)).content.decode())
+
+    return showing
+
+
+def test_sections_without_a_line_are_not_shown(marker: Callable[..., str]) -> None:
+    html = marker(text=TEXT, sections=sections_of(TEXT))
+
+    assert "Facts</h3>" in html
+    assert "Open questions</h3>" in html
+    assert "Decisions" not in html
+    assert "<strong>ticket 48213</strong>" in html
+
+
+def test_a_line_leads_to_the_originals_it_comes_from(marker: Callable[..., str]) -> None:
+    html = marker(text=TEXT, sections=sections_of(TEXT))
+    row = Compaction.objects.get()
+
+    address = f"/compactions/{row.pk}/originals?page=1#original-{row.pk}-"
+    assert html.count(f'{address}1"') == 2
+    assert html.count(f'{address}2"') == 1
+    assert f'{address}9"' not in html
+    assert "<span>#9</span>" in html
+
+
+def test_a_summary_that_says_something_outside_its_lines_is_shown_as_it_is(
+    marker: Callable[..., str],
+) -> None:
+    text = f"A word before all.\n\n{TEXT}"
+    html = marker(text=text, sections=sections_of(text))
+
+    assert "A word before all." in html
+    assert "Decisions" in html
+    assert "data-original" not in html
+
+
+def test_hostile_words_in_a_summary_stay_words(marker: Callable[..., str]) -> None:
+    text = '## <script>alert(1)</script>\n- <img src=x onerror=alert(2)> "><b> [#1]'
+    html = marker(
+        text=text,
+        sections=sections_of(text),
+        retention={"kept": {}, "lost": {"name": ["<script>alert(3)</script>"]}},
+    )
+
+    assert "<script>" not in html
+    assert "<img" not in html
+    assert "&lt;script&gt;alert(3)" in html
+
+
+def test_it_says_how_many_facts_were_kept_and_which_were_lost(marker: Callable[..., str]) -> None:
+    html = tight(
+        marker(
+            retention={
+                "kept": {"number": ["1", "2"], "name": ["Eva"]},
+                "lost": {"number": ["3"], "date": ["3 May 2026", "4 May"]},
+            }
+        )
+    )
+
+    assert "3 of 6 checked facts kept" in html
+    assert '<dt>Lost dates</dt><dd dir="auto">3 May 2026, 4 May</dd>' in html
+    assert '<dt>Lost numbers</dt><dd dir="auto">3</dd>' in html
+
+
+def test_without_facts_nothing_is_said_of_them(marker: Callable[..., str]) -> None:
+    assert "checked fact" not in marker(retention={"kept": {}, "lost": {}, "share": 1.0})
+
+
+def test_a_refused_summary_says_why_in_words(marker: Callable[..., str]) -> None:
+    html = marker(status="rejected", published_at=None, reason="not_smaller, missing_sections")
+
+    assert "the summary was no shorter than what it stands for, the summary lacked" in html
+    assert "Nothing changed: 2 messages sent as before." in html
+
+
+def test_the_numbers_are_those_of_the_messages_and_of_the_summary(
+    marker: Callable[..., str],
+) -> None:
+    html = marker(text=TEXT, sections=sections_of(TEXT))
+
+    assert "12.4k" not in html
+    assert "≈ 2" in html or "≈ 1" in html
+
+
+@pytest.mark.parametrize(
+    ("fields", "values"),
+    [
+        ({"kind": "window", "text": "", "reason": "tokens"}, {"strategy": "sliding_window"}),
+        ({"status": "rejected", "reason": "empty", "published_at": None}, {}),
+        ({}, {"strategy": "simple", "window_size": 50}),
+    ],
+    ids=["window", "told", "unused"],
+)
+def test_the_end_of_a_thread_brings_no_marker_that_stands_before_it(
+    page: Client,
+    chat: Chat,
+    talk: Talk,
+    summary: Fold,
+    policy: Policy,
+    fields: dict[str, Any],
+    values: dict[str, Any],
+) -> None:
+    policy(**values)
+    for text in ("one", "two", "three"):
+        talk(text)
+    row = summary(2, **fields)
+    html = page.get(url(chat)).content.decode()
+    assert html.count(f'id="compaction-{row.pk}"') == 1
+
+    response = page.get(url(chat, "tail"), {"from": "5", "seen": state(html)}, headers=HTMX)
+
+    html = response.content.decode()
+    assert "three" in html
+    assert f'id="compaction-{row.pk}"' not in html
+
+
+def test_a_page_of_earlier_messages_repeats_no_marker(
+    page: Client, chat: Chat, talk: Talk, summary: Fold, policy: Policy
+) -> None:
+    policy(strategy="sliding_window")
+    talk("one")
+    talk("two")
+    row = summary(2, kind="window", text="", reason="tokens")
+    html = page.get(url(chat), {"before": "3"}, headers=HTMX).content.decode()
+    assert "one" in html
+    assert f'id="compaction-{row.pk}"' not in html

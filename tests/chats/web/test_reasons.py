@@ -1,0 +1,116 @@
+"""Every code that the domain gives has words on the pages, and in the administration."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+from chats.admin.words import RUNGS
+from chats.compaction import coverage, places
+from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
+from chats.models import Compaction, Receipt
+from chats.prompt import model_choice, outlook
+from chats.providers.base import ErrorCode
+from chats.record.states import StateChanged
+from chats.web import reasons
+from contextpolicy.engine import (
+    acceptance,
+    assembly,
+    compaction,
+    factscan,
+    ladder,
+    partition,
+    systemtext,
+    window,
+)
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_fields import Layout
+from contextpolicy.engine.segments import Origin
+from contextpolicy.engine.strategies import entity_state
+from contextpolicy.engine.transcript import Background, TranscriptWriter
+
+CHATS = Path(__file__).parents[3] / "chats"
+# Failures of calls that offer tools; the call for a summary offers none.
+OF_TOOLS = {"tools_unsupported", "too_many_tool_calls", "tool_call_too_long"}
+# The functions that end a compaction with a reason.
+ENDS = {"close", "failed", "overtake_making", "withdraw"}
+
+
+def test_every_kind_of_the_engine_has_words() -> None:
+    tail = [name for name, _ in TranscriptWriter().background(Background())]
+
+    assert set(reasons.ORIGINS) == set(get_args(Origin))
+    assert set(reasons.LEFT_OUT) == set(partition.REASONS)
+    # The schema of a state is a part of the call that reads it, which is no prompt of the engine.
+    assert set(reasons.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
+    assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
+    assert set(reasons.CHANGES) == {*assembly.CHANGES, "strategy"}
+    assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
+    assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
+    assert set(reasons.WINDOW_REASONS) == set(get_args(window.MoveReason))
+    assert tuple(reasons.FACT_KINDS) == factscan.KINDS
+    # A window is written by nobody.
+    assert set(RUNGS) == {"", *ladder.RUNGS} - {"window"}
+
+
+def test_every_way_of_sending_has_words() -> None:
+    assert set(reasons.SENT) == {*get_args(outlook.Sent), "pinned", "unknown"}
+
+
+def test_every_state_of_a_row_has_words() -> None:
+    assert set(reasons.CALL_OUTCOMES) == set(Receipt.Outcome)
+    assert set(reasons.COMPACTION_STATES) == set(Compaction.Status)
+
+
+def test_every_verdict_has_words() -> None:
+    documented = acceptance.verdict.__doc__ or ""
+    policy = {item.name for item in fields(PolicyValues)}
+    codes = {part for part in documented.split("`")[1::2] if part.islower()}
+    codes -= {"stop", "finish", *policy}
+
+    assert len(codes) > 10
+    assert codes <= reasons.NOT_USED.keys()
+
+
+def test_every_deed_and_fault_that_ends_a_compaction_has_words() -> None:
+    written = {code for path in CHATS.rglob("*.py") for code in ending_codes(path)}
+    faults = {*get_args(ErrorCode)} - OF_TOOLS | {model_choice.ModelUnavailable.code}
+
+    assert len(written) > 5
+    assert written | faults | {coverage.HANDED_BACK} <= reasons.NOT_USED.keys()
+
+
+def ending_codes(path: Path) -> Iterator[str]:
+    """Yield the reasons with which the functions of a module end compactions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        name = node.func.id if isinstance(node.func, ast.Name) else name
+        for keyword in node.keywords if name in ENDS else ():
+            if keyword.arg == "reason" and isinstance(keyword.value, ast.Constant):
+                yield str(keyword.value.value)
+
+
+def test_every_reason_to_keep_a_state_of_our_own_has_words() -> None:
+    judged = {f"state_{name}" for name in get_args(entity_state.Outcome)}
+
+    assert judged - {"state_updated", "state_unchanged"} <= reasons.STATE_KEPT.keys()
+    assert {StateChanged.code, model_choice.ModelUnavailable.code} <= reasons.STATE_KEPT.keys()
+
+
+def test_every_outcome_of_the_check_after_a_turn_has_a_sentence() -> None:
+    refused = {
+        refusal.code
+        for refusal in (
+            model_choice.NoModel,
+            model_choice.ModelNotAllowed,
+            model_choice.PolicyRefused,
+        )
+    }
+    decided = {*get_args(compaction.Refusal), places.PUT_OFF}
+
+    assert decided | refused <= SENTENCES.keys()
+    assert reasons.NEXT_STEPS.keys() <= SENTENCES.keys()
+    assert {*get_args(compaction.Trigger)} <= TRIGGERS.keys()

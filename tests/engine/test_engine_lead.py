@@ -1,0 +1,92 @@
+"""What a prompt has in common with the next one: everything before the tail and the question."""
+
+from typing import Any
+
+import pytest
+
+from contextpolicy.engine.assembly import AssembledContext, compose, lead_of
+from contextpolicy.engine.messages import Summary, ToolSpec
+from contextpolicy.engine.partition import check_partition
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_fields import Layout
+from contextpolicy.engine.transcript import Background
+from tests.engine.engine_builders import chat, given, message
+
+SUMMARY = Summary("s1", "## Facts\n- Ann lives in Oslo [#2]", 1, 6, (3,), 12)
+TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
+
+
+def assembled(*args: Any, **facts: Any) -> AssembledContext:
+    made = compose(given(*args, **facts))
+    assert isinstance(made, AssembledContext)
+    return made
+
+
+def rich(**facts: Any) -> AssembledContext:
+    return assembled(
+        chat(12)[6:],
+        summary=SUMMARY,
+        pins=(message(3, "pin me", pinned=True),),
+        tools=TOOLS,
+        background=Background(date="2026-11-20"),
+        **facts,
+    )
+
+
+def test_the_lead_ends_before_the_tail_and_accounts_for_itself() -> None:
+    whole = rich()
+    lead = lead_of(whole)
+    assert lead is not None
+    assert lead.messages == whole.messages[: len(lead.messages)]
+    left_out = [s.origin for s in whole.segments[len(lead.segments) :]]
+    assert left_out == ["tail", "question"]
+    assert lead.tools == whole.tools
+    assert lead.prompt_tokens == sum(s.tokens for s in lead.segments) == lead.budget.used
+    assert (lead.budget.tail, lead.budget.question) == (0, 0)
+    assert lead.budget.history == whole.budget.history
+    assert set(lead.texts) == {s.text_ref for s in lead.segments if s.text_ref}
+    sent = [s.seq for s in lead.segments if s.seq]
+    check_partition(last_seq=12, sent=sent, left_out=lead.left_out)
+
+
+def test_another_question_and_another_day_begin_alike() -> None:
+    short = lead_of(rich())
+    assert short is not None
+    other = assembled(
+        chat(12)[6:],
+        summary=SUMMARY,
+        pins=(message(3, "pin me", pinned=True),),
+        tools=TOOLS,
+        question=(message(13, "something else entirely"),),
+        background=Background(date="2027-01-01", preferences="tea"),
+    )
+    assert other.messages[: len(short.messages)] == short.messages
+
+
+def test_for_a_strict_provider_what_was_joined_to_the_question_is_not_in_it() -> None:
+    history = (*chat(2), message(3, "nobody answered this"))
+    whole = assembled(
+        history, strict_roles=True, question=(message(4, "and this?", role="user"),), last_seq=4
+    )
+    lead = lead_of(whole)
+    assert lead is not None
+    assert [s.seq for s in lead.segments if s.seq] == [1, 2]
+    assert lead.messages == whole.messages[:-1]
+
+
+def test_a_history_that_is_one_text_of_its_own_is_a_lead() -> None:
+    values = PolicyValues(strategy="sliding_window", layout="B")
+    lead = lead_of(assembled(chat(6), values=values))
+    other = (message(7, "something else", role="user"),)
+    assert lead is not None
+    assert assembled(chat(6), values=values, question=other).messages[:-1] == lead.messages
+
+
+@pytest.mark.parametrize("layout", ["A", "C"])
+def test_a_layout_of_one_text_has_no_lead(layout: Layout) -> None:
+    values = PolicyValues(strategy="sliding_window", layout=layout)
+    assert lead_of(assembled(chat(6), values=values)) is None
+
+
+def test_a_prompt_in_which_nothing_was_said_has_no_lead() -> None:
+    assert lead_of(assembled(())) is None

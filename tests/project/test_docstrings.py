@@ -1,0 +1,199 @@
+"""Docstrings of the product: they begin with a verb and name the exceptions that are raised."""
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+APPS = ("chats", "contextpolicy", "project", "replay", "speed")
+# Ruff's D401 knows words that are no imperatives, but none of these.
+RIDDLES = {"what", "whether", "who", "whose", "which", "where", "when", "how", "why"}
+RIDDLES |= {"if", "those", "that"}
+NO_VERBS = RIDDLES | {"a", "an", "the", "all", "any", "each", "every", "its", "no", "one", "some"}
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of the product."""
+
+    path: str
+    tree: ast.Module
+
+
+@cache
+def product() -> list[Source]:
+    """Read the files of the product without its migrations."""
+    return [
+        Source(str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8")))
+        for app in APPS
+        for path in sorted((ROOT / app).rglob("*.py"))
+        if "migrations" not in path.parts
+    ]
+
+
+def first_word(node: Documented) -> str:
+    """Return the first word of a docstring in lower case; empty without one."""
+    words = re.match(r"[\w']+", ast.get_docstring(node) or "")
+    return words.group().lower() if words else ""
+
+
+def is_property(function: Function) -> bool:
+    """Tell whether a function is read like a value, so that a noun describes it."""
+    names = [ast.unparse(decorator).split(".")[-1] for decorator in function.decorator_list]
+    return "property" in names or "cached_property" in names
+
+
+def begins_badly(node: ast.AST) -> bool:
+    """Tell whether a docstring begins with a word that makes its sentence a riddle."""
+    if isinstance(node, Function):
+        return first_word(node) in NO_VERBS and not is_property(node)
+    return isinstance(node, Documented) and first_word(node) in RIDDLES
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function's body without those of functions and classes inside it."""
+    for child in ast.iter_child_nodes(function):
+        if not isinstance(child, Function | ast.ClassDef | ast.Lambda):
+            yield child
+            yield from own_nodes(child)
+
+
+def raised(function: Function) -> set[str]:
+    """Return the names of the exceptions that a function raises and does not catch itself."""
+    nodes = list(own_nodes(function))
+    caught = {
+        inner
+        for node in nodes
+        if isinstance(node, ast.Try) and any(catches_all(handler) for handler in node.handlers)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Raise) and node.exc is not None and node not in caught:
+            cause = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            found.add(ast.unparse(cause).split(".")[-1])
+    return found
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler takes every exception and raises none again."""
+    everything = handler.type is None or ast.unparse(handler.type) == "Exception"
+    return everything and not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+
+
+def public_functions(node: ast.AST) -> Iterator[Function]:
+    """Yield the functions of a module and the methods of its classes that others may call."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Function | ast.ClassDef) and child.name.startswith("_"):
+            continue
+        if isinstance(child, Function):
+            yield child
+        elif isinstance(child, ast.ClassDef):
+            yield from public_functions(child)
+
+
+@cache
+def own_exceptions() -> dict[str, set[str]]:
+    """Return the product's exception classes by name, each with its bases in the product."""
+    bases = {
+        node.name: {ast.unparse(base).split(".")[-1] for base in node.bases}
+        for source in product()
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    known = {name for name, kind in vars(builtins).items() if is_exception(kind)}
+    found: dict[str, set[str]] = {}
+    while more := {
+        name: above & found.keys()
+        for name, above in bases.items()
+        if name not in found and above & (known | found.keys())
+    }:
+        found |= more
+    return found
+
+
+def is_exception(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def unnamed(function: Function) -> list[str]:
+    """Return the product's exceptions that a function raises and its docstring does not name."""
+    own = own_exceptions()
+    named = set(re.findall(r"\w+", ast.get_docstring(function) or ""))
+    return sorted(
+        name for name in raised(function) if name in own and not named & {name, *own[name]}
+    )
+
+
+def test_docstrings_begin_with_a_plain_sentence() -> None:
+    bad = [
+        f"{source.path}:{node.body[0].lineno} begins with {first_word(node)!r}"
+        for source in product()
+        for node in ast.walk(source.tree)
+        if isinstance(node, Documented) and begins_badly(node)
+    ]
+
+    assert not bad, "\n".join(bad)
+
+
+def test_public_functions_name_the_exceptions_they_raise() -> None:
+    bad = [
+        f"{source.path}:{function.lineno} {function.name} raises {', '.join(names)} without a word"
+        for source in product()
+        for function in public_functions(source.tree)
+        if (names := unnamed(function))
+    ]
+
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'def f():\n    """What is left."""',
+        'def f():\n    """The rest of it."""',
+        'async def f():\n    """Whether it is left."""',
+        'class C:\n    """Who asks."""',
+        '"""How it is done."""',
+        'class C:\n    def f(self):\n        """One of them."""',
+    ],
+)
+def test_a_riddle_is_found(code: str) -> None:
+    assert any(begins_badly(node) for node in ast.walk(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'def f():\n    """Return the rest."""',
+        'class C:\n    """The rest of it."""',
+        '"""The rest."""',
+        'class C:\n    @property\n    def f(self):\n        """The rest of it."""',
+    ],
+)
+def test_a_plain_sentence_is_none(code: str) -> None:
+    assert not any(begins_badly(node) for node in ast.walk(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    ("docstring", "missing"),
+    [
+        ("Do it.", ["NotFound"]),
+        ("Do it. Raises `NotFound`.", []),
+        ("Do it. Raises `Refusal`.", []),
+    ],
+)
+def test_an_exception_that_is_raised_has_to_be_named(docstring: str, missing: list[str]) -> None:
+    code = f'def f():\n    """{docstring}"""\n    if True:\n        raise NotFound(1) from None'
+
+    assert unnamed(next(public_functions(ast.parse(code)))) == missing

@@ -1,0 +1,16 @@
+"""The engine's refusals are translated where a prompt is composed, and nowhere else."""
+
+import re
+from pathlib import Path
+
+CHATS = Path(__file__).parents[2] / "chats"
+OF_THE_ENGINE = re.compile(r"\b(BudgetRefusal|PolicyImpossible|QuestionTooLarge|TurnTooLarge)\b")
+
+
+def test_only_the_room_of_prompts_knows_the_refusals_of_the_engine() -> None:
+    found = {
+        str(path.relative_to(CHATS))
+        for path in CHATS.rglob("*.py")
+        if OF_THE_ENGINE.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == {"prompt/composition.py", "prompt/model_choice.py"}
