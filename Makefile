@@ -45,6 +45,7 @@ check: $(VENV)/.for-testing
 		{ echo "These lines of templates are longer than 120 characters."; exit 1; }
 	$(BIN)/deptry . --no-ansi
 	$(BIN)/python manage.py makemigrations --check --dry-run
+	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found" | tail -40; exit 1; }
 
 # Lines and branches of the engine; fails below 100 %. The tests of speed are no tests of coverage.
 coverage: $(VENV)/.for-testing

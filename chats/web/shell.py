@@ -14,6 +14,7 @@ from django.utils import timezone
 from chats.actions import listing
 from chats.actions.listing import ListPlace
 from chats.models import Chat, Folder
+from chats.web.drawing import drawing_time
 from chats.web.words import day_name
 
 OPEN_NOW, PINNED = "Open now", "Pinned"
@@ -54,18 +55,21 @@ class FolderPart:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The chat list and the name at its foot."""
+    """The chat list and the name at its foot; the list has all changes before `drawn_at`."""
 
     list: ChatList
+    drawn_at: int
     name: str
     initials: str
 
 
 def shell_for(*, user: User, current: Chat | None = None) -> Shell:
     """Return the frame of a page, with the current chat marked in the list."""
+    drawn_at = drawing_time()
     name = user.get_full_name() or user.get_username()
     return Shell(
         list=list_for(user=user, current=current),
+        drawn_at=drawn_at,
         name=name,
         initials="".join(word[0] for word in name.split()[:2]).upper(),
     )

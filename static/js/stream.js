@@ -84,7 +84,7 @@ function look() {
 }
 
 function greet() {
-  const drawn = [...parts()].map((part) => Number(part.dataset.drawn));
+  const drawn = [...document.querySelectorAll("[data-drawn]")].map((part) => Number(part.dataset.drawn));
   send({ hello: Math.min(Date.now(), ...drawn) });
   for (const turn of replies.keys()) send({ follow: turn });
 }

@@ -17,6 +17,8 @@ export class Switchboard {
     // The last event of each reply: its id, and the place in its text.
     this.places = new Map();
     this.notices = [];
+    // The notices from this time on are in the list, and the newest that were heard.
+    this.from = Infinity;
     this.since = 0;
     this.wait = shortestWait;
   }
@@ -32,8 +34,13 @@ export class Switchboard {
 
   join(port, drawn) {
     this.tabs.set(port, new Set());
-    this.since ||= drawn;
     port.postMessage({ hello: true });
+    if (drawn < this.from) {
+      // This page was drawn before all that is known here: the server tells it again.
+      this.from = drawn;
+      this.since = drawn;
+      this.openIn(0);
+    }
     for (const notice of this.notices) if (notice.at > drawn) port.postMessage(notice);
   }
 
@@ -82,7 +89,8 @@ export class Switchboard {
 
   notice({ chat, at }) {
     this.since = Math.max(this.since, at - overlap);
-    this.notices = [...this.notices, { changed: chat, at }].slice(-mostNotices);
+    this.notices.push({ changed: chat, at });
+    if (this.notices.length > mostNotices) this.from = this.notices.shift().at + 1;
     this.tell({ changed: chat, at });
   }
 

@@ -4,12 +4,13 @@ import time
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Request, expect
+from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import administer
 from tests.browser.test_replies import begin, connected
+from tests.faults.programs import until
 
 __all__ = ["connected"]
 
@@ -214,6 +215,28 @@ def test_unread_comes_and_goes_in_the_lists_of_all_tabs(
     other.goto(chat)
     expect(items[0]).not_to_contain_text("unread reply")
     must_be_quiet(person)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["the only tab", "beside another tab"])
+def test_what_happens_while_a_page_loads_comes_to_it(
+    context: BrowserContext, product: Product, connected: str, beside: bool
+) -> None:
+    if beside:
+        tab_at(context, product.url + "/chats/new")
+    title = f"Over before the page is there {beside}"
+    writer = Person(tab_at(context, product.url + "/chats/new"), product)
+    begin(writer, f"{title} [[fake tokens=30 ms=30]]")
+    page = context.new_page()
+    held: list[Route] = []
+    page.route("**/app*.js", lambda route: held.append(route))
+    page.goto(product.url + "/chats/new", wait_until="commit")
+    until(lambda: page.locator("#chat-list li", has_text=title).count() and held, seconds=20)
+    writer.wait_for_reply()
+    writer.page.close()
+    time.sleep(1.5)
+    for route in held:
+        route.continue_()
+    expect(page.locator("#chat-list li", has_text=title)).not_to_contain_text("in progress")
 
 
 def test_chats_loaded_below_the_first_page_stay_in_the_list(

@@ -20,11 +20,11 @@ from chats.record import access
 from chats.record.history import PathSegment, segments
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.compactions.view import CompactionFigure, person, state_words
+from chats.web.drawing import drawing_time
 from chats.web.reasons import WINDOW_REASONS, not_used_words
 from chats.web.thread.compaction_request import notice_beside
 from chats.web.thread.composer import meter_view
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, compactions_of, ground_of
-from chats.web.thread.thread import drawing_time
 from chats.web.thread.updates import seq_from
 from chats.web.words import counted, grouped
 

@@ -15,10 +15,10 @@ from chats.web.auth import PersonRequest, signed_in
 from chats.web.compactions.originals import page_of
 from chats.web.compactions.report import Weight, added, report_of, weight_of
 from chats.web.compactions.view import others_of, view_of
+from chats.web.drawing import drawing_time
 from chats.web.thread.compaction_request import notice_beside
 from chats.web.thread.composer import models_of
 from chats.web.thread.rows import branch_of
-from chats.web.thread.thread import drawing_time
 from chats.web.thread.updates import seq_from
 
 

@@ -5,7 +5,6 @@ may still change, from the first unfinished turn (or the last one) to the end; a
 one piece.
 """
 
-import time
 from dataclasses import dataclass, replace
 
 from django.contrib.auth.models import User
@@ -13,6 +12,7 @@ from django.contrib.auth.models import User
 from chats.actions.locks import Locks
 from chats.models import Branch, Chat, Message, Turn
 from chats.record.history import on_path
+from chats.web.drawing import drawing_time
 from chats.web.thread.arrangement import (
     arrange,
     borders_of,
@@ -38,8 +38,6 @@ from contextpolicy.models import ModelSpec
 
 # A page that has loaded more messages than this loses the oldest of them when markers change.
 MOST_STANDING = 2000
-# The view has read the chat before; a page that is told of a change that it shows asks in vain.
-MARGIN_MS = 100
 
 
 class Stale(Exception):
@@ -111,11 +109,6 @@ class ThreadPage:
     def is_empty(self) -> bool:
         """True if there is nothing to read."""
         return not self.entries and not self.tail
-
-
-def drawing_time() -> int:
-    """Return a time, in milliseconds since 1970, before which every change is in what is read."""
-    return int(1000 * time.time()) - MARGIN_MS
 
 
 def thread_of(
