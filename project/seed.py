@@ -11,7 +11,7 @@ from django.db import transaction
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.people.signin import create_link, ensure_admin
-from chats.providers import accounts
+from chats.providers import accounts, small_account
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import seed_policies
 from contextpolicy.roles import seed_roles
@@ -35,7 +35,7 @@ def seed(*, now: datetime, base_url: str) -> str:
         admin, _ = ensure_admin(username=ADMIN, now=now)
         token = create_link(user=admin, now=now)
     notice = connect_from_environment(now=now)
-    if accounts.follow_small_model(now=now):
+    if small_account.follow(now=now):
         notice += SMALL_MODEL_MISSED
     address = settings.PUBLIC_URL or base_url
     return (

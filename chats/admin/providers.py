@@ -14,7 +14,7 @@ from chats.admin.confirm import confirmation, each
 from chats.admin.fresh import FreshSignInAdmin
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts
+from chats.providers import accounts, model_specs
 from chats.providers.address import AddressRefused, check_base_url
 from chats.turns import overflow_learning
 from contextpolicy.admin.bases import DomainAdmin
@@ -203,7 +203,7 @@ class ModelSpecAdmin(DomainAdmin):
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Store the model through the one function that may."""
         obj.is_default = form.cleaned_data["answers_by_default"]
-        accounts.save_model(
+        model_specs.save_model(
             model=obj,
             actor=actor_of(request),
             now=timezone.now(),

@@ -6,7 +6,6 @@ from datetime import datetime
 from django.db import transaction
 
 from chats.compaction.coverage import settle, summary_of
-from chats.ground import queue
 from chats.memory import archive
 from chats.models import Compaction
 from chats.prompt.composition import Move, calibration_of
@@ -21,7 +20,7 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     """Leave everything up to `move.needed.to_seq` out of prompts, as a published `window` row.
 
     The summary in force stays in force under it. Returns None if the branch already leaves out as
-    much.
+    much. Whoever calls it has the model server read the prompt that follows.
     """
     branch = locked_branch(branch_id)
     active = branch.active_compaction
@@ -45,7 +44,6 @@ def move(*, branch_id: uuid.UUID, move: Move, now: datetime) -> Compaction | Non
     branch.save(update_fields=["active_compaction"])
     settle(active)
     archive.catch_up(branch)
-    queue.enqueue(queue.WARM_UP, branch_id=branch.pk, cause="swap")
     return row
 
 

@@ -1,11 +1,10 @@
 """Connects model servers: accounts, their keys, their models.
 
-The one writer of provider accounts and models. Every change and its ledger event share a
-transaction; no server is asked while one is open. A key is stored encrypted and never shown: the
-ledger only says that it was set or cleared.
+The one writer of provider accounts; `model_specs` writes their models. Every change and its ledger
+event share a transaction; no server is asked while one is open. A key is stored encrypted and never
+shown: the ledger only says that it was set or cleared.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -21,47 +20,15 @@ from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
 from chats.providers.base import ProviderError
+from chats.providers.model_specs import add_models, next_default, save_model
 from contextpolicy.ledger import record
 from contextpolicy.models import ModelSpec
-from contextpolicy.presets import leave_demo
 from contextpolicy.publish import changes
 
 if TYPE_CHECKING:
     from chats.providers.discovery import FoundServer
 
 ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
-MODEL_FIELDS = (
-    "provider",
-    "name",
-    "label",
-    "context_window",
-    "max_output",
-    "input_price",
-    "output_price",
-    "supports_tools",
-    "strict_roles",
-    "enabled",
-    "is_default",
-)
-# The fields that replies teach about a model's tokens, with their first values.
-LEARNED: dict[str, Any] = {
-    "calibration": 1.0,
-    "calibration_by_script": {},
-    "calibration_samples": 0,
-}
-# Models that a server lists but that do not chat; they are added switched off.
-_NO_CHAT = re.compile(
-    r"embed|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime"
-    r"|minilm|\b(?:bge|gte|e5)[-_]",
-    re.IGNORECASE,
-)
-
-
-# The account of the small model that the launcher runs: made with this name, found by its slug.
-SMALL_MODEL = "Small model"
-# It has been taught no tools, and would write until its window is full.
-SMALL_MODEL_VALUES = {"supports_tools": False, "max_output": 512}
-_SMALL_MODEL_SLUG = r"^small-model(-\d+)?$"
 
 
 class ServerRefused(Refusal):
@@ -121,31 +88,6 @@ def found_servers() -> "list[FoundServer]":
     connected = set(ProviderAccount.objects.values_list("base_url", flat=True))
     found = async_to_sync(find_local_servers)()
     return [server for server in found if server.models and server.base_url not in connected]
-
-
-def small_model_offer() -> str:
-    """Return the address of the small model that runs here and is not connected yet, or nothing.
-
-    It is not asked: whoever opens the page right after the start would not be offered it.
-    """
-    url: str = settings.SMALL_MODEL_URL
-    return "" if ProviderAccount.objects.filter(base_url=url).exists() else url
-
-
-def follow_small_model(*, now: datetime) -> bool:
-    """Let the account of the small model follow it to the port that it has since this start.
-
-    Returns whether it is connected and does not run.
-    """
-    url: str = settings.SMALL_MODEL_URL
-    connected = ProviderAccount.objects.filter(
-        kind="openai", slug__regex=_SMALL_MODEL_SLUG, base_url__startswith="http://127.0.0.1:"
-    )
-    if not url or connected.filter(base_url=url).exists():
-        return not url and connected.exists()
-    for account in connected[:1]:
-        save_account(account=account, values={"base_url": url}, actor="system", now=now)
-    return False
 
 
 def connect(
@@ -299,71 +241,10 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
         data = {"provider": account.slug, "models_switched_off": switched_off}
         account.delete()
         record("provider.deleted", actor=actor, now=now, data=data)
-        successor = _next_default() if had_default else None
+        successor = next_default() if had_default else None
         if successor is not None:
             successor.is_default = True
             save_model(model=successor, actor=actor, now=now)
-
-
-def save_model(
-    *, model: ModelSpec, actor: str, now: datetime, forget_calibration: bool = False
-) -> ModelSpec:
-    """Store a model, new or changed; a new default replaces the one before.
-
-    What was learned about it stays, unless its calibration is to be forgotten: then counting begins
-    anew with our own numbers.
-    """
-    with transaction.atomic():
-        stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()
-        before = {name: getattr(stored, name) for name in MODEL_FIELDS} if stored else {}
-        if model.is_default:
-            ModelSpec.objects.filter(is_default=True).exclude(pk=model.pk).update(is_default=False)
-        for name, fresh in LEARNED.items():
-            kept = getattr(stored, name) if stored else fresh
-            setattr(model, name, fresh if forget_calibration else kept)
-        if stored and forget_calibration:
-            before["calibration"] = stored.calibration
-        model.save()
-        after = {name: getattr(model, name) for name in (before or MODEL_FIELDS)}
-        data = {"model": model.slug, "changes": changes(_plain(before), _plain(after))}
-        record("model.changed", actor=actor, now=now, data=data)
-        if model.is_default and _has_real_default():
-            leave_demo(actor=actor, now=now)
-    return model
-
-
-def add_models(
-    *,
-    account: ProviderAccount,
-    models: Mapping[str, int | None],
-    actor: str,
-    now: datetime,
-) -> list[ModelSpec]:
-    """Store the models of an account that are not stored yet; call inside a transaction.
-
-    `models`: their names and windows. Of those that are stored, an unknown window is filled in.
-    """
-    known = {model.name: model for model in ModelSpec.objects.filter(provider=account.slug)}
-    # So small a model is for who chooses it.
-    is_small = bool(settings.SMALL_MODEL_URL) and account.base_url == settings.SMALL_MODEL_URL
-    lacks_default = not is_small and not _has_real_default()
-    added = []
-    for name, window in models.items():
-        if name in known:
-            if window and known[name].context_window is None:
-                known[name].context_window = window
-                save_model(model=known[name], actor=actor, now=now)
-            continue
-        values = SMALL_MODEL_VALUES if is_small else {}
-        model = ModelSpec(
-            slug=_model_slug(account, name), provider=account.slug, name=name, **values
-        )
-        model.context_window = window
-        model.label, model.enabled = name, not _NO_CHAT.search(name)
-        model.is_default = model.enabled and lacks_default
-        lacks_default = lacks_default and not model.is_default
-        added.append(save_model(model=model, actor=actor, now=now))
-    return added
 
 
 def offered_models(*, base_url: str, api_key: str) -> dict[str, int | None]:
@@ -428,33 +309,3 @@ def _place(base_url: str) -> tuple[str, str | None, int | None]:
     """Read where an address leads, without a check: an old address may be refused by now."""
     parts = urlsplit(base_url)
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)
-
-
-def _model_slug(account: ProviderAccount, name: str) -> str:
-    readable = slugify(re.sub(r"[./:_]", "-", name)) or "model"
-    wanted = f"{account.slug}-{readable}"[:110]
-    taken = set(ModelSpec.objects.filter(slug__startswith=wanted).values_list("slug", flat=True))
-    numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
-    return next(slug for slug in (wanted, *numbered) if slug not in taken)
-
-
-def _next_default() -> ModelSpec | None:
-    """Return a usable model to be the default, one of a server before the demo's."""
-    kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
-    usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)
-    ordered = sorted(usable, key=lambda model: (kinds[model.provider] == "demo", model.pk))
-    return ordered[0] if ordered else None
-
-
-def _has_real_default() -> bool:
-    """Tell whether a default model is set that is not the demo's."""
-    demo = ProviderAccount.objects.filter(kind="demo").values_list("slug", flat=True)
-    return ModelSpec.objects.filter(is_default=True).exclude(provider__in=list(demo)).exists()
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write prices as texts, because JSON has no decimals."""
-    return {
-        name: str(value) if name.endswith("_price") and value is not None else value
-        for name, value in values.items()
-    }

@@ -16,7 +16,7 @@ from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retar
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts
+from chats.providers import accounts, small_account
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, actor, signed_in
 from contextpolicy.models import ModelSpec
@@ -161,8 +161,8 @@ def setup_page(
     context = {
         "accounts": connected(),
         "found": accounts.found_servers() if may_connect and not edited else [],
-        "small_model": accounts.small_model_offer() if may_connect and not edited else "",
-        "small_model_name": accounts.SMALL_MODEL,
+        "small_model": small_account.offer() if may_connect and not edited else "",
+        "small_model_name": small_account.NAME,
         "may_connect": may_connect,
         "is_fresh": is_fresh(request),
         "refusal": refusal,

@@ -12,7 +12,7 @@ from django.utils import timezone
 from chats.actions import lifecycle
 from chats.models import Branch, Chat, Receipt, Turn
 from chats.prompt import calibration, composition
-from chats.providers import accounts
+from chats.providers import model_specs
 from chats.providers.base import (
     Finished,
     ProviderError,
@@ -196,7 +196,7 @@ def test_what_was_learned_by_script_is_forgotten_with_the_rest(model: ModelSpec)
     learn(model)
     model.refresh_from_db()
     assert model.calibration_by_script == {"latin": pytest.approx(1.1)}
-    accounts.save_model(model=model, actor="system", now=timezone.now(), forget_calibration=True)
+    model_specs.save_model(model=model, actor="system", now=timezone.now(), forget_calibration=True)
     model.refresh_from_db()
     assert model.factors == Factors()
 

@@ -35,7 +35,7 @@ from chats.models import (  # noqa: E402  # needs the settings
 )
 from chats.people import keys  # noqa: E402  # needs the settings
 from chats.prompt.tokenizer import O200kCounter  # noqa: E402  # needs the settings
-from chats.providers import accounts  # noqa: E402  # needs the settings
+from chats.providers import accounts, model_specs  # noqa: E402  # needs the settings
 from chats.record import access  # noqa: E402  # needs the settings
 from chats.turns import opening, overflow_learning, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
@@ -58,7 +58,7 @@ def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
         accounts.save_account(account=account, values=values, actor="system", now=now)
         spec = ModelSpec(slug=slug, provider=slug, name=slug, context_window=128_000)
         spec.is_default = slug == next(iter(addresses))
-        accounts.save_model(model=spec, actor="system", now=now)
+        model_specs.save_model(model=spec, actor="system", now=now)
     people = {}
     for name in ("alice", "charlie"):
         user = User.objects.create_user(name)
@@ -181,7 +181,7 @@ def change_model(*, slug: str, values: dict[str, Any]) -> None:
     model = ModelSpec.objects.get(slug=slug)
     for name, value in values.items():
         setattr(model, name, value)
-    accounts.save_model(model=model, actor="system", now=timezone.now())
+    model_specs.save_model(model=model, actor="system", now=timezone.now())
 
 
 def unsound() -> list[str]:

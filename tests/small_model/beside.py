@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 
-from chats.providers.accounts import SMALL_MODEL as NAME
+from chats.providers.small_account import NAME
 from project.small_model import PACKAGES
 from tests.browser.product import Product
 from tests.faults.client import Event, parsed

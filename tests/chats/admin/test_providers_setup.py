@@ -13,7 +13,7 @@ from pytest_django import Settings
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts, discovery
+from chats.providers import accounts, discovery, model_specs
 from chats.providers.address import AddressRefused
 from chats.providers.discovery import FoundServer
 from contextpolicy.ledger import verify
@@ -372,7 +372,7 @@ def test_a_new_default_model_takes_the_place_of_the_old(now: datetime) -> None:
     model = ModelSpec.objects.create(slug="b", provider="p", name="b")
     model.is_default = True
 
-    accounts.save_model(model=model, actor="user:1", now=now)
+    model_specs.save_model(model=model, actor="user:1", now=now)
 
     assert ModelSpec.objects.get(is_default=True).slug == "b"
     assert last_event("model.changed") == {

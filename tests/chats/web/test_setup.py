@@ -14,7 +14,7 @@ from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.people import signin
 from chats.people.sessions import SIGNED_IN_AT
-from chats.providers import accounts
+from chats.providers import accounts, small_account
 from chats.providers.discovery import FoundServer
 from contextpolicy.models import ModelSpec
 from tests.chats.web.conftest import HTMX
@@ -270,7 +270,7 @@ def test_the_small_model_is_offered_while_it_runs_and_is_not_connected(
     assert f'name="base_url" value="{fake.base_url}"' in html
 
     fake.configure(models=["tiny"])
-    form = {"name": accounts.SMALL_MODEL, "base_url": fake.base_url}
+    form = {"name": small_account.NAME, "base_url": fake.base_url}
     html = page.post("/setup/", form, follow=True).content.decode()
     assert "Small model answered in" in html
     assert "135 million parameters" not in html
