@@ -9,8 +9,9 @@ from django.contrib.auth.models import User
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from contextpolicy import publish
@@ -121,6 +122,20 @@ class ContextPolicyAdmin(DomainAdmin):
                     policy=obj, based_on=form.cleaned_data["based_on"], **version, **common
                 )
         self.tell_findings(request, obj)
+
+    def response_add(
+        self, request: HttpRequest, obj: ContextPolicy, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Say of a new policy that it governs nobody yet, and where that is changed."""
+        response = super().response_add(request, obj, post_url_continue)
+        address = reverse(
+            "admin:contextpolicy_policyassignment_add", current_app=self.admin_site.name
+        )
+        sentence = format_html(
+            'It applies to nobody yet. <a href="{}?policy={}">Assign it</a>', address, obj.pk
+        )
+        self.message_user(request, sentence, messages.INFO)
+        return response
 
     def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
         """Show what works but may surprise, as messages."""
