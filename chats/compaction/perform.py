@@ -100,9 +100,14 @@ def extract(
     sources: Sequence[Message], previous: Summary | None, *, most: int, counter: TokenCounter
 ) -> str:
     """Write an extractive summary without the demo model's accounts of what it was sent."""
-    quoted = [m for m in sources if m.role == "user" or not is_own_account(text_of(m))]
+    quoted = [m for m in sources if is_quoted(m.role, text_of(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
     return extractive_summary(quoted, previous, max_tokens=most, counter=counter, unquoted=unquoted)
+
+
+def is_quoted(role: str, text: str) -> bool:
+    """Tell whether a summary has anything to keep of a message: not of the demo's accounts."""
+    return role == "user" or not is_own_account(text)
 
 
 def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter) -> Performed:
@@ -121,19 +126,19 @@ def judge(claimed: Claimed, written: Written, *, begun: float, counter: TokenCou
         written=written,
         reasons=judged.reasons,
         tokens=counter.count(written.text),
-        kept_facts=facts(claimed, written.text),
+        kept_facts=facts(claimed.plan.sources, claimed.plan.previous, written.text),
         lost=judged.lost,
         duration_ms=round((time.monotonic() - begun) * 1000),
         cost=cost_of(claimed.summariser, written.usage),
     )
 
 
-def facts(claimed: Claimed, text: str) -> dict[str, Any]:
+def facts(sources: Sequence[Message], previous: Summary | None, text: str) -> dict[str, Any]:
     """Find which numbers, dates, addresses, identifiers and names the summary kept and lost."""
-    sources = [text_of(message) for message in claimed.plan.sources]
-    if claimed.plan.previous:
-        sources.insert(0, claimed.plan.previous.text)
-    found = retention("\n".join(sources), text)
+    said = [text_of(m) for m in sources if is_quoted(m.role, text_of(m))]
+    if previous:
+        said.insert(0, previous.text)
+    found = retention("\n".join(said), text)
     return {"kept": dict(found.kept), "lost": dict(found.lost), "share": found.share}
 
 

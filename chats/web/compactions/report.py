@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from chats.compaction.people import revise
+from chats.compaction.perform import is_quoted
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
@@ -90,7 +91,8 @@ def report_of(row: Compaction) -> FactReport:
 
 def checked(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]:
     """Find which facts of the originals stand in a text."""
-    return asdict(retention("\n".join(message.text for message in sources), text))
+    said = [message.text for message in sources if is_quoted(message.role, message.text)]
+    return asdict(retention("\n".join(said), text))
 
 
 def said(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:

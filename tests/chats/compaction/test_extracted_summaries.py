@@ -1,6 +1,6 @@
 """The summary that needs no model quotes people, not the demo model's account of its context."""
 
-from chats.compaction.perform import extract
+from chats.compaction.perform import extract, facts
 from chats.providers.demo import demo_answer
 from contextpolicy.engine.messages import Message
 from tests.engine.engine_builders import COUNTER, message
@@ -31,3 +31,8 @@ def test_nothing_of_the_demo_model_s_own_account_is_quoted() -> None:
 def test_what_is_not_quoted_leaves_its_room_to_what_people_said() -> None:
     text = extract(conversation(), None, most=400, counter=COUNTER)
     assert [said for said in SAID if said not in text] == []
+
+
+def test_numbers_of_the_demo_model_s_accounts_are_no_facts_that_a_summary_lost() -> None:
+    text = extract(conversation(), None, most=400, counter=COUNTER)
+    assert not any(facts(conversation(), None, text)["lost"].values())
