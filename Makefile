@@ -13,7 +13,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos together beside presets races bench clean
+	chaos faults together beside presets races bench clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -101,6 +101,11 @@ replay-all: $(VENV)/.for-testing
 chaos: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes \
 		--kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
+
+# Every row of the fault table on both databases, where `make test-all` runs half of them on each.
+faults: $(VENV)/.for-testing
+	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
+		$(BIN)/python -m pytest -n 1 -rs --timeout 900 tests/faults
 
 # Processes beside each other in the same chats, every law after each step:
 # make together [WORKERS=8] [CHATS=50] [STEPS=25] [SEED=1] [DATABASE=postgres]

@@ -111,7 +111,7 @@ def test_a_reply_cut_by_a_filter_says_so_and_is_kept_only_if_wanted(
 
 
 def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, connected: str) -> None:
-    begin(admin, "Count slowly [[fake tokens=80 ms=30]]")
+    begin(admin, "Count slowly [[fake tokens=200 ms=50]]")
     expect(admin.live).to_contain_text(" 3@")
     expect(admin.page.locator("#send")).to_have_text("Send next")
     admin.type("And then?")
