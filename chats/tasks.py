@@ -21,7 +21,7 @@ from chats.compaction import maintain, publish, running
 from chats.ground import queue, queues
 from chats.memory import archive
 from chats.prompt.tokenizer import O200kCounter
-from chats.turns import completed, recover, warm_ups
+from chats.turns import completed, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
 from contextpolicy import verification
 
@@ -88,6 +88,12 @@ def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later
         clock=timezone.now,
         is_closing=lambda: running.here.closing,
     )
+
+
+@shared_task(name=queue.WRITE_TITLE)
+def write_title(*, turn_id: str, **_later: Any) -> None:
+    """Have the light model write a title for the chat of a first reply."""
+    titles.write_title(turn_id=uuid.UUID(turn_id), counter=O200kCounter(), clock=timezone.now)
 
 
 @shared_task(name=queue.ERASE_CHAT)

@@ -40,6 +40,8 @@ EVENT_TYPES = frozenset(
         "chat.model_changed",
         "chat.restored",
         "chat.system_text_changed",
+        "chat.title_asked",
+        "chat.titled",
         "compaction.approved",
         "compaction.asked",
         "compaction.breaker_reset",

@@ -5,6 +5,7 @@ up a server and has twenty variables before them.
 """
 
 import base64
+import fcntl
 import hashlib
 import os
 import secrets
@@ -130,16 +131,33 @@ def data_folder(default: Path) -> Path:
 def kept_key(path: Path, *, make: str) -> str:
     """Return the key in a file of the data folder; made on the first start, mode 0600.
 
-    Created with O_EXCL so that two processes that start at once agree on one key.
+    Processes that start at once agree on one key: it is made under a lock, and its file is there
+    whole or not at all. A file without a key is one that an interrupted start left behind.
     """
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text(encoding="ascii").strip()
-    key = fernet_key() if make == "fernet" else secrets.token_urlsafe(64)
-    with os.fdopen(handle, "w", encoding="ascii") as file:
-        file.write(key + "\n")
+    if key := stored_key(path):
+        return key
+    with path.with_name("keys.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if key := stored_key(path):
+            return key
+        key = fernet_key() if make == "fernet" else secrets.token_urlsafe(64)
+        fresh = path.with_name(f"{path.name}.new")
+        fresh.unlink(missing_ok=True)
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(key + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
     return key
+
+
+def stored_key(path: Path) -> str:
+    """Return the key in a file; empty if there is none."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
 
 
 def fernet_key() -> str:

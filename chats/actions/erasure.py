@@ -36,6 +36,7 @@ from chats.record.expiry import expired
 from chats.record.locking import locked_chat
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, quotes_of
+from chats.turns import titles
 from chats.turns.start import title_from
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
@@ -121,7 +122,7 @@ def take_words(
     summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
     counted = {name: reach(message, summaries, now) for name, reach in copies.COPIES.items()}
     blank(summaries, now=now)
-    counted["title"] = forget_title(chat, text=text)
+    counted["title"] = forget_title(chat, message=message, text=text)
     proof = messages.erase(message, now=now)
     certify(
         "message.erased",
@@ -183,11 +184,12 @@ def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
     )
 
 
-def forget_title(chat: Chat, *, text: str) -> int:
-    """Take back a title that was made of the message."""
-    if not text.strip() or chat.title != title_from(text):
+def forget_title(chat: Chat, *, message: Message, text: str) -> int:
+    """Take back a title that was made of the message, by its first words or by a model."""
+    is_first_words = bool(text.strip()) and chat.title == title_from(text)
+    if not is_first_words and not (chat.titled_by_model and titles.was_read(message)):
         return 0
-    return Chat.objects.filter(pk=chat.pk).update(title="")
+    return Chat.objects.filter(pk=chat.pk).update(title="", titled_by_model=False)
 
 
 def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:

@@ -172,8 +172,8 @@ def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
     title = title.strip()
     check_title(title)
     if title:
-        chat.title = title
-        chat.save(update_fields=["title"])
+        chat.title, chat.titled_by_model = title, False
+        chat.save(update_fields=["title", "titled_by_model"])
         notices.tell(chat.pk)
     return chat
 

@@ -69,8 +69,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     step = serializers.IntegerField()
     call = serializers.IntegerField()
     purpose = serializers.CharField(
-        help_text="`reply`; `state`: call 0 reads the state; `warm_up`: step 0 has the calls after "
-        "the turn that asked for nothing, so that the next prompt is read by then."
+        help_text="`reply`; `state`: call 0 reads the state; step 0 has the calls after the "
+        "turn: `title`, and `warm_up`, which asked for nothing, so that the next prompt is read."
     )
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")

@@ -266,7 +266,7 @@ def tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
 def fixed_tokens(branch: Branch) -> int:
     """Return the tokens of the last prompt's parts that are not history, in our count."""
     rows = Receipt.objects.filter(
-        turn__branch=branch, call__gt=Receipt.FOR_STATE, step__gt=Receipt.WARM_UPS
+        turn__branch=branch, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS
     )
     receipt = rows.order_by("-created_at").only("budget").first()
     if receipt is None:

@@ -24,8 +24,19 @@ VERIFY_LEDGER = "chats.verify_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
 WARM_UP = "chats.warm_up"
+WRITE_TITLE = "chats.write_title"
 TASKS = frozenset(
-    {RUN_TURN, MAINTAIN_CHAT, INDEX_CHAT, SWEEP, TELL_STRATEGY, VERIFY_LEDGER, ERASE_CHAT, WARM_UP}
+    {
+        RUN_TURN,
+        MAINTAIN_CHAT,
+        INDEX_CHAT,
+        SWEEP,
+        TELL_STRATEGY,
+        VERIFY_LEDGER,
+        ERASE_CHAT,
+        WARM_UP,
+        WRITE_TITLE,
+    }
 )
 
 

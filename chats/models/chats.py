@@ -37,6 +37,8 @@ class Chat(Stored):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     title = models.CharField(max_length=200, blank=True, default="")
+    # Then it was made of what the model was sent; an erasure of that takes it along.
+    titled_by_model = models.BooleanField(default=False)
     folder = models.ForeignKey(Folder, null=True, blank=True, on_delete=models.SET_NULL)
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)

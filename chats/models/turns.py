@@ -148,11 +148,13 @@ class Receipt(Stored):
     """The record of one model call: what was sent and why.
 
     Written before the call, completed once after it. Call 0 of a turn asked for the state of the
-    chat, not for the reply. Step 0 holds the warm-ups since the turn: nothing was asked for there.
+    chat, not for the reply. Step 0 holds the calls after the turn: call 0 asked for the chat's
+    title, the others are the warm-ups, which asked for nothing.
     """
 
-    FOR_STATE: ClassVar = 0
-    WARM_UPS: ClassVar = 0
+    # The number of a call beside the reply, and of the step after the turn.
+    BESIDE: ClassVar = 0
+    AFTERWARDS: ClassVar = 0
 
     class Outcome(models.TextChoices):
         OPEN = "open", "Call not over"
@@ -198,16 +200,24 @@ class Receipt(Stored):
                 fields=["turn", "attempt", "step", "call"], name="receipt_per_call"
             )
         ]
+        indexes: ClassVar = [
+            # Few at any time; it serves the sweep.
+            models.Index(
+                fields=["created_at"],
+                condition=Q(step=0, call=0, outcome="open"),
+                name="title_being_written",
+            )
+        ]
 
     def __str__(self) -> str:
         return f"receipt of {self.turn_id}, attempt {self.attempt}, step {self.step}"
 
     @property
     def purpose(self) -> str:
-        """The purpose of the call: `state`, `reply` or `warm_up`."""
-        if self.step == self.WARM_UPS:
-            return "warm_up"
-        return "state" if self.call == self.FOR_STATE else "reply"
+        """The purpose of the call: `reply`, `state`, `title` or `warm_up`."""
+        if self.step == self.AFTERWARDS:
+            return "title" if self.call == self.BESIDE else "warm_up"
+        return "state" if self.call == self.BESIDE else "reply"
 
 
 class WarmUp(Stored):

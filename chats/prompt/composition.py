@@ -96,6 +96,7 @@ class Prompt:
     need: CompactionNeed
     fold_from: int | None
     warm_from: int | None
+    light_model: str
     strategy: str
 
 
@@ -464,6 +465,7 @@ def prompt_of(
         need=needed,
         fold_from=fold_from(needed, values=values, limit=assembled.budget.prompt_limit),
         warm_from=warm_from(needed, choice=choice, account=account, assembled=assembled),
+        light_model=values.summarization_model,
         strategy=values.strategy,
     )
 

@@ -265,7 +265,7 @@ def newest_segments(branch: Branch) -> Sequence[Sequence[object]]:
     """Return the segments of the newest prompt on a branch, as its receipt keeps them."""
     turns = Turn.objects.filter(branch=branch).order_by("-accepted").values("pk")[:NEWEST_TURNS]
     rows = Receipt.objects.filter(
-        turn__in=turns, call__gt=Receipt.FOR_STATE, step__gt=Receipt.WARM_UPS
+        turn__in=turns, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS
     )
     found = rows.order_by("-created_at").values_list("segments", flat=True).first()
     return found or ()

@@ -34,7 +34,13 @@ WRITTEN = (
     "notes",
 )
 # Texts that are not a chat's own: kept once, however many chats send them.
-SHARED = {("system", "policy"), ("system", "state-v1"), ("tools", ""), ("tail", "schema")}
+SHARED = {
+    ("system", "policy"),
+    ("system", "state-v1"),
+    ("system", "title-v1"),
+    ("tools", ""),
+    ("tail", "schema"),
+}
 PAGE = 200
 # One piece of a prompt as its receipt has it.
 Segment = Sequence[Any]

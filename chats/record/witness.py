@@ -33,7 +33,7 @@ ENDINGS = (
     "turn.stopped",
 )
 # The row of a call that belongs to no attempt; it commits to it before it is made.
-WARMED = "context.warmed"
+BESIDE = ("chat.title_asked", "context.warmed")
 ERASURE = "message.erased"
 ERASED_WHOLE = "chat.erased"
 # Until chats could be brought back, this row was the last one; since then it names a time.
@@ -96,7 +96,7 @@ class LedgerClaims:
         if event.type in ENDINGS and "calls" in event.data:
             self.ended.add((event.turn_id, event.data["attempt"]))
             self.hear_calls(event)
-        elif event.type == WARMED:
+        elif event.type in BESIDE:
             self.hear_calls(event)
         elif event.type.startswith("compaction.") and event.data.get("compaction"):
             rows = self.summaries.setdefault(event.data["compaction"], [])
@@ -150,7 +150,7 @@ def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
     """Return what the ledger says about each of the chats."""
     said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
     rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
-    telling = Q(type__in=[*ENDINGS, WARMED, DELETED, ERASED_WHOLE, ERASURE]) | Q(
+    telling = Q(type__in=[*ENDINGS, *BESIDE, DELETED, ERASED_WHOLE, ERASURE]) | Q(
         type__startswith="compaction."
     )
     for event in rows.filter(telling).order_by("scope", "seq").iterator(chunk_size=2000):

@@ -14,7 +14,7 @@ from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
 from chats.record.expiry import expired
-from chats.turns import statements, warm_ups
+from chats.turns import statements, titles, warm_ups
 from chats.turns.lease import RELEASED
 from chats.turns.steps import attempt_data, enqueue_next
 from contextpolicy import ledger, verification
@@ -30,8 +30,8 @@ LOST_SENTENCE = (
 def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
-    Compactions and warm-ups whose worker ended are closed too, lost indexing is resumed, and chats
-    whose time is over are erased.
+    Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
+    and chats whose time is over are erased.
     """
     return (
         release_expired(now=now)
@@ -39,6 +39,7 @@ def sweep(*, now: datetime) -> int:
         + maintain.sweep(now=now)
         + archive.sweep()
         + warm_ups.sweep(now=now)
+        + titles.sweep(now=now)
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
     )

@@ -475,6 +475,7 @@ class TurnAttempt:
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
             warm_from=self.prompt.warm_from if self.prompt else None,
+            light_model=self.prompt.light_model if self.prompt else "",
             strategy=self.prompt.strategy if self.prompt else "",
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
             factors=self.prompt.factors if self.prompt else Factors(),

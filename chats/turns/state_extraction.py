@@ -21,7 +21,7 @@ from chats.providers.base import Provider, ProviderRequest
 from chats.providers.collector import unsaid
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import locking, states
-from chats.turns import breaker, state_prompt
+from chats.turns import breaker, side_calls, state_prompt
 from chats.turns.call import ModelCall
 from chats.turns.lease import Lease, locked_turn, write
 from chats.turns.steps import WORKER, Ending, close_call
@@ -84,9 +84,11 @@ def begin(
     )
     if prompt is None:
         return keep(lease, base=base)
-    receipt_id = state_prompt.book(prompt, turn=turn, effective=choice.effective, now=now)
+    receipt = side_calls.book(
+        prompt, turn=turn, step=turn.step, effective=choice.effective, now=now
+    )
     return Extraction(
-        receipt_id=receipt_id,
+        receipt_id=receipt.pk,
         request=prompt.request,
         account=account,
         model=model,

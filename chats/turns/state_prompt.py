@@ -1,19 +1,13 @@
-"""The prompt for a model that reads the state of a chat, and the receipt of that call."""
+"""The prompt for a model that reads the state of a chat."""
 
-import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
-from typing import Any
-
-from chats.models import Branch, ChatState, Message, PromptText, Receipt, Turn
+from chats.models import Branch, ChatState, Message, Turn
 from chats.prompt import composition
 from chats.providers.base import ProviderRequest, StateTask
-from chats.record import history, receipts
+from chats.record import history
+from chats.turns.side_calls import SidePrompt
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import prompt_json, text_ref
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
     schema_text,
@@ -21,28 +15,11 @@ from contextpolicy.engine.strategies.entity_state import (
     state_text,
 )
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
-from contextpolicy.models import EffectivePolicy, ModelSpec
-from speed import prepared
+from contextpolicy.models import ModelSpec
 
 # The most user messages that one extraction reads. It has more than one to read after a failure, or
 # if messages arrived during a reply.
 MOST_MESSAGES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class StatePrompt:
-    """A composed extraction and its account: (origin, name, text, tokens) and the messages read."""
-
-    request: ProviderRequest
-    texts: Sequence[tuple[str, str, str, int]]
-    read: Sequence[tuple[engine.Message, int]]
-    budget: Budget
-    tokens: int
-
-    @property
-    def to_seq(self) -> int:
-        """The seq of the newest message read."""
-        return self.read[-1][0].seq
 
 
 def compose(
@@ -53,7 +30,7 @@ def compose(
     values: PolicyValues,
     model: ModelSpec,
     counter: TokenCounter,
-) -> StatePrompt | None:
+) -> SidePrompt | None:
     """Compose the call for the state after the question; None when there is nothing new to read."""
     schema, known = values.state_schema, base.values if base else {}
     limit = prompt_limit(values, model_window=model.window)
@@ -75,7 +52,7 @@ def compose(
     # The frame around the pieces counts with the newest message.
     sizes = [message.tokens for message in read[:-1]]
     sizes.append(max(tokens - sum(size for *_, size in texts) - sum(sizes), 0))
-    return StatePrompt(
+    return SidePrompt(
         request=ProviderRequest(
             model=model.name,
             messages=(system, asked),
@@ -125,51 +102,3 @@ def unread(
             break
         fitting.append(message)
     return tuple(reversed(fitting))
-
-
-def book(
-    prompt: StatePrompt, *, turn: Turn, effective: EffectivePolicy, now: datetime
-) -> uuid.UUID:
-    """Write the receipt before the call, in the caller's transaction; a second call writes none.
-
-    The words of messages stay with the messages, where an erasure finds them.
-    """
-    place = {"turn": turn, "attempt": turn.attempt, "step": turn.step, "call": Receipt.FOR_STATE}
-    if known := Receipt.objects.filter(**place).values_list("pk", flat=True).first():
-        return known
-    chat_id = turn.branch.chat_id
-    refs = [
-        receipts.own_ref(text_ref(text), origin=origin, label=name, chat_id=chat_id)
-        for origin, name, text, _ in prompt.texts
-    ]
-    named = list(zip(refs, prompt.texts, strict=True))
-    rows = [PromptText(digest=ref, origin=o, text=text) for ref, (o, _, text, _) in named]
-    PromptText.objects.bulk_create(rows, ignore_conflicts=True)
-    segments: list[list[Any]] = [
-        [origin, name, 0, tokens, None, ref, None] for ref, (origin, name, _, tokens) in named
-    ]
-    segments += [["question", m.id, m.seq, tokens, None, "", None] for m, tokens in prompt.read]
-    receipt = Receipt(
-        **place,
-        effective_policy=effective,
-        model_name=prompt.request.model,
-        segments=segments,
-        left_out=gaps([message.seq for message, _ in prompt.read]),
-        budget=asdict(prompt.budget),
-        prompt_tokens=prompt.tokens,
-        prompt_sha256=text_ref(prompt_json(prompt.request.messages, ())),
-        last_seq=prompt.to_seq,
-        created_at=now,
-    )
-    prepared.insert(receipts.seal(receipt))
-    return receipt.pk
-
-
-def gaps(seqs: Sequence[int]) -> list[list[Any]]:
-    """Return the ranges before and between the messages read: the state so far stands for them."""
-    ends = [0, *seqs]
-    return [
-        [before + 1, after - 1, "state"]
-        for before, after in zip(ends, seqs, strict=False)
-        if before + 1 < after
-    ]

@@ -47,6 +47,8 @@ class Ending:
     fold_from: int | None = None
     # From so many tokens of the reply on, the next prompt is read ahead; None: it is not.
     warm_from: int | None = None
+    # The policy's light model; it writes the title of a chat that has its first reply.
+    light_model: str = ""
     # The policy's strategy; some want to hear of a reply.
     strategy: str = ""
     # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
@@ -358,6 +360,8 @@ def end(
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     if ending.asks_for_warm_up(reply):
         queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
+    if ending.light_model and reply is not None and reply.seq == 2 and not ending.error_code:
+        queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)

@@ -260,7 +260,7 @@ def book(
     receipt = written_receipt(
         prompt,
         turn=turn,
-        step=Receipt.WARM_UPS,
+        step=Receipt.AFTERWARDS,
         call=next_call(turn),
         model_name=prompt.request.model,
         now=now,
@@ -308,7 +308,7 @@ def last_turn(branch: Branch) -> Turn | None:
 
 def next_call(turn: Turn) -> int:
     """Return the number of the turn's next warm-up."""
-    rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.WARM_UPS)
+    rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
 
 

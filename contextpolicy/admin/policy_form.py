@@ -215,7 +215,11 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
     lock_turn_threshold = lock()
     fold_turns = number("Turns summarised at once", "Counted from the oldest.", 1)
     lock_fold_turns = lock()
-    summarization_model = choice("Summary written by", "A light model does.", summarisers)
+    summarization_model = choice(
+        "Summary written by",
+        "A light model does. It writes the titles of new chats, too.",
+        summarisers,
+    )
     lock_summarization_model = lock()
     summary_max_tokens = number("Longest summary", f"In tokens. {LOWEST}", 1)
     lock_summary_max_tokens = lock()

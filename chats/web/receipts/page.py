@@ -91,10 +91,9 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
             "attempt", "step", "call"
         )
     )
-    # Warm-ups come after the turn.
-    rows.sort(key=lambda row: row.purpose == "warm_up")
+    rows.sort(key=lambda row: row.step == Receipt.AFTERWARDS)
     sources = sources_of(rows)
-    many = sum(row.purpose != "warm_up" for row in rows) > 1
+    many = sum(row.step != Receipt.AFTERWARDS for row in rows) > 1
     return [view_of(row, sources=sources, many=many) for row in rows]
 
 
@@ -122,6 +121,8 @@ def view_of(row: Receipt, *, sources: Sources, many: bool) -> ReceiptView:
     """Return one receipt for people."""
     what = f"Call {row.call}" if row.purpose == "reply" else "Call for the state"
     title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
+    if row.purpose == "title":
+        title = "The chat's title"
     if row.purpose == "warm_up":
         title = f"Warm-up {row.call}: the next prompt without its question, read ahead"
     values = values_of(row.effective_policy)

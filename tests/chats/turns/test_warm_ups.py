@@ -90,7 +90,7 @@ def ask(user: User, chat: Chat, now: datetime) -> Turn:
 
 def warm_receipts() -> list[Receipt]:
     """What the warm-ups left, oldest first."""
-    rows = Receipt.objects.filter(step=Receipt.WARM_UPS).order_by("turn__accepted", "call")
+    rows = Receipt.objects.filter(step=Receipt.AFTERWARDS).order_by("turn__accepted", "call")
     return list(rows)
 
 

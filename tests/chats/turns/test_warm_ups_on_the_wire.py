@@ -93,7 +93,7 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
     assert len(json.loads(sent)) > len(json.loads(read)) > 1
     assert (warm.pop("max_tokens"), reply.pop("max_tokens")) == (1, 400)
     assert warm == reply
-    (receipt,) = Receipt.objects.filter(step=Receipt.WARM_UPS)
+    (receipt,) = Receipt.objects.filter(step=Receipt.AFTERWARDS)
     assert (receipt.outcome, receipt.usage["output"]) == ("ok", 1)
 
 

@@ -83,7 +83,7 @@ def test_the_word_has_a_rate_of_its_own(page: Client, rested: Chat, settings: An
 def test_the_receipt_of_a_warm_up_is_shown_as_one(page: Client, rested: Chat) -> None:
     turn = Turn.objects.get()
     receipt = Receipt.objects.get()
-    receipt.pk, receipt.step, receipt.outcome = None, Receipt.WARM_UPS, "stopped"
+    receipt.pk, receipt.step, receipt.outcome = None, Receipt.AFTERWARDS, "stopped"
     receipt.id = Receipt._meta.get_field("id").get_default()
     receipt.save(force_insert=True)
     html = page.get(f"/chats/{rested.pk}/turns/{turn.pk}/receipt").content.decode()

@@ -1,0 +1,100 @@
+"""Calls beside the reply, for the state of a chat or its title: a prompt of its own, and a receipt.
+
+The words of messages stay with the messages, where an erasure finds them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from chats.models import PromptText, Receipt, Turn
+from chats.providers.base import ProviderRequest
+from chats.record import receipts
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.budget import Budget
+from contextpolicy.engine.segments import prompt_json, text_ref
+from contextpolicy.models import EffectivePolicy
+from speed import prepared
+
+
+@dataclass(frozen=True, slots=True)
+class SidePrompt:
+    """A composed call and its account: (origin, name, text, tokens) and the messages read.
+
+    Of a message longer than `cut_to` characters so many were read; None: the whole.
+    """
+
+    request: ProviderRequest
+    texts: Sequence[tuple[str, str, str, int]]
+    read: Sequence[tuple[engine.Message, int]]
+    budget: Budget
+    tokens: int
+    cut_to: int | None = None
+
+    @property
+    def to_seq(self) -> int:
+        """The seq of the newest message read."""
+        return self.read[-1][0].seq
+
+
+def book(
+    prompt: SidePrompt,
+    *,
+    turn: Turn,
+    step: int,
+    effective: EffectivePolicy,
+    now: datetime,
+) -> Receipt:
+    """Write the receipt before the call, in the caller's transaction; a second call writes none.
+
+    The call is number 0 of the step.
+    """
+    place = {"turn": turn, "attempt": turn.attempt, "step": step, "call": Receipt.BESIDE}
+    if known := Receipt.objects.filter(**place).first():
+        return known
+    chat_id = turn.branch.chat_id
+    refs = [
+        receipts.own_ref(text_ref(text), origin=origin, label=name, chat_id=chat_id)
+        for origin, name, text, _ in prompt.texts
+    ]
+    named = list(zip(refs, prompt.texts, strict=True))
+    rows = [PromptText(digest=ref, origin=o, text=text) for ref, (o, _, text, _) in named]
+    PromptText.objects.bulk_create(rows, ignore_conflicts=True)
+    segments: list[list[Any]] = [
+        [origin, name, 0, tokens, None, ref, None] for ref, (origin, name, _, tokens) in named
+    ]
+    segments += [
+        ["question", m.id, m.seq, tokens, cut_of(m, prompt.cut_to), "", None]
+        for m, tokens in prompt.read
+    ]
+    receipt = Receipt(
+        **place,
+        effective_policy=effective,
+        model_name=prompt.request.model,
+        segments=segments,
+        left_out=gaps([message.seq for message, _ in prompt.read]),
+        budget=asdict(prompt.budget),
+        prompt_tokens=prompt.tokens,
+        prompt_sha256=text_ref(prompt_json(prompt.request.messages, ())),
+        last_seq=prompt.to_seq,
+        created_at=now,
+    )
+    prepared.insert(receipts.seal(receipt))
+    return receipt
+
+
+def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
+    """Return the characters that were read of a message; None if all were."""
+    is_cut = cut_to is not None and len(engine.text_of(message)) > cut_to
+    return cut_to if is_cut else None
+
+
+def gaps(seqs: Sequence[int]) -> list[list[Any]]:
+    """Return the ranges before and between the messages read: the state so far stands for them."""
+    ends = [0, *seqs]
+    return [
+        [before + 1, after - 1, "state"]
+        for before, after in zip(ends, seqs, strict=False)
+        if before + 1 < after
+    ]
