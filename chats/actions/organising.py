@@ -118,6 +118,7 @@ def create_folder(*, owner: AbstractBaseUser, name: str) -> Folder:
     if Folder.objects.filter(owner=owner.pk).count() >= settings.FOLDERS_PER_USER:
         raise TooManyFolders(limit=settings.FOLDERS_PER_USER)
     check_free(owner.pk, name)
+    notices.tell_of_list(owner.pk)
     return Folder.objects.create(owner_id=owner.pk, name=name)
 
 
@@ -132,6 +133,7 @@ def rename_folder(*, folder: Folder, name: str) -> Folder:
     check_free(folder.owner_id, name, but=folder)
     folder.name = name
     folder.save(update_fields=["name"])
+    notices.tell_of_list(folder.owner_id)
     return folder
 
 
@@ -139,6 +141,7 @@ def rename_folder(*, folder: Folder, name: str) -> Folder:
 def delete_folder(*, folder: Folder) -> None:
     """Take the folder away; its chats stay, in no folder."""
     Chat.objects.filter(folder=folder).update(folder=None)
+    notices.tell_of_list(folder.owner_id)
     folder.delete()
 
 

@@ -132,16 +132,23 @@ def compose(
 
 
 def compose_lead(
-    *, branch: Branch, choice: model_choice.ChosenModel, counter: TokenCounter
+    *,
+    branch: Branch,
+    choice: model_choice.ChosenModel,
+    counter: TokenCounter,
+    expected: engine.Message | None = None,
 ) -> Prompt | Move | None:
     """Compose what the prompt of a branch's next reply begins with, whatever will be asked.
 
-    The branch comes with its chat and the compaction in force. None if the next prompt has nothing
-    in common with what was said, or only within one text. Returns instead an order to move the
-    window, if that comes first. Raises `PromptRefused` and `ModelUnavailable`.
+    The branch comes with its chat and the compaction in force; room is kept for the `expected`
+    question. None if the next prompt has nothing in common with what was said,
+    or only within one text. Returns instead an order to move the window, if that comes first.
+    Raises `PromptRefused` and `ModelUnavailable`.
     """
     seq = branch.last_seq + 1
     question = engine.Message(id="", seq=seq, role="user", parts=(), tokens=0)
+    if expected is not None:
+        question = replace(expected, id="", seq=seq)
     asked = Question(question=(question,), before=seq, last_seq=seq)
     given = gather(branch=branch, choice=choice, asked=asked, counter=counter)
     assembled = ask_engine(given)
@@ -482,14 +489,19 @@ def warm_from(
     account: Account,
     assembled: AssembledContext,
 ) -> int | None:
-    """Return the length of the reply from which the next prompt begins in another way; or None."""
+    """Return the length of the reply from which the next prompt begins in another way; or None.
+
+    The next question is taken to be as long as this one.
+    """
     if not may_warm_up(choice, account=account) or not knows_compactions(choice.values):
         return None
     if choice.values.window_turns or choice.values.window_size or choice.values.window_tokens:
         # A ceiling may be reached by any reply.
         return 0
     limit = assembled.budget.prompt_limit
-    return max(compact_mark(choice.values, prompt_limit=limit) - needed.tokens, 0)
+    next_question = round(assembled.budget.question * assembled.budget.calibration)
+    mark = compact_mark(choice.values, prompt_limit=limit)
+    return max(mark - needed.tokens - next_question, 0)
 
 
 def tail_notes(turn: Turn) -> list[str]:

@@ -54,10 +54,13 @@ class Notifier:
     def tell(self, chat_id: uuid.UUID) -> None:
         """Have the owner's pages told; never waits and never fails."""
         owner = self.owner_of(chat_id)
-        if owner is None:
-            return
+        if owner is not None:
+            self.put(owner, str(chat_id))
+
+    def put(self, owner: int, about: str) -> None:
+        """Have a person's pages told of a chat, or only of their list of chats (empty)."""
         frame = live.Frame(
-            kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=str(chat_id)
+            kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
         )
         if self.thread is None or not self.thread.is_alive():
             self.thread = threading.Thread(target=self.send_forever, name="notices", daemon=True)
@@ -121,3 +124,8 @@ def hear(event: AuditEvent, **_signal: Any) -> None:
 def tell(chat_id: uuid.UUID) -> None:
     """Tell that a chat changed when the transaction has committed; for what is no event too."""
     transaction.on_commit(partial(NOTIFIER.tell, chat_id), robust=True)
+
+
+def tell_of_list(owner: int) -> None:
+    """Tell that a person's list of chats changed, in none of them, when this has committed."""
+    transaction.on_commit(partial(NOTIFIER.put, owner, ""), robust=True)

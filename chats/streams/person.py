@@ -28,7 +28,10 @@ IDLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ChatChanged:
-    """Something about a chat changed, at a time in milliseconds since 1970."""
+    """Something about a chat changed, at a time in milliseconds since 1970.
+
+    Without a chat only the list of them did.
+    """
 
     chat_id: str
     at: int

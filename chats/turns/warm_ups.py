@@ -38,6 +38,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns.steps import WORKER, Ending, close_call, written_receipt
 from contextpolicy import ledger
+from contextpolicy.engine import messages as engine
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
@@ -168,7 +169,14 @@ def prepare(
                 return None
             if is_busy(account.slug):
                 raise ServerBusy
-            lead = composition.compose_lead(branch=branch, choice=choice, counter=counter)
+            # Whether something is due ahead depends on what will be asked: as much as just now.
+            is_guess = cause == "ahead" and not has_changed
+            lead = composition.compose_lead(
+                branch=branch,
+                choice=choice,
+                counter=counter,
+                expected=newest_question(branch, counter=counter) if is_guess else None,
+            )
         except Refusal:
             # Whoever writes next is told.
             return None
@@ -179,6 +187,13 @@ def prepare(
             return None
         return book(branch, prompt=lead, cause=cause, now=now)
     return None
+
+
+def newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Message | None:
+    """Return the newest message of a person."""
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    said = rows.filter(role=Message.Role.USER).order_by("-seq")[:1]
+    return next(iter(history.load_all(said, counter=counter)), None)
 
 
 def branch_at_rest(branch_id: uuid.UUID) -> Branch | None:

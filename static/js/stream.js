@@ -57,7 +57,7 @@ function hear({ turn, kind, data, changed, at, lost }) {
   if (turn) say({ turn, kind, data });
   if (changed) want(changed, at);
   if (lost) for (const part of parts()) want(part.dataset.chat, Infinity);
-  if (changed || lost) document.dispatchEvent(new Event("chats:changed"));
+  if (changed !== undefined || lost) document.dispatchEvent(new Event("chats:changed"));
 }
 
 const parts = () => document.querySelectorAll("[data-chat]");

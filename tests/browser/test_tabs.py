@@ -177,6 +177,29 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
     must_be_quiet(person)
 
 
+def test_a_folder_s_new_name_comes_to_another_tab(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("Filed under another name")
+    person.wait_for_reply()
+    open_menu(person.page, "Folder…")
+    person.page.get_by_label("Or in a new folder").fill("Attic")
+    person.page.get_by_role("button", name="Put it there").click()
+    folder = person.page.locator(".navfolder", has_text="Attic")
+    other = tab_at(context, product.url + "/chats/new")
+    expect(other.locator(".navfolder", has_text="Attic")).to_be_visible()
+
+    folder.get_by_role("link", name="Rename or delete this folder").click()
+    person.page.get_by_label("Name").fill("Cellar")
+    person.page.get_by_role("button", name="Rename").click()
+    expect(other.locator(".navfolder", has_text="Cellar")).to_be_visible()
+    expect(other.locator(".navfolder", has_text="Attic")).to_have_count(0)
+    person.page.get_by_role("button", name="Delete the folder").click()
+    expect(other.locator(".navfolder")).to_have_count(0)
+    must_be_quiet(person)
+
+
 def open_menu(page: Page, name: str) -> None:
     """Choose an entry of the chat's menu."""
     page.get_by_label("Chat actions").click()

@@ -14,7 +14,7 @@ from chats.actions import erasure, lifecycle, marks
 from chats.ground import queue
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.providers import registry
-from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
 from chats.record import witness
 from chats.turns import recover, titles
 from chats.turns.start import start, title_from
@@ -209,7 +209,7 @@ def test_a_long_message_is_read_in_part_and_its_receipt_says_so(say: Say, titled
 
 @pytest.mark.parametrize("code", ["provider_rate_limited", "provider_auth", "context_overflow"])
 def test_a_call_that_fails_leaves_the_first_words(
-    chat: Chat, first_turn: Turn, titled: Titled, code: str
+    chat: Chat, first_turn: Turn, titled: Titled, code: ErrorCode
 ) -> None:
     titled(first_turn, ProviderError(code))
     assert title(chat) == title_from(SAID)

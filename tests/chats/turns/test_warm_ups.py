@@ -509,6 +509,31 @@ def test_a_summary_that_is_due_goes_into_force_ahead(
     assert is_prefix(request, reply)
 
 
+def test_no_turn_moves_the_window_that_a_question_of_the_usual_length_would_move(
+    alice: User,
+    chat: Chat,
+    set_policy: Callable[..., PolicyVersion],
+    work: Work,
+    warms_up: WarmsUp,
+    now: datetime,
+    sent: list[tuple[str, dict[str, str]]],
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    set_policy(strategy="sliding_window")
+    moved = 0
+    for _ in range(16):
+        turn = start(user=alice, chat=chat, text=SENTENCE * 5, now=now).turn
+        before = Compaction.objects.count()
+        sent.clear()
+        with django_capture_on_commit_callbacks(execute=True):
+            work(turn, REPLY)
+        assert Compaction.objects.count() == before
+        if asked_for(sent):
+            warms_up(chat, "ahead")
+        moved += Compaction.objects.count() - before
+    assert moved >= 2
+
+
 def test_the_window_moves_ahead(
     alice: User,
     chat: Chat,
