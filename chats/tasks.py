@@ -93,7 +93,12 @@ def warm_up(*, branch_id: str, cause: warm_ups.Cause, tries: str = "1", **_later
 @shared_task(name=queue.WRITE_TITLE)
 def write_title(*, turn_id: str, **_later: Any) -> None:
     """Have the light model write a title for the chat of a first reply."""
-    titles.write_title(turn_id=uuid.UUID(turn_id), counter=O200kCounter(), clock=timezone.now)
+    titles.write_title(
+        turn_id=uuid.UUID(turn_id),
+        counter=O200kCounter(),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
 
 
 @shared_task(name=queue.ERASE_CHAT)

@@ -185,6 +185,8 @@ SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
 STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
 # A model server gets this long to read a prompt ahead.
 WARM_UP_SECONDS = env.seconds("WARM_UP_SECONDS", 60.0)
+# Whether the light model of a policy writes the titles of new chats.
+TITLES_BY_MODEL = env.flag("TITLES_BY_MODEL", default=True)
 # A chat that rested so long is read ahead once more when somebody begins to write in it.
 WARM_UP_REST_SECONDS = env.seconds("WARM_UP_REST_SECONDS", 60.0)
 MAX_STEPS = env.positive_int("MAX_STEPS", 25)

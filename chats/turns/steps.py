@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from chats.ground import queue
@@ -360,11 +361,17 @@ def end(
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
     if ending.asks_for_warm_up(reply):
         queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
-    if ending.light_model and reply is not None and reply.seq == 2 and not ending.error_code:
+    if writes_title(reply, ending=ending):
         queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
+
+
+def writes_title(reply: Message | None, *, ending: Ending) -> bool:
+    """Tell whether this is the first reply of a chat that the light model may give a title."""
+    is_first = reply is not None and reply.seq == 2 and not ending.error_code
+    return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 
 
 def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[str, Any]:

@@ -8,6 +8,7 @@ wrong, the first words stay.
 import asyncio
 import logging
 import re
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,9 +55,9 @@ MOST_READ = 1_500
 MOST_TITLE = 80
 # In tokens; a model that thinks first writes more than its title.
 MOST_WRITTEN = 300
-# In seconds: the time of a call, and after which one is closed whose worker ended.
-SECONDS = 30
-LOST_AFTER = 75
+# In seconds: the time of a call, and how soon it is given up where its process ends.
+SECONDS = 20.0
+LOOK_EVERY = 0.1
 _FRAME = " \t\"'“”„«»‘’`*_#.。"
 _LABEL = re.compile(r"^title\s*[:：]", re.IGNORECASE)
 
@@ -74,15 +75,22 @@ class TitleCall:
 
 
 def write_title(
-    *, turn_id: uuid.UUID, counter: TokenCounter, clock: Callable[[], datetime]
+    *,
+    turn_id: uuid.UUID,
+    counter: TokenCounter,
+    clock: Callable[[], datetime],
+    is_closing: Callable[[], bool],
 ) -> None:
-    """Give the turn's chat a title by the light model, where there is one and nobody gave any."""
+    """Give the turn's chat a title by the light model, where there is one and nobody gave any.
+
+    `is_closing` tells that this process ends.
+    """
     with alone:
         call = prepare(turn_id, counter=counter, now=clock())
     if call is None:
         return
     try:
-        text, ending = async_to_sync(answer)(call)
+        text, ending = async_to_sync(answer)(call, is_closing)
     except Exception:
         logger.exception("title of %s failed unexpectedly", call.chat_id)
         text, ending = "", Ending(error_code="internal_error")
@@ -192,20 +200,32 @@ def compose(
     )
 
 
-async def answer(call: TitleCall) -> tuple[str, Ending]:
+async def answer(call: TitleCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
     """Make the call; return the text, empty if there is none whole, and how the call ended."""
     provider = registry.provider_for(call.account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
     reply = ReplyCollector()
+    hearing = asyncio.create_task(reply.hear_all(provider, call.request))
+    give_up = time.monotonic() + SECONDS
+    is_given_up = False
     try:
-        async with asyncio.timeout(SECONDS):
-            await reply.hear_all(provider, call.request)
-    except TimeoutError:
-        reply.error = ProviderError("provider_timeout")
+        while not (is_given_up or (await asyncio.wait({hearing}, timeout=LOOK_EVERY))[0]):
+            is_given_up = is_closing()
+            if time.monotonic() > give_up:
+                reply.error = ProviderError("provider_timeout")
+                break
     finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
         await registry.aclose_all()
+    if not hearing.cancelled() and (error := hearing.exception()):
+        raise error
     code = reply.error.code if reply.error else ""
     is_whole = not code and reply.reason == Message.Finish.STOP and not reply.asked
-    return (str(reply.text) if is_whole else ""), Ending(usage=reply.usage, error_code=code)
+    return (str(reply.text) if is_whole else ""), Ending(
+        usage=reply.usage,
+        finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,
+        error_code="" if is_given_up else code,
+    )
 
 
 def title_of(text: str, *, said: str) -> str:
@@ -253,11 +273,14 @@ def finish(call: TitleCall, *, title: str, ending: Ending, now: datetime) -> Non
 
 
 def sweep(*, now: datetime) -> int:
-    """Close the calls of workers that ended; return how many there were. None is made again."""
+    """Close the calls of workers that ended; return how many there were. None is made again.
+
+    No call takes as long as a lease.
+    """
     rows = Receipt.objects.filter(
         step=Receipt.AFTERWARDS,
         call=Receipt.BESIDE,
         outcome=Receipt.Outcome.OPEN,
-        created_at__lt=Now() - timedelta(seconds=LOST_AFTER),
+        created_at__lt=Now() - timedelta(seconds=settings.LEASE_SECONDS),
     )
     return rows.update(outcome=Receipt.Outcome.LOST, finished_at=now)

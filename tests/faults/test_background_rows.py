@@ -209,3 +209,38 @@ def test_a_stopped_worker_that_comes_back_writes_nothing(
     until(lambda: in_force(tree, chat), seconds=30, what="the summary of a new claim")
     lost = [row for row in summaries(tree, chat) if row["reason"] == "worker_lost"]
     assert [(row["status"], row["text"]) for row in lost] == [("failed", "")]
+
+
+@pytest.fixture
+def titling(tree: Tree) -> Iterator[Program]:
+    """A worker for background work beside one whose first replies ask for a title."""
+    until(lambda: is_quiet(tree), seconds=40, what="the end of all summaries")
+    tree.clear("worker")
+    tree.replies(TITLES_BY_MODEL="1")
+    yield tree.background(**PATIENT)
+    tree.fake.configure(faults=[])
+    tree.clear("worker")
+
+
+@pytest.mark.parametrize("way", ["told to end", "killed"])
+def test_a_title_that_a_worker_could_not_finish_is_closed_and_the_first_words_stay(
+    way: str, titling: Program, tree: Tree
+) -> None:
+    chat = tree.new_chat(model="locked")
+    tree.desk.ask("fold_early", chat=chat)
+    slow_summaries(tree, 60)
+    text = f"The first words {way} [[fake tokens=5]]"
+    turn = tree.post(text, chat=chat)
+    assert tree.wait_until_over(turn)["status"] == "completed"
+    until(lambda: titles_asked_for(tree) == 1, what="a call for a title")
+    if way == "killed":
+        titling.kill()
+    else:
+        assert titling.terminate() < DRAIN + BEYOND
+    until(lambda: titles_asked_for(tree) == 0, seconds=HEALED, what="the end of the call")
+    assert tree.database.rows("SELECT id FROM chats_chat WHERE title = %s", [text])
+
+
+def titles_asked_for(tree: Tree) -> int:
+    """How many calls for titles are not over."""
+    return count(tree.database, "chats_receipt", "step = 0 AND call = 0 AND outcome = %s", "open")

@@ -91,6 +91,7 @@ def environment(folder: str, port: int) -> dict[str, str]:
         "MESSAGES_PER_MINUTE": "1000000",
         "API_REQUESTS_PER_MINUTE": "1000000",
         "LOG_LEVEL": "WARNING",
+        "TITLES_BY_MODEL": "0",
     }
 
 

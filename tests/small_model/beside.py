@@ -44,7 +44,9 @@ class Beside:
     """The running installation, its small model, and Alice with an API key."""
 
     def __init__(self, **env: str) -> None:
-        self.product = Product(SMALL_MODEL="1", MESSAGES_PER_MINUTE="10000", **env)
+        self.product = Product(
+            SMALL_MODEL="1", MESSAGES_PER_MINUTE="10000", TITLES_BY_MODEL="0", **env
+        )
         # The setup page before and after the model was connected, and for another local address.
         self.offered = self.connected = self.refused = ""
         self.data = self.product.folder / "data"

@@ -1,5 +1,6 @@
 """Titles of chats by the light model: when, what is sent, what is taken, what an erasure takes."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -46,14 +47,17 @@ def light(demo_model: ModelSpec, set_policy: SetPolicy) -> ModelSpec:
 def titled(monkeypatch: pytest.MonkeyPatch) -> Titled:
     """Write the title as its task does: `titled(turn, answer)`; the provider it asked."""
 
-    def writing(turn: Turn, *answer: Any) -> ScriptedProvider:
+    def writing(turn: Turn, *answer: Any, closing: bool = False) -> ScriptedProvider:
         script: Sequence[Any] = [
             TextDelta(item) if isinstance(item, str) else item for item in answer
         ]
         provider = ScriptedProvider([[*script, UsageReport(80, 6, 0, 0), Finished("stop")]])
         monkeypatch.setattr(registry, "provider_for", lambda *a, **k: provider)
         titles.write_title(
-            turn_id=turn.pk, counter=ApproximateCounter(), clock=lambda: turn.queued_at
+            turn_id=turn.pk,
+            counter=ApproximateCounter(),
+            clock=lambda: turn.queued_at,
+            is_closing=lambda: closing,
         )
         return provider
 
@@ -219,9 +223,30 @@ def test_a_call_that_fails_leaves_the_first_words(
     assert titled(first_turn, "Offers for Oslo").requests == []
 
 
-def test_a_call_whose_worker_ended_is_closed(chat: Chat, first_turn: Turn, titled: Titled) -> None:
+def test_a_call_is_given_up_where_its_process_ends(
+    chat: Chat, first_turn: Turn, titled: Titled
+) -> None:
+    async def forever(_worker: Any) -> None:
+        await asyncio.sleep(60)
+
+    titled(first_turn, forever, "Offers for Oslo", closing=True)
+    assert title(chat) == title_from(SAID)
+    assert Receipt.objects.get(step=Receipt.AFTERWARDS).outcome == "stopped"
+
+
+def test_an_instance_without_such_titles_asks_for_none(
+    say: Say, settings: Any, sent: list[tuple[str, dict[str, str]]]
+) -> None:
+    settings.TITLES_BY_MODEL = False
+    say(SAID)
+    assert asked_for(sent) == []
+
+
+def test_a_call_whose_worker_ended_is_closed(
+    chat: Chat, first_turn: Turn, titled: Titled, settings: Any
+) -> None:
     titled(first_turn, "Offers for Oslo")
-    open_since = timezone.now() - timedelta(seconds=titles.LOST_AFTER - 10)
+    open_since = timezone.now() - timedelta(seconds=settings.LEASE_SECONDS - 10)
     rows = Receipt.objects.filter(step=Receipt.AFTERWARDS)
     rows.update(outcome="open", created_at=open_since)
     recover.sweep(now=timezone.now())
