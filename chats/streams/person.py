@@ -118,7 +118,9 @@ class PersonFollower:
         turn = self.turns.get(frame.key)
         if turn is None:
             return []
-        turn.heard_at = asyncio.get_running_loop().time()
+        if turn.has_begun:
+            # One that has not waits for its row to come as far, however much is said meanwhile.
+            turn.heard_at = asyncio.get_running_loop().time()
         return self.told(frame.key, await turn.hear(frame))
 
     def notices(self, frame: Frame) -> list[PersonUpdate]:

@@ -128,6 +128,9 @@ class ContextPolicyAdmin(DomainAdmin):
     ) -> HttpResponse:
         """Say of a new policy that it governs nobody yet, and where that is changed."""
         response = super().response_add(request, obj, post_url_continue)
+        if "_continue" in request.POST:
+            # The page that follows says it itself.
+            return response
         address = reverse(
             "admin:contextpolicy_policyassignment_add", current_app=self.admin_site.name
         )

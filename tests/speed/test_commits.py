@@ -1,5 +1,7 @@
 """Commits that do not wait for the disk, and all others, which do."""
 
+from typing import Any
+
 import pytest
 from django.db import connection, transaction
 
@@ -9,6 +11,12 @@ pytestmark = pytest.mark.usefixtures("transactional_ledger")
 SETTING = {"sqlite": "PRAGMA synchronous", "postgresql": "SHOW synchronous_commit"}
 WAITS = {"sqlite": 2, "postgresql": "on"}
 DOES_NOT = {"sqlite": 1, "postgresql": "off"}
+
+
+@pytest.fixture(autouse=True)
+def fast(settings: Any) -> None:
+    """With it switched off every commit waits."""
+    settings.SPEED = True
 
 
 def setting() -> object:

@@ -38,10 +38,11 @@ FIRST = Beginning(1, 1)
 
 
 class Bus:
-    """A bus with some frames; then it is silent."""
+    """A bus with some frames, each after a pause in seconds; then it is silent."""
 
-    def __init__(self, frames: Sequence[Frame]) -> None:
+    def __init__(self, frames: Sequence[Frame], *, pause: float) -> None:
         self.waiting = list(frames)
+        self.pause = pause
         self.frames: deque[Frame] = deque()
         self.keys: tuple[str, ...] = ()
         self.lagged = False
@@ -54,7 +55,7 @@ class Bus:
 
     async def next(self, *, seconds: float) -> Frame | None:
         """The next frame."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.pause)
         return self.waiting.pop(0) if self.waiting else None
 
 
@@ -76,6 +77,7 @@ def told(
     seen: Mapping[uuid.UUID, StreamPosition] | None = None,
     since: int = 0,
     rounds: int = 12,
+    pause: float = 0.0,
 ) -> list[PersonUpdate]:
     """What the pages are told while the rows go through these states."""
     left = {turn: list(states) for turn, states in rows.items()}
@@ -84,7 +86,7 @@ def told(
         return left[turn].pop(0) if len(left[turn]) > 1 else left[turn][0]
 
     async def watch() -> list[PersonUpdate]:
-        bus = Bus(frames)
+        bus = Bus(frames, pause=pause)
         turns = [
             FollowedTurn(
                 TurnFollower(turn_id=turn, read=read),
@@ -143,6 +145,23 @@ def test_a_page_that_has_seen_more_than_the_row_waits_without_holding_up_the_oth
     rows = {A: [row(""), row("One")], B: [row(""), row("Here")]}
     found = told(rows, words(B, "Here", 0), seen=seen)
     assert found == [TurnUpdate(B, Snapshot(FIRST, "")), TurnUpdate(B, Delta(0, "Here"))]
+
+
+def test_a_page_that_has_seen_more_than_the_row_waits_for_no_pause_of_its_reply(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(person, "PATIENCE", 0.08)
+    seen = {A: StreamPosition(FIRST, 7)}
+    rows = {A: [row(""), row("One two")]}
+    frames = [words(A, "x", 7 + place) for place in range(60)]
+    found = told(rows, *frames, seen=seen, rounds=50, pause=0.005)
+    assert TurnUpdate(A, Snapshot(FIRST, "One two")) in found
+    said = "".join(
+        update.update.text
+        for update in found
+        if isinstance(update, TurnUpdate) and isinstance(update.update, Delta)
+    )
+    assert set(said) == {"x"}
 
 
 def test_only_changes_that_are_new_are_told() -> None:
