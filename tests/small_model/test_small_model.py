@@ -73,7 +73,8 @@ def test_a_stop_frees_its_slot(beside: Beside, chat: str) -> None:
     turn = answer.json()["turn"]["id"]
     events = beside.events(chat, turn)
     next(event for event in events if words(event))
-    assert beside.writing() == 1
+    # A prompt that was read ahead is given up for it, but not in the same moment.
+    until(lambda: beside.writing() == 1, seconds=10)
 
     beside.api.post(f"/chats/{chat}/turns/{turn}/stop").raise_for_status()
 
