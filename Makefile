@@ -127,7 +127,7 @@ presets: $(VENV)/.for-testing $(VENV)/.small-model
 
 # Stops that race with the end of their reply, on both databases: make races [RACES=100]
 races: $(VENV)/.for-testing
-	@PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
+	@PALIMPSEST_EVERY_ROW=1 PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
 		tests/faults/test_web_rows.py -k races_with_the_end
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
