@@ -1,5 +1,6 @@
 """Compactions in the administration: numbers in words, and three actions that ask first."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 
@@ -91,8 +92,9 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
         f"{0.003 * len(provider.requests):.3f}",
     ):
         assert words in page.words
-    for hidden in ("Anna Berg", "order 4711", "canary-focus"):
-        assert hidden not in page.words
+    for hidden in ("Anna Berg", "4711", "canary-focus"):
+        # As a word: hashes on the page have any four digits by chance.
+        assert not re.search(rf"\b{hidden}\b", page.words)
     assert page.inline == []
 
 
