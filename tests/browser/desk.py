@@ -80,7 +80,7 @@ class Person:
             with suppress(AssertionError):
                 expect(bar).to_be_visible(timeout=3_000)
                 return message
-            # The pointer was there already, before the page had heard of it.
+            # Seen on a busy machine, and not understood: the bar stayed where it was.
             self.page.mouse.move(0, 0)
         expect(bar).to_be_visible()
         return message

@@ -115,7 +115,7 @@ def test_a_send_beside_six_hundred_messages_touches_none_of_them(
 
     admin.send("One more question")
     if admin.value("shifts"):
-        # A worker that is late is said to be, in a line of its own.
+        # Seen on a busy machine, perhaps from the line that says that a worker is late.
         admin.value("(tasks.length = 0, shifts.length = 0)")
         admin.send("One more question")
 
@@ -164,7 +164,7 @@ def test_a_reply_shifts_nothing(admin: Person, product: Product) -> None:
 
 
 def in_a_new_chat(person: Person) -> None:
-    """Have a first reply on a page that nothing held up: words that come late come in one piece."""
+    """Have a first reply on a page; up to three times, as a busy machine showed a shift once."""
     for _ in range(3):
         person.new_chat("In a new chat")
         person.wait_for_reply()
