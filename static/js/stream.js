@@ -35,22 +35,26 @@ class Reply extends EventTarget {
   }
 }
 
-// What came since the last picture is shown in the next one, so that no half of it is seen.
-let spoken = [];
+// What came since the last picture is shown in the next one. A block waits for the open rest that comes
+// right after it: shown alone, it would push down words that it holds itself.
+const spoken = [];
+let isDue = false;
 
 function speak() {
-  const now = spoken;
-  spoken = [];
-  for (const { turn, kind, data } of now) replies.get(turn)?.dispatchEvent(new MessageEvent(kind, { data }));
+  isDue = false;
+  const whole = spoken.findLastIndex(({ kind }) => kind !== "block") + 1;
+  for (const { turn, kind, data } of spoken.splice(0, whole)) {
+    replies.get(turn)?.dispatchEvent(new MessageEvent(kind, { data }));
+  }
 }
 
 function say(words) {
-  if (!spoken.length) {
-    requestAnimationFrame(speak);
-    // Nobody looks, so there is no next picture.
-    setTimeout(speak, longestFrame);
-  }
   spoken.push(words);
+  if (isDue || words.kind === "block") return;
+  isDue = true;
+  requestAnimationFrame(speak);
+  // Nobody looks, so there is no next picture.
+  setTimeout(speak, longestFrame);
 }
 
 function hear({ turn, kind, data, changed, at, lost }) {

@@ -1,7 +1,6 @@
 """A person at the browser: what they do on the chat page, and what they read there."""
 
 import re
-from contextlib import suppress
 from typing import Any
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
@@ -74,15 +73,8 @@ class Person:
 
     def acts_of(self, message: Locator) -> Locator:
         """Point at a message, so that its actions stand under it; the message."""
-        bar = message.locator(".msg__acts")
-        for _ in range(3):
-            message.hover()
-            with suppress(AssertionError):
-                expect(bar).to_be_visible(timeout=3_000)
-                return message
-            # Seen on a busy machine, and not understood: the bar stayed where it was.
-            self.page.mouse.move(0, 0)
-        expect(bar).to_be_visible()
+        message.hover()
+        expect(message.locator(".msg__acts")).to_be_visible()
         return message
 
     def wait_for_reply(self) -> None:

@@ -73,8 +73,7 @@ def test_a_stop_frees_its_slot(beside: Beside, chat: str) -> None:
     turn = answer.json()["turn"]["id"]
     events = beside.events(chat, turn)
     next(event for event in events if words(event))
-    # Perhaps a prompt that was read ahead is still being given up.
-    until(lambda: beside.writing() == 1, seconds=10)
+    assert beside.writing() == 1
 
     beside.api.post(f"/chats/{chat}/turns/{turn}/stop").raise_for_status()
 
