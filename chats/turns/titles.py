@@ -5,10 +5,8 @@ message. One short call in the background that nobody waits for and nobody repea
 wrong, the first words stay.
 """
 
-import asyncio
 import logging
 import re
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,12 +23,10 @@ from chats.ground.refusals import Refusal
 from chats.memory.words import asked
 from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.prompt import composition, model_choice
-from chats.providers import registry
-from chats.providers.base import ProviderError, ProviderRequest, Timeouts
-from chats.providers.collector import ReplyCollector
+from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
-from chats.turns import side_calls
+from chats.turns import background_call, side_calls
 from chats.turns.side_calls import SidePrompt
 from chats.turns.start import title_from
 from chats.turns.steps import WORKER, Ending, close_call
@@ -55,9 +51,8 @@ MOST_READ = 1_500
 MOST_TITLE = 80
 # In tokens; a model that thinks first writes more than its title.
 MOST_WRITTEN = 300
-# In seconds: the time of a call, and how soon it is given up where its process ends.
+# The time of a call, in seconds.
 SECONDS = 20.0
-LOOK_EVERY = 0.1
 _FRAME = " \t\"'“”„«»‘’`*_#.。"
 _LABEL = re.compile(r"^title\s*[:：]", re.IGNORECASE)
 
@@ -202,30 +197,15 @@ def compose(
 
 async def answer(call: TitleCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
     """Make the call; return the text, empty if there is none whole, and how the call ended."""
-    provider = registry.provider_for(call.account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
-    reply = ReplyCollector()
-    hearing = asyncio.create_task(reply.hear_all(provider, call.request))
-    give_up = time.monotonic() + SECONDS
-    is_given_up = False
-    try:
-        while not (is_given_up or (await asyncio.wait({hearing}, timeout=LOOK_EVERY))[0]):
-            is_given_up = is_closing()
-            if time.monotonic() > give_up:
-                reply.error = ProviderError("provider_timeout")
-                break
-    finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
-        await registry.aclose_all()
-    if not hearing.cancelled() and (error := hearing.exception()):
-        raise error
-    code = reply.error.code if reply.error else ""
-    is_whole = not code and reply.reason == Message.Finish.STOP and not reply.asked
-    return (str(reply.text) if is_whole else ""), Ending(
-        usage=reply.usage,
-        finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,
-        error_code="" if is_given_up else code,
+
+    async def is_wanted() -> bool:
+        return not is_closing()
+
+    reply, ending = await background_call.hear(
+        call.request, account=call.account, seconds=SECONDS, is_wanted=is_wanted
     )
+    is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
+    return (str(reply.text) if is_whole else ""), ending
 
 
 def title_of(text: str, *, said: str) -> str:

@@ -7,7 +7,6 @@ promise: a call that fails is not repeated and tells nobody, and one that is und
 as soon as any turn of its server is accepted.
 """
 
-import asyncio
 import logging
 import secrets
 import time
@@ -31,11 +30,10 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
 from chats.models.turns import UNFINISHED
 from chats.prompt import composition, model_choice
-from chats.providers import registry
-from chats.providers.base import ProviderError, ProviderRequest, Timeouts
-from chats.providers.collector import ReplyCollector
+from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
+from chats.turns import background_call
 from chats.turns.steps import WORKER, Ending, close_call, written_receipt
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
@@ -45,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 # `swap`: the prompt has changed; `typing`: somebody writes; `ahead`: the next turn might change it.
 Cause = Literal["swap", "typing", "ahead"]
-# In seconds: how soon a call is given up.
-LOOK_EVERY = 0.1
 # A busy server is asked again after so many seconds, so often.
 AGAIN_AFTER = 2.0
 MOST_TRIES = 15
@@ -328,30 +324,15 @@ def next_call(turn: Turn) -> int:
 
 
 async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
-    """Make the call, look again and again whether it is still wanted, and return how it ended."""
-    provider = registry.provider_for(call.account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
-    reply, wanted = ReplyCollector(), Wanted(call, is_closing)
-    hearing = asyncio.create_task(reply.hear_all(provider, call.request))
-    give_up = time.monotonic() + settings.WARM_UP_SECONDS
-    is_given_up = False
-    try:
-        while not (await asyncio.wait({hearing}, timeout=LOOK_EVERY))[0]:
-            if time.monotonic() > give_up:
-                reply.error = ProviderError("provider_timeout")
-                break
-            if is_given_up := not await sync_to_async(wanted.still)():
-                break
-    finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
-        await registry.aclose_all()
-    if not hearing.cancelled() and (error := hearing.exception()):
-        raise error
-    return Ending(
-        usage=reply.usage,
-        finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,
-        error_code=reply.error.code if reply.error and not is_given_up else "",
+    """Make the call as long as it is wanted, and return how it ended."""
+    wanted = Wanted(call, is_closing)
+    _, ending = await background_call.hear(
+        call.request,
+        account=call.account,
+        seconds=settings.WARM_UP_SECONDS,
+        is_wanted=sync_to_async(wanted.still),
     )
+    return ending
 
 
 class Wanted:

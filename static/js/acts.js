@@ -9,7 +9,7 @@ const anyMessage = "00000000-0000-0000-0000-000000000000";
 const anyTurn = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 const inToolbar = "a[href], button:not(:disabled), summary";
 let bar;
-// The message that was acted on: it may be another element after the answer.
+// The message that was acted on, while the answer comes: it may be another element after it.
 let acted = "";
 
 const messageOf = (part) => part?.closest?.("article.msg[data-acts]");
@@ -72,7 +72,13 @@ function tidy(toolbar) {
 if (pattern) {
   settle();
   document.addEventListener("htmx:beforeRequest", ({ target }) => {
-    if (bar?.contains(target)) acted = messageOf(bar).id;
+    if (!bar?.contains(target)) return;
+    const { id } = messageOf(bar);
+    const remember = () => {
+      // Who has gone on to another message has the bar there.
+      if (messageOf(bar)?.id === id) acted = id;
+    };
+    target.addEventListener("htmx:beforeOnLoad", remember, { once: true });
   });
   document.addEventListener("htmx:afterSettle", settle);
   document.addEventListener("pointerover", (event) => {

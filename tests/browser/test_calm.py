@@ -249,6 +249,8 @@ def test_an_answer_finds_its_place_when_the_bar_went_elsewhere_meanwhile(admin: 
         mine.get_by_role("button", name="Pin message").click()
         page.locator("#composer-text").focus()
         admin.acts_of(admin.reply)
+        # Another part of the page was drawn anew meanwhile.
+        admin.value("document.dispatchEvent(new CustomEvent('htmx:afterSettle', { detail: {} }))")
         expect(mine.locator(".msg__acts")).to_have_count(0)
         waiting.pop().continue_()
         expect(mine.get_by_text("Pinned")).to_have_count(count)

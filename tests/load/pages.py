@@ -9,18 +9,13 @@ person, then once more when they are over. Prints p50 and p95 of each; nothing i
 import argparse
 import http.client
 import json
-import os
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 from tests.fakes.fake_server import FakeServer
-from tests.load.latency import Client, run
-from tests.load.streams import ROOT, environment, free_port, wait_for
+from tests.load.instance import Client, instance
 
 PREPARE = """
 import django; django.setup()
@@ -141,23 +136,13 @@ def main() -> None:
     arguments = parser.parse_args()
     # The replies outlast the pages that are opened beside them.
     tokens = int(20 * (arguments.pages * (REST + 0.5) + 20))
-    with tempfile.TemporaryDirectory() as folder, FakeServer() as fake:
-        port = free_port()
-        env = {**environment(folder, port), "ALLOWED_PRIVATE_PROVIDERS": fake.host}
-        serve = [sys.executable, "manage.py", "serve", "--port", str(port)]
-        instance = subprocess.Popen(serve, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
-        try:
-            wait_for(f"http://127.0.0.1:{port}/readyz")
-            prepared = PREPARE.format(base=fake.base_url, tokens=tokens, streams=arguments.streams)
-            cookie, session, key, chat, *chats = run(prepared, env=env).split()
-            reader = Reader(port, cookie=f"{cookie}={session}", chat=chat)
-            followers = [Follower(Client(port, key), each) for each in chats]
-            measure(reader, followers, pages=arguments.pages)
-        finally:
-            instance.send_signal(signal.SIGTERM)
-            instance.wait(60)
+    with FakeServer() as fake, instance(model_host=fake.host) as ours:
+        prepared = PREPARE.format(base=fake.base_url, tokens=tokens, streams=arguments.streams)
+        cookie, session, key, chat, *chats = ours.run(prepared).split()
+        reader = Reader(ours.port, cookie=f"{cookie}={session}", chat=chat)
+        followers = [Follower(Client(ours.port, key), each) for each in chats]
+        measure(reader, followers, pages=arguments.pages)
 
 
 if __name__ == "__main__":
-    os.chdir(ROOT)
     main()

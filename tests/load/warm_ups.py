@@ -8,17 +8,12 @@ between a reply and the next message. Prints p50 and p95 of the first token; not
 """
 
 import argparse
-import os
-import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 
 from tests.fakes.fake_server import FakeServer
-from tests.load.latency import TEXT, Client, run
-from tests.load.streams import ROOT, environment, free_port, wait_for
+from tests.load.instance import Client, instance
+from tests.load.latency import TEXT
 
 PREPARE = """
 import django; django.setup()
@@ -77,31 +72,21 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=2.5)
     parser.add_argument("--read-ms", type=float, default=1.0)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, FakeServer() as fake:
-        port = free_port()
-        env = {**environment(folder, port), "ALLOWED_PRIVATE_PROVIDERS": fake.host}
-        serve = [sys.executable, "manage.py", "serve", "--port", str(port)]
-        instance = subprocess.Popen(serve, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
-        try:
-            wait_for(f"http://127.0.0.1:{port}/readyz")
-            prepared = PREPARE.format(base=fake.base_url, ms=arguments.read_ms)
-            key, *chats = run(prepared, env=env).split()
-            client = Client(port, key)
-            for way, chat in zip(WAYS, chats, strict=True):
-                times = measured(client, chat, turns=arguments.turns, rest=arguments.rest)
-                p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[18]
-                published, warm, others = run(COUNT.format(chat=chat), env=env).split()
-                print(  # noqa: T201
-                    f"{way:18} {arguments.turns} turns, {published} swaps, {warm} warm-ups"
-                    f" (+{others} not finished): p50 {p50:5.0f} ms, p95 {p95:5.0f} ms,"
-                    f" ratio {p95 / p50:.2f}",
-                    flush=True,
-                )
-        finally:
-            instance.send_signal(signal.SIGTERM)
-            instance.wait(60)
+    with FakeServer() as fake, instance(model_host=fake.host) as ours:
+        prepared = PREPARE.format(base=fake.base_url, ms=arguments.read_ms)
+        key, *chats = ours.run(prepared).split()
+        client = Client(ours.port, key)
+        for way, chat in zip(WAYS, chats, strict=True):
+            times = measured(client, chat, turns=arguments.turns, rest=arguments.rest)
+            p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[18]
+            published, warm, others = ours.run(COUNT.format(chat=chat)).split()
+            print(  # noqa: T201
+                f"{way:18} {arguments.turns} turns, {published} swaps, {warm} warm-ups"
+                f" (+{others} not finished): p50 {p50:5.0f} ms, p95 {p95:5.0f} ms,"
+                f" ratio {p95 / p50:.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
-    os.chdir(ROOT)
     main()

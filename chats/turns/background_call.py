@@ -1,0 +1,53 @@
+"""Makes a model call that nobody watches: given up when nobody wants it, or it takes too long."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from django.conf import settings
+
+from chats.models import Message
+from chats.providers import registry
+from chats.providers.base import ProviderError, ProviderRequest, Timeouts
+from chats.providers.collector import ReplyCollector
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns.steps import Ending
+
+# In seconds: how soon a call is given up.
+LOOK_EVERY = 0.1
+
+
+async def hear(
+    request: ProviderRequest,
+    *,
+    account: Account,
+    seconds: float,
+    is_wanted: Callable[[], Awaitable[bool]],
+) -> tuple[ReplyCollector, Ending]:
+    """Make the call, look again and again whether it is wanted; return the reply and how it ended.
+
+    What breaks in the adapter unforeseen is raised.
+    """
+    provider = registry.provider_for(account, timeouts=Timeouts(**settings.PROVIDER_TIMEOUTS))
+    reply = ReplyCollector()
+    hearing = asyncio.create_task(reply.hear_all(provider, request))
+    give_up = time.monotonic() + seconds
+    is_given_up = False
+    try:
+        while not (await asyncio.wait({hearing}, timeout=LOOK_EVERY))[0]:
+            if time.monotonic() > give_up:
+                reply.error = ProviderError("provider_timeout")
+                break
+            if is_given_up := not await is_wanted():
+                break
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+        await registry.aclose_all()
+    if not hearing.cancelled() and (error := hearing.exception()):
+        raise error
+    return reply, Ending(
+        usage=reply.usage,
+        finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,
+        error_code=reply.error.code if reply.error and not is_given_up else "",
+    )
