@@ -42,6 +42,24 @@ document.addEventListener("htmx:afterSettle", () => {
   }
 });
 
+// The row that a reply is drawn from is up to a second behind the words that are shown already.
+let grown;
+
+document.addEventListener("htmx:beforeSwap", () => {
+  const reply = find("#tail [data-live]");
+  grown = reply && { id: reply.id, words: find(".live", reply) };
+});
+
+function bringWords() {
+  const reply = grown && document.getElementById(grown.id);
+  const place = reply && find(".live", reply);
+  if (!place || place === grown.words) return;
+  if (place.textContent.length < grown.words.textContent.length) place.replaceChildren(...grown.words.childNodes);
+  grown = undefined;
+}
+document.addEventListener("htmx:oobAfterSwap", bringWords);
+document.addEventListener("htmx:afterSwap", bringWords);
+
 // An answer to a part that another answer has replaced meanwhile has no place any more; what it
 // brings is on the page already, and htmx would look for it in what was taken away.
 function leaveOut(event) {

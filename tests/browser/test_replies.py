@@ -110,6 +110,34 @@ def test_a_reply_cut_by_a_filter_says_so_and_is_kept_only_if_wanted(
     expect(admin.page.get_by_text("cut by a content filter, kept")).to_be_visible()
 
 
+# How far the words of the reply had come in each picture; the fake server numbers them.
+WATCH = """
+window.heights = [];
+(function look() {
+  const words = document.querySelector("[data-live] > .msg__body")?.textContent ?? "";
+  const numbers = [...words.matchAll(/(\\d+)@/g)].map(([, number]) => Number(number));
+  if (numbers.length) heights.push(Math.max(...numbers));
+  requestAnimationFrame(look);
+})();
+"""
+
+
+def test_words_never_go_back_when_a_message_is_sent_during_a_reply(
+    admin: Person, connected: str
+) -> None:
+    begin(admin, f"Count slowly {SLOW}")
+    expect(admin.live).to_contain_text(" 25@")
+    admin.value(WATCH)
+    admin.type("And another thing")
+    expect(
+        admin.page.locator(".msg--user:not(.is-sending)", has_text="another thing")
+    ).to_be_visible()
+    expect(admin.live).to_contain_text(" 70@")
+    heights: list[int] = admin.value("heights")
+    assert heights == sorted(heights)
+    admin.page.keyboard.press("Escape")
+
+
 def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, connected: str) -> None:
     begin(admin, "Count slowly [[fake tokens=200 ms=50]]")
     expect(admin.live).to_contain_text(" 3@")
