@@ -166,7 +166,7 @@ def choose_branch(
     if chat.active_branch_id != branch.pk:
         chat.active_branch = branch
         chat.save(update_fields=["active_branch"])
-        tell("branch.chosen", branch=branch, cause="chosen", user=user, now=now)
+        tell("branch.chosen", branch=branch, cause="chosen", actor=f"user:{user.pk}", now=now)
     return branch
 
 
@@ -201,6 +201,7 @@ def open_branch(
         parent=parent,
         fork_seq=fork_seq,
         last_seq=fork_seq,
+        team_id_offset=parent.team_id_offset,
         compaction_paused=known.compaction_paused if known else False,
         paused_at=known.paused_at if known else None,
         created_at=now,
@@ -212,7 +213,25 @@ def open_branch(
         settle(start_from)
     chat.active_branch = branch
     chat.save(update_fields=["active_branch"])
-    tell("branch.created", branch=branch, cause=cause, user=user, now=now)
+    tell("branch.created", branch=branch, cause=cause, actor=f"user:{user.pk}", now=now)
+    return branch
+
+
+def open_empty_branch(
+    chat: Chat, *, cause: str, actor: str, now: datetime, team_id_offset: int = 0
+) -> Branch:
+    """Create a branch without any message and make it the active one; what was said stays behind.
+
+    The caller has locked the chat. Raises `TooManyBranches`.
+    """
+    if Branch.objects.filter(chat=chat).count() >= BRANCHES_PER_CHAT:
+        raise TooManyBranches(limit=BRANCHES_PER_CHAT)
+    branch = Branch.objects.create(
+        chat=chat, parent=chat.active_branch, team_id_offset=team_id_offset, created_at=now
+    )
+    chat.active_branch = branch
+    chat.save(update_fields=["active_branch"])
+    tell("branch.created", branch=branch, cause=cause, actor=actor, now=now)
     return branch
 
 
@@ -243,11 +262,11 @@ def newest_visible(branch: Branch, *, nearest: list[Branch]) -> Compaction | Non
     return max(found, key=lambda row: row.to_seq, default=None)
 
 
-def tell(event: str, *, branch: Branch, cause: str, user: AbstractBaseUser, now: datetime) -> None:
+def tell(event: str, *, branch: Branch, cause: str, actor: str, now: datetime) -> None:
     """Record in the ledger where a branch begins and with what."""
     ledger.record(
         event,
-        actor=f"user:{user.pk}",
+        actor=actor,
         now=now,
         chat_id=branch.chat_id,
         data={

@@ -57,6 +57,13 @@ class MessageOut(serializers.Serializer[Message]):
     waiting = serializers.SerializerMethodField()
     role = serializers.ChoiceField(choices=Message.Role.choices)
     text = serializers.CharField(help_text="The text parts joined: the bytes that were sent.")
+    speaker = serializers.DictField(
+        allow_null=True,
+        help_text="The member of a team that said it: `roleId`, `roleName`, `type`.",
+    )
+    addressees = serializers.ListField(
+        child=serializers.CharField(), help_text="The members it is for; none: everybody."
+    )
     parts = serializers.ListField(child=serializers.DictField())
     finish = serializers.CharField(help_text="Why a reply ended; empty for a user's message.")
     model = serializers.CharField(source="model_name")

@@ -12,6 +12,9 @@ from chats.ground.refusals import Refusal
 
 DEPTH = 32
 KEYS = 10_000
+# A snapshot of a team's chat: in bytes, and about 40,000 messages.
+SNAPSHOT_BYTES = 16 * 1024 * 1024
+SNAPSHOT_KEYS = 300_000
 TOO_DEEP = f"it has more than {DEPTH} levels"
 
 
@@ -27,6 +30,9 @@ class StrictJSONParser(BaseParser):
     """Bytes → a JSON object. The name is fixed by the framework's settings."""
 
     media_type = "application/json"
+    keys = KEYS
+    # In bytes; None: as the settings say.
+    limit: int | None = None
 
     def parse(
         self,
@@ -35,20 +41,27 @@ class StrictJSONParser(BaseParser):
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return the object. Raises `RequestTooLarge` and `InvalidJSON`."""
-        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        limit = self.limit or settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         data = stream.read(limit + 1)
         if len(data) > limit:
             raise RequestTooLarge(limit=limit)
-        return parse(data)
+        return parse(data, keys=self.keys)
 
 
-def parse(data: bytes) -> dict[str, Any]:
+class SnapshotParser(StrictJSONParser):
+    """Bytes → a JSON object that may be a whole chat."""
+
+    keys = SNAPSHOT_KEYS
+    limit = SNAPSHOT_BYTES
+
+
+def parse(data: bytes, *, keys: int = KEYS) -> dict[str, Any]:
     """Return the JSON object in the bytes.
 
     Refuses bytes that are no UTF-8, duplicate keys, NaN and infinity, half surrogate pairs, more
-    than 32 levels and more than 10,000 keys. Raises `InvalidJSON`.
+    than 32 levels and more keys than are allowed. Raises `InvalidJSON`.
     """
-    value = read(data)
+    value = read(data, keys=keys)
     if not isinstance(value, dict):
         raise InvalidJSON(problem="it is not an object")
     for level, text in strings(value):
@@ -59,7 +72,7 @@ def parse(data: bytes) -> dict[str, Any]:
     return value
 
 
-def read(data: bytes) -> Any:
+def read(data: bytes, *, keys: int) -> Any:
     """Return the value in the bytes, duplicate keys and impossible numbers refused.
 
     Raises `InvalidJSON`.
@@ -67,7 +80,7 @@ def read(data: bytes) -> Any:
     try:
         return json.loads(
             data.decode("utf-8"),
-            object_pairs_hook=unique_keys(),
+            object_pairs_hook=unique_keys(keys),
             parse_constant=no_constant,
             parse_float=finite,
         )
@@ -82,7 +95,7 @@ def read(data: bytes) -> Any:
         raise InvalidJSON(problem="a number is too long") from None
 
 
-def unique_keys() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def unique_keys(most: int) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     """Return a function that makes an object of its pairs, and counts the keys of the whole body.
 
     It raises `InvalidJSON` for a key that stands twice, and for too many.
@@ -92,8 +105,8 @@ def unique_keys() -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def make(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         nonlocal seen
         seen += len(pairs)
-        if seen > KEYS:
-            raise InvalidJSON(problem=f"it has more than {KEYS:,} keys")
+        if seen > most:
+            raise InvalidJSON(problem=f"it has more than {most:,} keys")
         made = dict(pairs)
         if len(made) < len(pairs):
             raise InvalidJSON(problem="a key stands twice in one object")

@@ -16,6 +16,7 @@ from chats.api import (
     own_keys,
     policy,
     state,
+    teams,
     turns,
 )
 from chats.api.endpoint import nothing_here
@@ -69,6 +70,12 @@ urlpatterns = [
     ),
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
     path(f"{CHAT}/state", state.StateEndpoint.as_view(), name="state"),
+    path(f"{CHAT}/team", teams.Team.as_view(), name="team"),
+    path(f"{CHAT}/team/messages", teams.TeamMessages.as_view(), name="team-messages"),
+    path(f"{CHAT}/team/context", teams.TeamContext.as_view(), name="team-context"),
+    path(f"{CHAT}/team/prompt", teams.TeamPrompt.as_view(), name="team-prompt"),
+    path(f"{CHAT}/team/snapshot", teams.TeamSnapshot.as_view(), name="team-snapshot"),
+    path(f"{CHAT}/team/clear", teams.ClearTeam.as_view(), name="team-clear"),
     path("audit/events", audit.Events.as_view(), name="events"),
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),

@@ -192,7 +192,7 @@ def counted(texts: Iterable[Sequence[str]]) -> Counter[str]:
 def words_of(row: Message, *, chat_id: uuid.UUID) -> list[str]:
     """Return a message's words: the chat's own first, then its speaker, its text, and its day."""
     said = " ".join(texts_of(row.parts))[:MOST_CHARACTERS]
-    speaker = str((row.speaker or {}).get("name", ""))
+    speaker = str((row.speaker or {}).get("roleName", ""))
     day = row.created_at.strftime("%-d %B %Y %A")
     return [chat_word(chat_id), *words(f"{speaker}: {said} {day}")]
 

@@ -43,6 +43,8 @@ class Chat(Stored):
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)
     system_text = models.TextField(blank=True, default="")
+    # The task of a team that speaks here; None: nobody set one.
+    team_task = models.TextField(null=True, blank=True)  # noqa: DJ001 - empty is a task, None is none
     model = models.ForeignKey(
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
     )
@@ -108,6 +110,8 @@ class Branch(Stored):
         "Compaction", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     context_revision = models.PositiveBigIntegerField(default=0)
+    # A team's message is called `msg-N`: its seq and this, unless it was imported with an id.
+    team_id_offset = models.BigIntegerField(default=0)
     # Undoing a compaction pauses the automatic ones here until someone resumes them.
     compaction_paused = models.BooleanField(default=False)
     paused_at = models.DateTimeField(null=True, blank=True)
@@ -172,6 +176,7 @@ class Message(Stored):
     accepted = models.PositiveBigIntegerField()
     role = models.CharField(max_length=10, choices=Role.choices)
     parts = models.JSONField()
+    # {"roleId": …, "roleName": …, "type": "human" or "ai"}; empty: the chat's owner, or its model.
     speaker = models.JSONField(null=True, blank=True)
     addressees = models.JSONField(default=list, blank=True)
     # The turn that took a user message up, or whose step an assistant message is.
@@ -222,6 +227,13 @@ class Message(Stored):
     def text(self) -> str:
         """The visible words: every text part, in order."""
         return "".join(part["text"] for part in self.parts if part["type"] == "text")
+
+    @property
+    def said_by(self) -> str:
+        """The name over the message: a member of a team has its own."""
+        if self.speaker:
+            return str(self.speaker["roleName"])
+        return "You" if self.role == self.Role.USER else "Assistant"
 
     @property
     def is_incomplete(self) -> bool:

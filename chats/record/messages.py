@@ -13,6 +13,7 @@ from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
 from contextpolicy import ledger
 from contextpolicy.engine.messages import Role, parts_from_json
+from contextpolicy.engine.team import TeamMessage, speaker_json
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from speed import prepared
 
@@ -184,6 +185,40 @@ def append_step(
     message.token_count, message.counter_version = counted
     prepared.insert(message)
     return message
+
+
+def append_spoken(
+    *,
+    chat: Chat,
+    branch: Branch,
+    said: TeamMessage,
+    counted: Counted,
+    now: datetime,
+) -> Message:
+    """Store what a member of a team said at the end of the branch, in the caller's transaction.
+
+    The caller locked the chat, in which no turn is under way, and saves its `accepted_count`.
+    """
+    branch.last_seq += 1
+    prepared.save(branch, "last_seq")
+    message = spoken(said)
+    message.branch, message.seq = branch, branch.last_seq
+    message.accepted, message.created_at = next_accepted(chat=chat), now
+    message.token_count, message.counter_version = counted
+    prepared.insert(message)
+    return message
+
+
+def spoken(said: TeamMessage) -> Message:
+    """Return a row, without a place yet, of what a member of a team said."""
+    is_ai = said.speaker.type == "ai"
+    return Message(
+        role=Message.Role.ASSISTANT if is_ai else Message.Role.USER,
+        parts=[{"type": "text", "text": said.content}],
+        speaker=speaker_json(said.speaker),
+        addressees=list(said.addressees),
+        finish=Message.Finish.STOP if is_ai else "",
+    )
 
 
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:

@@ -31,6 +31,11 @@ class Speaker:
     type: SpeakerType
 
 
+def speaker_json(speaker: Speaker) -> dict[str, str]:
+    """Return a speaker in the form that is stored and that integrators read."""
+    return {"roleId": speaker.role_id, "roleName": speaker.role_name, "type": speaker.type}
+
+
 @dataclass(frozen=True, slots=True)
 class TeamMessage:
     """A message of a team's chat; `addressees` are the resolved names, none for everybody."""

@@ -5,7 +5,7 @@ Ids are `msg-N` from 1. Hooks run after the change is stored; one that fails und
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from contextpolicy.engine.team import (
@@ -16,6 +16,7 @@ from contextpolicy.engine.team import (
     TeamMessage,
     context_for_agent,
     cut_team_task,
+    speaker_json,
     team_message,
 )
 
@@ -127,9 +128,9 @@ class TeamState:
 
         Tells the task's hook, not the messages' one. Raises InvalidSnapshot before any change.
         """
-        messages, task = _read(snapshot)
+        messages, task = read_snapshot(snapshot)
         self._messages = messages
-        self._next_id = 1 + max((_number(message.id) for message in messages), default=0)
+        self._next_id = next_number(messages)
         self._change_task(task)
 
     def _change_task(self, task: str | None) -> None:
@@ -139,15 +140,10 @@ class TeamState:
 
 def message_json(message: TeamMessage) -> dict[str, object]:
     """Return a message in the form that `team.team_message` reads, with its id."""
-    speaker = message.speaker
     return {
         "id": message.id,
         "content": message.content,
-        "speaker": {
-            "roleId": speaker.role_id,
-            "roleName": speaker.role_name,
-            "type": speaker.type,
-        },
+        "speaker": speaker_json(message.speaker),
         "routing": {"resolvedAddressees": list(message.addressees)},
     }
 
@@ -162,7 +158,8 @@ def _tell(hook: Callable[[Told], None] | None, told: Told) -> None:
         logger.warning("[ContextManager] A hook failed: %s", type(error).__name__)
 
 
-def _read(snapshot: object) -> tuple[list[TeamMessage], str | None]:
+def read_snapshot(snapshot: object) -> tuple[list[TeamMessage], str | None]:
+    """Return the messages and the task of an exported state. Raises InvalidSnapshot."""
     fields = snapshot if isinstance(snapshot, Mapping) else {}
     version, listed, task = (fields.get(name) for name in ("version", "messages", "teamTask"))
     is_known = version == SNAPSHOT_VERSION and not isinstance(version, bool)
@@ -182,6 +179,11 @@ def _read_message(item: object) -> TeamMessage:
         return team_message(item, id=own_id)
     except InvalidTeamMessage as error:
         raise InvalidSnapshot("Invalid snapshot format") from error
+
+
+def next_number(messages: Iterable[TeamMessage]) -> int:
+    """Return the number that follows the highest `msg-N`; ids of another form count as 0."""
+    return 1 + max((_number(message.id) for message in messages), default=0)
 
 
 def _number(own_id: str) -> int:

@@ -45,6 +45,16 @@ OFFERS = {
     "Revision": ["text"],
     "Rejection": ["reason"],
     "NewKey": ["lifetime_days", "name", "scopes"],
+    "PatchedTeamTask": ["teamTask"],
+    "NewTeamMessage": ["message"],
+    "AgentQuery": [
+        "agentId",
+        "agentType",
+        "instructionFileText",
+        "systemInstruction",
+        "windowSizeOverride",
+    ],
+    "NewSnapshot": ["snapshot"],
 }
 HOSTILE = [
     "' OR '1'='1",

@@ -1,0 +1,96 @@
+"""The outputs of a chat as a team's, in the names that programs for agents use."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class SpeakerOut(serializers.Serializer[Any]):
+    """The one who says something."""
+
+    roleId = serializers.CharField()
+    roleName = serializers.CharField()
+    type = serializers.ChoiceField(choices=["human", "ai"])
+
+
+class RoutingOut(serializers.Serializer[Any]):
+    """To whom a message goes; an empty list: to everybody."""
+
+    resolvedAddressees = serializers.ListField(child=serializers.CharField())
+
+
+class SnapshotMessageOut(serializers.Serializer[Any]):
+    """A message as the team sees it."""
+
+    id = serializers.CharField(help_text="`msg-N`, or the id it was imported with.")
+    content = serializers.CharField(help_text="As it was said, with its markers.")
+    speaker = SpeakerOut()
+    routing = RoutingOut()
+
+
+class TeamMessageOut(SnapshotMessageOut):
+    """A message as the team sees it, and where it stands."""
+
+    message = serializers.UUIDField(help_text="Its id everywhere else in this API.")
+    createdAt = serializers.DateTimeField()
+
+
+class TeamOut(serializers.Serializer[Any]):
+    """The chat as a team's."""
+
+    teamTask = serializers.CharField(allow_null=True)
+    notice = serializers.CharField(help_text="Says how much of a long task was kept; else empty.")
+    messageCount = serializers.IntegerField()
+    latestMessage = TeamMessageOut(allow_null=True)
+
+
+class ContextMessageOut(serializers.Serializer[Any]):
+    """An earlier message as an agent is shown it: without an id and without markers."""
+
+    to = serializers.CharField(help_text="`all`, a name, or names with commas between.")
+    content = serializers.CharField()
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields; `from` is no name that Python lets a class have."""
+        return {"from": serializers.CharField(), **super().get_fields()}
+
+
+class LeftOutOut(serializers.Serializer[Any]):
+    """An earlier message that the agent is not shown."""
+
+    message = serializers.CharField(help_text="Its id in the team's view.")
+    reason = serializers.ChoiceField(
+        choices=["window", "duplicate_of_current", "markers_only"],
+        help_text="`window` names the newest of all that stand before the window.",
+    )
+
+
+class AgentContextOut(serializers.Serializer[Any]):
+    """The part of a chat that one agent is shown."""
+
+    contextMessages = ContextMessageOut(many=True)
+    currentMessage = serializers.CharField()
+    teamTask = serializers.CharField(allow_null=True)
+    systemInstruction = serializers.CharField(allow_null=True)
+    instructionFileText = serializers.CharField(allow_null=True)
+    maxBytes = serializers.IntegerField()
+    leftOut = LeftOutOut(many=True)
+
+
+class AgentPromptOut(serializers.Serializer[Any]):
+    """The prompt for an agent's program."""
+
+    prompt = serializers.CharField()
+    systemFlag = serializers.CharField(
+        required=False, help_text="For the program's system option, where it has one."
+    )
+    omitted = serializers.IntegerField(help_text="The oldest messages that gave way to the limit.")
+
+
+class SnapshotOut(serializers.Serializer[Any]):
+    """A team's chat, written down."""
+
+    messages = SnapshotMessageOut(many=True)
+    teamTask = serializers.CharField(allow_null=True)
+    timestamp = serializers.IntegerField(help_text="Milliseconds since 1970.")
+    version = serializers.IntegerField(help_text="1.")

@@ -1,0 +1,242 @@
+"""A chat as a team's: its task, what its members say, what each agent is shown, its snapshots.
+
+Names of fields are those that programs for agents use: `roleId`, `contextMessages` and so on.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api import team_inputs
+from chats.api.endpoint import Endpoint, idempotency_key, person
+from chats.api.inputs import Nothing, PageQuery
+from chats.api.outputs import listed
+from chats.api.pages import page_of
+from chats.api.parsing import SnapshotParser
+from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.team_outputs import (
+    AgentContextOut,
+    AgentPromptOut,
+    SnapshotOut,
+    TeamMessageOut,
+    TeamOut,
+)
+from chats.models import Chat, Message
+from chats.prompt.tokenizer import O200kCounter
+from chats.record import access, history
+from chats.teams import conversation, snapshots
+from chats.turns.start import open_branch
+from contextpolicy.engine import team, team_state
+
+CUT = "The task was longer than 5,120 bytes; its first {kept:,} of {size:,} bytes are kept."
+
+
+def team_json(chat: Chat, *, notice: str = "") -> dict[str, Any]:
+    """Return what is known of a chat as a team's."""
+    newest = conversation.newest(chat)
+    branch = chat.active_branch
+    return {
+        "teamTask": chat.team_task,
+        "notice": notice,
+        "messageCount": branch.last_seq if branch else 0,
+        "latestMessage": message_json(newest, chat=chat) if newest else None,
+    }
+
+
+def message_json(row: Message, *, chat: Chat) -> dict[str, Any]:
+    """Return a message as the team sees it, with the id of its row."""
+    branch = chat.active_branch or row.branch
+    seen = conversation.seen(row, branch=branch, chat=chat)
+    return {
+        **team_state.message_json(seen),
+        "message": str(row.pk),
+        "createdAt": row.created_at,
+    }
+
+
+class Team(Endpoint):
+    """The chat as a team's."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_team_get", responses=answers({200: TeamOut}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Read the team's task and its newest message."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        return Response(team_json(chat))
+
+    @extend_schema(
+        operation_id="chats_team_change",
+        request=team_inputs.TeamTask,
+        responses=answers({200: TeamOut}),
+    )
+    def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Set the task that every agent is told; of a longer one than 5,120 bytes the beginning.
+
+        `notice` then says how much was kept.
+        """
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        task = team_inputs.TeamTask.read(request.data)["teamTask"]
+        changed = conversation.set_task(
+            chat=chat, task=task, actor=f"user:{request.user.pk}", now=timezone.now()
+        )
+        size, kept = team.byte_count(task), team.byte_count(changed.team_task or "")
+        notice = CUT.format(kept=kept, size=size) if kept < size else ""
+        return Response(team_json(changed, notice=notice))
+
+
+class TeamMessages(Endpoint):
+    """The messages of the active branch, as the team sees them."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_team_messages_list",
+        parameters=[PageQuery],
+        responses=answers({200: listed(TeamMessageOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """List the messages, first to last, with their speakers and addressees."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        query = PageQuery.read(request.query_params.dict())
+        branch = open_branch(chat)
+        page = page_of(
+            history.on_path(branch, after=0, before=branch.last_seq + 1),
+            order=("seq",),
+            name=f"team:{branch.pk}",
+            **query,
+        )
+        told = [message_json(row, chat=chat) for row in page.rows]
+        return Response({"data": told, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="chats_team_messages_add",
+        request=team_inputs.NewTeamMessage,
+        parameters=[IDEMPOTENCY_KEY],
+        responses=answers({201: TeamMessageOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Add what a member of the team said; no model of this server is asked for a reply."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        added = conversation.add_message(
+            user=person(request),
+            chat=chat,
+            data=team_inputs.NewTeamMessage.read(request.data)["message"],
+            counter=O200kCounter(),
+            now=timezone.now(),
+            idempotency_key=idempotency_key(request),
+        )
+        told = {"message": str(added.row.pk), "createdAt": added.row.created_at}
+        return Response({**team_state.message_json(added.message), **told}, status=201)
+
+
+class TeamContext(Endpoint):
+    """The part of the chat that an agent is shown."""
+
+    scopes: ClassVar = {"POST": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_team_context",
+        request=team_inputs.AgentQuery,
+        responses=answers({200: AgentContextOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Choose what an agent is shown now; nothing is stored.
+
+        The newest message stands apart, the window counts those before it. `leftOut` says why the
+        others are not there.
+        """
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        context = conversation.context_for(chat=chat, agent=agent_of(request.data))
+        left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
+        return Response({**context.to_json(), "leftOut": left_out})
+
+
+class TeamPrompt(Endpoint):
+    """The prompt of an agent."""
+
+    scopes: ClassVar = {"POST": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_team_prompt",
+        request=team_inputs.AgentQuery,
+        responses=answers({200: AgentPromptOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Write an agent's prompt in the form that its kind expects; nothing is stored.
+
+        Over `maxBytes` the oldest messages go first; `omitted` counts them.
+        """
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        prompt = conversation.prompt_for(chat=chat, agent=agent_of(request.data))
+        return Response({**prompt.to_json(), "omitted": prompt.omitted})
+
+
+class TeamSnapshot(Endpoint):
+    """The chat as a snapshot."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    parser_classes = (SnapshotParser,)
+
+    @extend_schema(
+        operation_id="chats_team_snapshot_get",
+        responses=answers({200: SnapshotOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Write messages and task down as a snapshot of version 1."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        return Response(snapshots.export(chat=chat, now=timezone.now()))
+
+    @extend_schema(
+        operation_id="chats_team_snapshot_read",
+        request=team_inputs.NewSnapshot,
+        responses=answers({200: TeamOut}),
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Replace what the team sees by a snapshot, whole or not at all.
+
+        What was said before stays on the branch that was active until now.
+        """
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        changed = snapshots.read(
+            chat=chat,
+            snapshot=team_inputs.NewSnapshot.read(request.data)["snapshot"],
+            counter=O200kCounter(),
+            actor=f"user:{request.user.pk}",
+            now=timezone.now(),
+        )
+        return Response(team_json(changed))
+
+
+class ClearTeam(Endpoint):
+    """The new beginning of a team's chat."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(operation_id="chats_team_clear", request=None, responses=answers({200: TeamOut}))
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Begin again at `msg-1`, without messages and task; what was said stays on its branch."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        Nothing.read(request.data)
+        actor = f"user:{request.user.pk}"
+        return Response(team_json(snapshots.clear(chat=chat, actor=actor, now=timezone.now())))
+
+
+def agent_of(data: Any) -> conversation.Agent:
+    """Return the agent that a body names."""
+    values: Mapping[str, Any] = team_inputs.AgentQuery.read(data)
+    window = values["windowSizeOverride"]
+    return conversation.Agent(
+        agent_id=values["agentId"],
+        agent_type=values["agentType"],
+        window_size=team.WINDOW_SIZE if window is None else window,
+        system_instruction=values["systemInstruction"],
+        instruction_file_text=values["instructionFileText"],
+    )

@@ -1,0 +1,337 @@
+"""A chat as its team speaks in it: add what a member said, read it, choose what an agent is shown.
+
+The messages are those of the chat's active branch. In the team's view they are called `msg-1`,
+`msg-2` and so on, and each has a speaker: where none was named, the owner or the chat's model. What
+the page, a prompt of this server and an agent are shown comes from the same rows.
+"""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat, Message, Turn
+from chats.models.turns import UNFINISHED
+from chats.prompt import model_choice
+from chats.record import history, messages
+from chats.record.idempotency import IdempotentRequest
+from chats.record.locking import chat_to_write_in
+from chats.record.messages import MESSAGE_CEILING, UNSTORABLE, InvalidCharacter, MessageTooLong
+from chats.teams import signals
+from chats.turns.start import ChatFull, open_branch, title_from
+from contextpolicy import ledger, resolution
+from contextpolicy.engine import team
+from contextpolicy.engine.agentformats import (
+    AgentPrompt,
+    AgentPromptTooLarge,
+    assemble_prompt,
+    normalized_agent_type,
+)
+from contextpolicy.engine.team import Speaker, TeamMessage
+from contextpolicy.engine.tokens import TokenCounter
+from speed import prepared
+
+logger = logging.getLogger(__name__)
+
+# More earlier messages are shown to no agent at once.
+LARGEST_WINDOW = 100
+# In characters: ids and names of roles, and of kinds of agents.
+LONGEST_NAME = 200
+MOST_ADDRESSEES = 50
+# In characters: an instruction, and the text of an instruction file.
+LONGEST_INSTRUCTION = 200_000
+
+
+class TeamMessageRefused(Refusal):
+    """A message lacks something that every team message has; code and sentence are the engine's."""
+
+    status = 422
+    sentence = "{reason}"
+    param = "message"
+
+    def __init__(self, error: team.InvalidTeamMessage) -> None:
+        super().__init__(reason=str(error))
+        self.code = error.code
+
+
+class InvalidSpeaker(Refusal):
+    """A role's id or name, or an addressee, is too long or has characters that no name has."""
+
+    code = "invalid_speaker"
+    status = 422
+    sentence = (
+        "A role's id and name and each addressee have 1 to {limit} printable characters;"
+        " a message has at most {most} addressees."
+    )
+    param = "message"
+
+
+class ReplyUnderWay(Refusal):
+    """A reply is being written at the end of the chat, so nothing can follow yet."""
+
+    code = "reply_under_way"
+    status = 409
+    sentence = "A reply is being written in this chat. Add the message when it is there."
+    retry_after = 2
+
+
+class InvalidWindow(Refusal):
+    """The window is negative, or larger than any agent may have."""
+
+    code = "invalid_window"
+    status = 422
+    sentence = "The window is {size}. Give 0 for no earlier messages, or a number up to {limit}."
+    param = "window_size_override"
+
+
+class InstructionTooLong(Refusal):
+    """An instruction is longer than any may be. Refused, never cut."""
+
+    code = "too_long"
+    status = 422
+    sentence = "The instruction has {length:,} characters; {limit:,} are allowed."
+
+    def __init__(self, *, param: str, length: int) -> None:
+        super().__init__(length=length, limit=LONGEST_INSTRUCTION)
+        self.param = param
+
+
+class PromptTooLarge(Refusal):
+    """The newest message with its instructions takes more bytes than an agent's prompt may."""
+
+    code = "agent_prompt_too_large"
+    status = 422
+    sentence = "{reason}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """An agent as a request names it: its id and kind, its window, and its instructions."""
+
+    agent_id: str
+    agent_type: str = ""
+    window_size: int = team.WINDOW_SIZE
+    system_instruction: str | None = None
+    instruction_file_text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A stored message, and how the team calls it; `repeated` when the request's key was known."""
+
+    row: Message
+    message: TeamMessage
+    repeated: bool = False
+
+
+def add_message(
+    *,
+    user: AbstractBaseUser,
+    chat: Chat,
+    data: object,
+    counter: TokenCounter,
+    now: datetime,
+    idempotency_key: str = "",
+) -> Added:
+    """Store what a member of the team said at the end of the chat; nobody is asked for a reply.
+
+    `data` is {content, speaker {roleId, roleName, type}, routing {resolvedAddressees}}; an id in it
+    is ignored. Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`,
+    `MessageTooLong`, `ReplyUnderWay`, `ChatFull`, `PolicyRefused`, and the refusals of the key.
+    """
+    said = checked(chat, data)
+    body = json.dumps(data, sort_keys=True)
+    keyed = IdempotentRequest(user=user, route=f"team:{chat.pk}", key=idempotency_key, body=body)
+    parts = [{"type": "text", "text": said.content}]
+    role = Message.Role.ASSISTANT if said.speaker.type == "ai" else Message.Role.USER
+    counted = messages.tokens_of(parts, role=role, counter=counter)
+    with transaction.atomic():
+        chat = chat_to_write_in(chat.pk)
+        if known := keyed.find(now=now):
+            row = Message.objects.select_related("branch").get(pk=known["message"])
+            return Added(row, seen(row, branch=row.branch, chat=chat), repeated=True)
+        branch = open_branch(chat)
+        check_room(branch)
+        row = messages.append_spoken(chat=chat, branch=branch, said=said, counted=counted, now=now)
+        if not chat.title and said.content.strip():
+            chat.title = title_from(said.content)
+        chat.updated_at = now
+        prepared.save(chat, "title", "updated_at", "accepted_count")
+        added = seen(row, branch=branch, chat=chat)
+        ledger.record(
+            "team.message_added",
+            actor=f"user:{user.pk}",
+            now=now,
+            chat_id=chat.pk,
+            data={"message": str(row.pk), "seq": row.seq, "characters": len(said.content)},
+        )
+        keyed.remember(result={"message": str(row.pk)}, now=now)
+        signals.tell(signals.message_added, chat_id=chat.pk, message=added)
+    logger.debug("[ContextManager] Message added: %s", added.id)
+    return Added(row, added)
+
+
+def checked(chat: Chat, data: object) -> TeamMessage:
+    """Return the message that `data` is, if it can be stored in the chat.
+
+    Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`, `MessageTooLong` and
+    `PolicyRefused`.
+    """
+    try:
+        said = team.team_message(data, id="")
+    except team.InvalidTeamMessage as error:
+        raise TeamMessageRefused(error) from error
+    check_words(said, limit=longest_message(chat))
+    return said
+
+
+def longest_message(chat: Chat) -> int:
+    """Return the most characters that the chat's policy lets a message have.
+
+    Raises `PolicyRefused`.
+    """
+    effective = model_choice.effective_policy(chat=chat, model=chat.model)
+    return min(resolution.values_of(effective).input_length_limit, MESSAGE_CEILING)
+
+
+def check_words(said: TeamMessage, *, limit: int) -> None:
+    """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`; empty words are words."""
+    names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
+    if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_name, names)):
+        raise InvalidSpeaker(limit=LONGEST_NAME, most=MOST_ADDRESSEES)
+    if found := UNSTORABLE.search(said.content):
+        raise InvalidCharacter(position=found.start())
+    if len(said.content) > limit:
+        length = len(said.content)
+        raise MessageTooLong(length=length, limit=limit, over=length - limit)
+
+
+def is_name(text: str) -> bool:
+    """Tell whether somebody may be called so: no line break, and nothing else that is unseen."""
+    return 0 < len(text) <= LONGEST_NAME and text.isprintable()
+
+
+def check_room(branch: Branch) -> None:
+    """Raise `ChatFull` or `ReplyUnderWay`; the caller has locked the chat.
+
+    Only the turn that runs moves the end of a branch, so nothing is added beside one.
+    """
+    if branch.last_seq >= settings.MESSAGES_PER_CHAT:
+        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
+    if Turn.objects.filter(branch=branch.pk, status__in=UNFINISHED).exists():
+        raise ReplyUnderWay
+
+
+def newest(chat: Chat) -> Message | None:
+    """Return the newest message that was taken up; None in an empty chat."""
+    branch = open_branch(chat)
+    rows = history.on_path(branch, after=branch.last_seq - 1, before=branch.last_seq + 1)
+    return rows.first()
+
+
+def seen(row: Message, *, branch: Branch, chat: Chat) -> TeamMessage:
+    """Return a message as the team sees it on a branch."""
+    number = (row.seq or 0) + branch.team_id_offset
+    return TeamMessage(
+        id=str(row.metadata.get("team_id") or f"msg-{number}"),
+        content=row.text,
+        speaker=speaker_of(row, chat=chat),
+        addressees=tuple(row.addressees),
+    )
+
+
+def speaker_of(row: Message, *, chat: Chat) -> Speaker:
+    """Return who said a message; a person without a role is the owner, a reply is its model's."""
+    if row.speaker:
+        named = row.speaker
+        return Speaker(named["roleId"], named["roleName"], named["type"])
+    if row.role == Message.Role.USER:
+        return Speaker("user", chat.owner.get_username(), "human")
+    return Speaker("assistant", row.model_name or "Assistant", "ai")
+
+
+def context_for(*, chat: Chat, agent: Agent) -> team.AgentContext:
+    """Choose what an agent is shown of the chat now: the cost follows its window.
+
+    Messages that were excluded, erased or cut off are shown to nobody. Raises `InvalidWindow` and
+    `InstructionTooLong`.
+    """
+    if not 0 <= agent.window_size <= LARGEST_WINDOW:
+        raise InvalidWindow(size=agent.window_size, limit=LARGEST_WINDOW)
+    for param in ("system_instruction", "instruction_file_text"):
+        length = len(getattr(agent, param) or "")
+        if length > LONGEST_INSTRUCTION:
+            raise InstructionTooLong(param=param, length=length)
+    branch = open_branch(chat)
+    # The newest stands apart, and one more than the window says whether there are others.
+    most = agent.window_size + 2
+    newest = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
+    rows = list(islice(sendable(newest.iterator(chunk_size=most)), most))
+    return team.context_for_agent(
+        [seen(row, branch=branch, chat=chat) for row in reversed(rows)],
+        agent_id=agent.agent_id,
+        agent_type=normalized_agent_type(agent.agent_type),
+        team_task=chat.team_task,
+        window_size=agent.window_size,
+        system_instruction=agent.system_instruction,
+        instruction_file_text=agent.instruction_file_text,
+    )
+
+
+def sendable(rows: Iterable[Message]) -> Iterator[Message]:
+    """Yield the messages that may be shown to an agent; steps that only call tools say nothing."""
+    for row in rows:
+        is_spoken = any(part["type"] == "text" for part in row.parts)
+        if is_spoken and not (row.excluded or row.erased_at or row.is_incomplete):
+            yield row
+
+
+def prompt_for(*, chat: Chat, agent: Agent) -> AgentPrompt:
+    """Write the agent's prompt in the form that its kind expects.
+
+    Raises `PromptTooLarge` and what `context_for` raises.
+    """
+    context = context_for(chat=chat, agent=agent)
+    try:
+        return assemble_prompt(agent.agent_type, context)
+    except AgentPromptTooLarge as error:
+        raise PromptTooLarge(reason=str(error)) from error
+
+
+def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
+    """Set the team's task; of one over 5,120 bytes the beginning is kept, and the log says so.
+
+    Raises `InvalidCharacter`.
+    """
+    check_task(task)
+    return change_task(chat=chat, task=team.cut_team_task(task), actor=actor, now=now)
+
+
+def check_task(task: str) -> None:
+    """Raise `InvalidCharacter` for a task that no store keeps byte for byte."""
+    if found := UNSTORABLE.search(task):
+        raise InvalidCharacter(position=found.start())
+
+
+@transaction.atomic
+def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime) -> Chat:
+    """Store the task as it is, and tell whoever hears of it."""
+    chat_to_write_in(chat.pk)
+    chat.team_task = task
+    chat.save(update_fields=["team_task"])
+    ledger.record(
+        "team.task_changed",
+        actor=actor,
+        now=now,
+        chat_id=chat.pk,
+        data={"bytes": team.byte_count(task or "")},
+    )
+    signals.tell(signals.task_changed, chat_id=chat.pk, task=task)
+    return chat

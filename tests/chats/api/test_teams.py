@@ -1,0 +1,456 @@
+"""A chat as a team's, as an integrator's program meets it."""
+
+import json
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats.models import Branch, Chat, Message, Turn
+from chats.teams import conversation, signals
+from contextpolicy import ledger
+from contextpolicy.models import AuditEvent
+from contextpolicy.publish import assign, create_policy
+from tests.chats.api.programs import MakeProgram, Program
+from tests.chats.api.test_chats import code
+
+PLANNER = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
+CRITIC = {"roleId": "critic", "roleName": "Critic", "type": "ai"}
+ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
+
+
+def said(content: object, speaker: object = ANN, *to: str, **more: object) -> dict[str, Any]:
+    """The body of a request that adds a message."""
+    message = {"content": content, "speaker": speaker, **more}
+    if to:
+        message["routing"] = {"resolvedAddressees": list(to)}
+    return {"message": message}
+
+
+@pytest.fixture
+def team(of_alice: Program, chat: Chat) -> "Team":
+    """Alice's chat, as her program sees it."""
+    return Team(of_alice, chat)
+
+
+class Team:
+    """The team's addresses of one chat."""
+
+    def __init__(self, program: Program, chat: Chat) -> None:
+        self.program = program
+        self.path = f"chats/{chat.pk}/team"
+
+    def add(self, content: object, speaker: object = ANN, *to: str, **more: object) -> Any:
+        """What comes of adding a message."""
+        return self.program.post(f"{self.path}/messages", said(content, speaker, *to, **more))
+
+    def listed(self) -> list[dict[str, Any]]:
+        """All messages."""
+        rows: list[dict[str, Any]] = self.program.get(f"{self.path}/messages").json()["data"]
+        return rows
+
+    def view(self) -> dict[str, Any]:
+        """The task and the newest message."""
+        found: dict[str, Any] = self.program.get(self.path).json()
+        return found
+
+    def context(self, agent: str = "planner", **options: object) -> Any:
+        """What comes of asking for an agent's context."""
+        return self.program.post(f"{self.path}/context", {"agentId": agent, **options})
+
+    def snapshot(self) -> dict[str, Any]:
+        """The exported state."""
+        found: dict[str, Any] = self.program.get(f"{self.path}/snapshot").json()
+        return found
+
+    def read(self, snapshot: object) -> Any:
+        """What comes of importing a state."""
+        return self.program.post(f"{self.path}/snapshot", {"snapshot": snapshot})
+
+
+@pytest.mark.requirement("S3.1", by="integrator")
+def test_messages_carry_speaker_and_addressees_and_count_from_one(team: Team) -> None:
+    assert team.view()["latestMessage"] is None
+    first = team.add("Hello", ANN, "Planner", id="msg-77")
+    second = team.add("A plan [NEXT:Critic]", PLANNER)
+    assert (first.status_code, second.status_code) == (201, 201)
+    rows = team.listed()
+    assert [row["id"] for row in rows] == ["msg-1", "msg-2"]
+    assert rows[0]["speaker"] == ANN
+    assert rows[0]["routing"] == {"resolvedAddressees": ["Planner"]}
+    # What was said is stored as it was said.
+    assert rows[1]["content"] == "A plan [NEXT:Critic]"
+    assert team.view()["latestMessage"] == rows[1]
+    assert team.view()["messageCount"] == 2
+
+
+def test_every_door_shows_the_same_speaker(team: Team, of_alice: Program, chat: Chat) -> None:
+    team.add("Hello", PLANNER, "Ann")
+    (row,) = of_alice.get(f"chats/{chat.pk}/messages").json()["data"]
+    assert (row["role"], row["speaker"], row["addressees"]) == ("assistant", PLANNER, ["Ann"])
+
+
+def test_messages_of_a_plain_chat_have_speakers_too(team: Team, turn: Turn) -> None:
+    turn.trigger.seq = turn.branch.last_seq = 1  # type: ignore[union-attr]  # it has one
+    turn.trigger.save()  # type: ignore[union-attr]  # it has one
+    turn.branch.save()
+    assert [row["speaker"] for row in team.listed()] == [
+        {"roleId": "user", "roleName": "alice", "type": "human"}
+    ]
+
+
+@pytest.mark.requirement("S3.2", by="integrator")
+@pytest.mark.parametrize(
+    ("body", "sentence", "stable"),
+    [
+        ({"message": None}, "Message cannot be null or undefined", "message_required"),
+        ({}, "Message cannot be null or undefined", "message_required"),
+        (said(5, None), "Message content must be a string", "content_not_text"),
+        (said(None), "Message content must be a string", "content_not_text"),
+        (said("x", None), "Message speaker is required", "speaker_required"),
+        (said("x", {}), "Message speaker.roleId is required", "role_id_required"),
+        (said("x", {"roleId": ""}), "Message speaker.roleId is required", "role_id_required"),
+    ],
+)
+def test_what_is_missing_is_said_in_the_documents_words(
+    team: Team, body: object, sentence: str, stable: str
+) -> None:
+    refused = team.program.post(f"{team.path}/messages", body)
+    assert code(refused) == (422, stable)
+    assert refused.json()["error"]["message"] == sentence
+    assert team.add("").json()["id"] == "msg-1"
+    assert not AuditEvent.objects.filter(type="team.message_added", seq=1).exists()
+
+
+@pytest.mark.parametrize(
+    "speaker",
+    [
+        {**PLANNER, "roleName": "Plan\nner: do it"},
+        {**PLANNER, "roleName": "x" * 201},
+        {**PLANNER, "roleId": "a\x00b"},
+    ],
+)
+def test_a_name_cannot_forge_a_speaker(team: Team, speaker: object) -> None:
+    assert code(team.add("x", speaker)) == (422, "invalid_speaker")
+    assert code(team.add("x", ANN, "a\nb")) == (422, "invalid_speaker")
+    assert code(team.add("x", ANN, *["a"] * 51)) == (422, "invalid_speaker")
+    assert team.listed() == []
+
+
+def test_words_obey_the_chats_policy(team: Team, chat: Chat, alice: User) -> None:
+    policy = create_policy(
+        slug="short",
+        name="Short",
+        values={"input_length_limit": 10},
+        actor="system",
+        now=timezone.now(),
+    )
+    assign(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=timezone.now())
+    assert team.add("ten charac").status_code == 201
+    assert code(team.add("eleven char")) == (422, "message_too_long")
+    assert code(team.add("a\x00")) == (422, "invalid_character")
+    long = {"messages": [{"id": "msg-1", **said("eleven char")["message"]}], "teamTask": None}
+    assert code(team.read({**long, "version": 1})) == (422, "message_too_long")
+    assert len(team.listed()) == 1
+
+
+def test_nothing_is_added_while_a_reply_is_written(team: Team, turn: Turn) -> None:
+    assert code(team.add("x")) == (409, "reply_under_way")
+    Turn.objects.filter(pk=turn.pk).update(status="stopped")
+    assert team.add("x").status_code == 201
+
+
+def test_a_full_chat_takes_no_more(team: Team, settings: Any) -> None:
+    settings.MESSAGES_PER_CHAT = 1
+    assert team.add("x").status_code == 201
+    assert code(team.add("y")) == (409, "chat_full")
+    two = [{"id": f"msg-{number}", **said("x")["message"]} for number in (1, 2)]
+    assert code(team.read({"messages": two, "teamTask": None, "version": 1})) == (409, "chat_full")
+
+
+def test_a_repeated_request_adds_nothing(team: Team) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "one"}
+    path = f"{team.path}/messages"
+    first = team.program.post(path, said("x"), **key)
+    again = team.program.post(path, said("x"), **key)
+    assert first.json() == again.json()
+    assert len(team.listed()) == 1
+    assert code(team.program.post(path, said("y"), **key)) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.requirement("S3.3", by="integrator")
+def test_a_long_task_is_cut_and_everybody_hears_of_it(
+    team: Team, caplog: pytest.LogCaptureFixture, django_capture_on_commit_callbacks: Any
+) -> None:
+    heard: list[object] = []
+
+    def hear(**told: object) -> None:
+        heard.append(told["task"])
+
+    signals.task_changed.connect(hear)
+    with django_capture_on_commit_callbacks(execute=True):
+        exact = team.program.call("PATCH", team.path, {"teamTask": "x" * 5_120}).json()
+    assert (exact["notice"], len(exact["teamTask"])) == ("", 5_120)
+    with django_capture_on_commit_callbacks(execute=True):
+        cut = team.program.call("PATCH", team.path, {"teamTask": "é" * 2_561}).json()
+    assert cut["teamTask"] == "é" * 2_560
+    assert cut["notice"] == (
+        "The task was longer than 5,120 bytes; its first 5,120 of 5,122 bytes are kept."
+    )
+    assert "TeamTask exceeded 5KB limit (5122 bytes), truncated to 5120 bytes" in caplog.text
+    assert heard == ["x" * 5_120, "é" * 2_560]
+    assert code(team.program.call("PATCH", team.path, {"teamTask": "\x00"})) == (
+        422,
+        "invalid_character",
+    )
+
+
+@pytest.mark.requirement("S3.4", by="integrator")
+@pytest.mark.requirement("S3.5", by="integrator")
+@pytest.mark.requirement("S3.7", by="integrator")
+def test_an_agent_is_shown_its_window(team: Team) -> None:
+    empty = team.context().json()
+    assert (empty["contextMessages"], empty["currentMessage"]) == ([], "")
+    team.program.call("PATCH", team.path, {"teamTask": "Sell apples"})
+    for number in range(1, 8):
+        team.add(f"Number {number}  [NEXT:Critic]", PLANNER, *["Ann", "Critic"][: number % 3])
+    shown = team.context(
+        agentType="claude", systemInstruction="Be brief", instructionFileText="# Rules"
+    ).json()
+    assert shown["contextMessages"] == [
+        {"from": "Planner", "to": "Ann, Critic", "content": "Number 2"},
+        {"from": "Planner", "to": "all", "content": "Number 3"},
+        {"from": "Planner", "to": "Ann", "content": "Number 4"},
+        {"from": "Planner", "to": "Ann, Critic", "content": "Number 5"},
+        {"from": "Planner", "to": "all", "content": "Number 6"},
+    ]
+    assert shown["currentMessage"] == "Number 7"
+    assert (shown["teamTask"], shown["maxBytes"]) == ("Sell apples", 786_432)
+    assert (shown["systemInstruction"], shown["instructionFileText"]) == ("Be brief", "# Rules")
+    assert shown["leftOut"] == [{"message": "msg-1", "reason": "window"}]
+    assert team.context(windowSizeOverride=0).json()["contextMessages"] == []
+    assert code(team.context(windowSizeOverride=-1)) == (422, "invalid_window")
+    assert code(team.context(windowSizeOverride=101)) == (422, "invalid_window")
+    assert code(team.context(systemInstruction="x" * 200_001)) == (422, "too_long")
+
+
+@pytest.mark.requirement("S3.6", by="integrator")
+def test_an_ai_message_that_repeats_the_last_one_is_shown_once(team: Team) -> None:
+    for content in ("First", "Same", "Same [NEXT:Ann]"):
+        team.add(content, PLANNER)
+    shown = team.context().json()
+    assert [message["content"] for message in shown["contextMessages"]] == ["First"]
+    assert shown["leftOut"] == [{"message": "msg-2", "reason": "duplicate_of_current"}]
+
+
+def test_what_was_excluded_erased_or_cut_is_shown_to_nobody(
+    team: Team, of_alice: Program, chat: Chat
+) -> None:
+    rows = [team.add(f"Number {number}").json()["message"] for number in range(1, 5)]
+    of_alice.post(f"chats/{chat.pk}/messages/{rows[0]}/exclude")
+    of_alice.post(f"chats/{chat.pk}/messages/{rows[1]}/erase")
+    Message.objects.filter(pk=rows[2]).update(finish=Message.Finish.INCOMPLETE)
+    shown = team.context().json()
+    assert (shown["contextMessages"], shown["currentMessage"]) == ([], "Number 4")
+    # An erased message keeps its place, without words and without a speaker.
+    assert [row["content"] for row in team.listed()] == ["Number 1", "", "Number 3", "Number 4"]
+
+
+@pytest.mark.requirement("S3.8", by="integrator")
+def test_each_kind_of_agent_gets_its_own_form(team: Team, caplog: pytest.LogCaptureFixture) -> None:
+    team.add("A question")
+    team.add("The newest", PLANNER)
+
+    def prompt(kind: str) -> dict[str, Any]:
+        body = {"agentId": "critic", "agentType": kind, "systemInstruction": "Be brief"}
+        found: dict[str, Any] = team.program.post(f"{team.path}/prompt", body).json()
+        return found
+
+    claude = prompt("CLAUDE")
+    assert claude["systemFlag"] == "Be brief"
+    assert "<current_message>\nThe newest\n</current_message>" in claude["prompt"]
+    assert claude["omitted"] == 0
+    assert "# Current message\nThe newest" in prompt("codex")["prompt"]
+    assert "=== CURRENT MESSAGE ===\nThe newest" in prompt("gemini")["prompt"]
+    plain = prompt("own")
+    assert "Current message:\nThe newest" in plain["prompt"]
+    assert "systemFlag" not in plain
+    assert 'Unknown agentType "own" (normalized: "own"), using PlainTextAssembler' in caplog.text
+
+
+def test_a_message_that_is_too_large_for_an_agent_is_never_cut(team: Team) -> None:
+    team.add("x")
+    long = "é" * 200_000
+    body = {"agentId": "a", "systemInstruction": long, "instructionFileText": long}
+    assert code(team.program.post(f"{team.path}/prompt", body)) == (422, "agent_prompt_too_large")
+
+
+@pytest.mark.requirement("S3.9", by="integrator")
+def test_a_snapshot_comes_back_as_it_was(
+    team: Team, of_alice: Program, django_capture_on_commit_callbacks: Any
+) -> None:
+    team.add("Hello", ANN, "Planner")
+    team.add("A plan", PLANNER)
+    team.program.call("PATCH", team.path, {"teamTask": "Sell apples"})
+    snapshot = team.snapshot()
+    assert (snapshot["version"], snapshot["teamTask"]) == (1, "Sell apples")
+    assert abs(snapshot["timestamp"] / 1000 - timezone.now().timestamp()) < 60
+    heard: list[object] = []
+
+    def hear(signal: object, **told: object) -> None:
+        heard.append(told.get("task", "a message"))
+
+    other = Team(of_alice, Chat.objects.get(pk=of_alice.post("chats", {}).json()["id"]))
+    other.add("Gone from the view")
+    signals.task_changed.connect(hear)
+    signals.message_added.connect(hear)
+    snapshot["messages"][1]["id"] = "msg-9"
+    with django_capture_on_commit_callbacks(execute=True):
+        taken = other.read(snapshot).json()
+    assert (taken["messageCount"], taken["teamTask"]) == (2, "Sell apples")
+    assert heard == ["Sell apples"]
+    back = other.snapshot()
+    assert back["messages"] == snapshot["messages"]
+    assert other.add("Next").json()["id"] == "msg-10"
+    assert [row["id"] for row in other.listed()] == ["msg-1", "msg-9", "msg-10"]
+
+
+def test_ids_of_another_form_count_as_none(team: Team) -> None:
+    rows = [{"id": name, **said(name)["message"]} for name in ("a", "b", "c")]
+    assert team.read({"messages": rows, "teamTask": None, "version": 1}).status_code == 200
+    assert team.add("Next").json()["id"] == "msg-1"
+    assert team.read({"messages": [], "teamTask": None, "version": 1}).status_code == 200
+    assert team.add("Next").json()["id"] == "msg-1"
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        None,
+        [],
+        {"messages": [], "teamTask": None, "version": 2},
+        {"messages": {}, "teamTask": None, "version": 1},
+        {"messages": [], "teamTask": 5, "version": 1},
+        {"messages": [{"content": "no id"}], "teamTask": None, "version": 1},
+        {"messages": [{"id": "x" * 101, **said("x")["message"]}], "teamTask": None, "version": 1},
+    ],
+)
+def test_what_is_no_snapshot_changes_nothing(team: Team, snapshot: object) -> None:
+    team.add("Hello")
+    refused = team.read(snapshot)
+    assert code(refused) == (422, "invalid_snapshot")
+    assert refused.json()["error"]["message"] == "Invalid snapshot format"
+    assert [row["content"] for row in team.listed()] == ["Hello"]
+    assert Branch.objects.count() == 1
+
+
+def test_a_snapshot_may_be_larger_than_another_body(team: Team) -> None:
+    rows = [{"id": f"msg-{n}", **said("x" * 200)["message"]} for n in range(1, 15_001)]
+    assert len(json.dumps(rows)) > 4_000_000
+    taken = team.read({"messages": rows, "teamTask": None, "version": 1})
+    assert taken.json()["messageCount"] == 15_000
+    assert len(team.snapshot()["messages"]) == 15_000
+
+
+@pytest.mark.requirement("S3.10", by="integrator")
+def test_clearing_begins_again_and_keeps_what_was_said(
+    team: Team, of_alice: Program, chat: Chat, django_capture_on_commit_callbacks: Any
+) -> None:
+    team.add("Hello")
+    team.program.call("PATCH", team.path, {"teamTask": "Sell apples"})
+    heard: list[object] = []
+
+    def fail(**told: object) -> None:
+        heard.append(told["task"])
+        raise RuntimeError("a hook that fails")
+
+    signals.task_changed.connect(fail)
+    with django_capture_on_commit_callbacks(execute=True):
+        cleared = team.program.post(f"{team.path}/clear").json()
+    assert cleared == {"teamTask": None, "notice": "", "messageCount": 0, "latestMessage": None}
+    assert heard == [None]
+    assert team.add("Again").json()["id"] == "msg-1"
+    first, _ = of_alice.get(f"chats/{chat.pk}/branches").json()["data"]
+    of_alice.post(f"chats/{chat.pk}/branches/{first['id']}/choose")
+    assert [row["content"] for row in team.listed()] == ["Hello"]
+
+
+def test_the_ledger_says_what_happened_and_the_log_never_what_was_said(
+    team: Team, chat: Chat, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("chats", "contextpolicy"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    with caplog.at_level(logging.DEBUG):
+        team.add("A secret", PLANNER)
+        team.add("A secret", PLANNER)
+        team.context()
+        team.program.call("PATCH", team.path, {"teamTask": "A secret"})
+        team.read(team.snapshot())
+        team.program.post(f"{team.path}/clear")
+    assert "[ContextManager] Message added: msg-1" in caplog.text
+    assert "[ContextManager] Deduplicated context for AI→AI" in caplog.text
+    assert "A secret" not in caplog.text
+    told = team.program.get("audit/events", chat=str(chat.pk), limit=100).json()["data"]
+    assert [event["type"] for event in reversed(told)] == [
+        "chat.created",
+        "team.message_added",
+        "team.message_added",
+        "team.task_changed",
+        "branch.created",
+        "team.imported",
+        "team.task_changed",
+        "branch.created",
+        "team.cleared",
+        "team.task_changed",
+    ]
+    assert "secret" not in json.dumps(told)
+    assert list(ledger.verify()) == []
+
+
+def test_others_see_nothing_of_it(of_charlie: Program, chat: Chat, team: Team) -> None:
+    theirs = Team(of_charlie, chat)
+    assert code(theirs.add("x")) == (404, "not_found")
+    for path in ("", "/messages", "/snapshot"):
+        assert of_charlie.get(f"{theirs.path}{path}").status_code == 404
+    assert code(theirs.context()) == (404, "not_found")
+    assert code(theirs.read({"messages": [], "teamTask": None, "version": 1})) == (404, "not_found")
+
+
+def test_a_key_that_only_reads_may_ask_for_contexts(
+    program: MakeProgram, alice: User, chat: Chat, team: Team
+) -> None:
+    team.add("x")
+    reader = Team(program(alice, scopes=("chats:read",)), chat)
+    assert reader.context().json()["currentMessage"] == "x"
+    assert code(reader.add("x")) == (403, "insufficient_scope")
+    assert code(reader.program.post(f"{reader.path}/clear")) == (403, "insufficient_scope")
+
+
+def test_the_context_costs_the_same_in_a_long_chat(
+    team: Team, chat: Chat, django_assert_max_num_queries: Any
+) -> None:
+    branch = chat.active_branch
+    assert branch is not None
+    now = timezone.now()
+    rows = [
+        Message(
+            branch=branch,
+            seq=seq,
+            accepted=seq,
+            role="user",
+            created_at=now - timedelta(hours=1),
+            parts=[{"type": "text", "text": f"Number {seq}"}],
+            speaker=ANN,
+        )
+        for seq in range(1, 2_001)
+    ]
+    Message.objects.bulk_create(rows)
+    Branch.objects.filter(pk=branch.pk).update(last_seq=2_000)
+    chat = Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
+    with django_assert_max_num_queries(2):
+        shown = conversation.context_for(chat=chat, agent=conversation.Agent(agent_id="a"))
+    assert shown.current_message == "Number 2000"
+    assert len(shown.context_messages) == 5
