@@ -3,8 +3,9 @@
 `python -m tests.load.find [--messages 250000] [--chats 100000]`, on a database of its own: SQLite,
 or under `scripts/with_postgres.sh` PostgreSQL. Prints the time of indexing and of its longest
 transaction, p50 and p95 of Find by how many and how common words are asked, how many times longer a
-page of many chats takes than one of a hundred, and what opening a short and a long chat costs.
-Nothing is judged here.
+page of many chats takes than one of a hundred, what opening a short and a long chat costs, and how
+many times longer a team's message and an agent's context take in a long one. Nothing is judged
+here.
 """
 
 import argparse
@@ -30,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=250_000)
     parser.add_argument("--chats", type=int, default=100_000)
-    parser.add_argument("--only", choices=["find", "list", "page"])
+    parser.add_argument("--only", choices=["find", "list", "page", "team"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as data:
         os.environ["PALIMPSEST_DATA"] = data
@@ -51,6 +52,7 @@ def main() -> None:
             "find": lambda: find(arguments.messages),
             "list": lambda: listing(arguments.chats),
             "page": lambda: opening(20, 20_000),
+            "team": lambda: team(1_000, 100_000),
         }
         for name, part in parts.items():
             if arguments.only in {None, name}:
@@ -231,6 +233,49 @@ def opening(short: int, long: int) -> None:
             f"{connection.vendor}: a chat of {count:,} messages, {covered:,} under a summary:"
             f" opened in {both(times)}, {1000 * statistics.median(cpu):.0f} ms of the processor,"
             f" {statements} statements"
+        )
+
+
+def team(short: int, long: int) -> None:
+    """Add a team's message and choose an agent's context, in a short and a long chat in turn."""
+    from django.db import connection
+
+    from chats.actions import lifecycle
+    from chats.models import Chat
+    from chats.teams import conversation
+    from contextpolicy.engine.tokens import ApproximateCounter
+    from tests.load import bulk
+
+    user, _ = browser("team")
+    words = bulk.vocabulary()
+    chats = []
+    for count in (short, long):
+        chat = lifecycle.create_chat(owner=user, now=NOW)
+        bulk.fill(chat, bulk.texts(count, words=words), now=NOW)
+        chats.append(Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk))
+    settle()
+    said = {"content": "A plan", "speaker": {"roleId": "planner", "type": "ai"}}
+    agent = conversation.Agent(agent_id="critic")
+    counter = ApproximateCounter()
+    acts: dict[str, Callable[[Any], object]] = {
+        "a message added": lambda chat: conversation.add_message(
+            user=user, chat=chat, data=said, counter=counter, now=NOW
+        ),
+        "an agent's context": lambda chat: conversation.context_for(
+            chat=Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk), agent=agent
+        ),
+    }
+    for name, act in acts.items():
+        times: list[list[float]] = [[], []]
+        for number in range(5 * ROUNDS):
+            for place in (0, 1) if number % 2 else (1, 0):
+                begun = time.perf_counter()
+                act(chats[place])
+                times[place].append(time.perf_counter() - begun)
+        ratio = statistics.median(times[1]) / statistics.median(times[0])
+        say(
+            f"{connection.vendor}: {name} in a chat of {short:,} / {long:,} messages:"
+            f" {both(times[0])} / {both(times[1])}, {ratio:.2f} times"
         )
 
 
