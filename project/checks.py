@@ -60,7 +60,7 @@ def one_host_keeps_to_sqlite(
     """
     del app_configs
     engine = str(settings.DATABASES["default"]["ENGINE"])
-    if not engine.endswith("sqlite3") or urlsplit(settings.REDIS_URL).hostname in ON_THIS_HOST:
+    if "sqlite" not in engine or urlsplit(settings.REDIS_URL).hostname in ON_THIS_HOST:
         return []
     hint = "Set DATABASE_URL to a PostgreSQL database, or run the broker on this host."
     message = "SQLite holds the data, but the broker is on another host."

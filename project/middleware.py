@@ -35,6 +35,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 # The key under which a request's scope says why it was not read.
 REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
 # Django sets some of these too, but its middleware never sees a request refused further out.
 HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
@@ -117,8 +118,9 @@ class RequestBody:
             self.taken += len(message.get("body", b""))
             if message["type"] != "http.request":
                 return message
-            if self.taken > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
-                self.scope[REFUSED] = RequestTooLarge(limit=settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+            limit = body_limit(self.scope)
+            if self.taken > limit:
+                self.scope[REFUSED] = RequestTooLarge(limit=limit)
             elif not self.scope[REFUSED]:
                 return message
 
@@ -132,10 +134,16 @@ def oversize(scope: Scope) -> Refusal | None:
     if max(sizes, default=0) > settings.HEADER_BYTES or sum(sizes) > settings.HEADERS_BYTES:
         return HeadersTooLarge()
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    limit = body_limit(scope)
     if any(value.isdigit() and int(value.lstrip(b"0")[:20] or 0) > limit for value in lengths):
         return RequestTooLarge(limit=limit)
     return None
+
+
+def body_limit(scope: Scope) -> int:
+    """Return the most bytes of a request's body: a snapshot may be larger than all others."""
+    is_snapshot = SNAPSHOT.fullmatch(scope["path"])
+    return settings.SNAPSHOT_BYTES if is_snapshot else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
 
 class Around:

@@ -239,6 +239,8 @@ WARM_UPS_PER_MINUTE = env.positive_int("WARM_UPS_PER_MINUTE", 30)
 API_REQUESTS_PER_MINUTE = env.positive_int("API_REQUESTS_PER_MINUTE", 300)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+# The largest snapshot of a team's chat that is read, in bytes; no other body may be so large.
+SNAPSHOT_BYTES = 16 * 1024 * 1024
 # Path with query, one header, all headers.
 ADDRESS_BYTES = env.positive_int("ADDRESS_BYTES", 4096)
 HEADER_BYTES = env.positive_int("HEADER_BYTES", 8192)

@@ -20,6 +20,7 @@ from asgiref.sync import ThreadSensitiveContext
 from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
+from django.db import close_old_connections
 from django.http.response import FileResponse, HttpResponseBase
 from django.urls import set_script_prefix
 
@@ -106,7 +107,10 @@ class LastingThreads(ASGIHandler):
         response = self.get_response(request) if request else cast(HttpResponseBase, unread)
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
-        if not response.streaming:
+        if response.streaming:
+            # The request goes on for minutes; its thread has others, and the pool few connections.
+            close_old_connections()
+        else:
             response.close()
         return response
 

@@ -158,9 +158,10 @@ def check_over(message: Message) -> None:
     Or while any turn of the chat runs: its prompt may have the message, and its receipt may not be
     written yet. On a locked chat none begins.
     """
-    own = Q(pk=message.turn_id) | Q(trigger=message)
-    running = Q(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
-    if Turn.objects.filter(own | running, status__in=UNFINISHED).exists():
+    own = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), status__in=UNFINISHED)
+    running = Turn.objects.filter(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
+    # Two questions: one with both reads every turn that there is.
+    if own.exists() or running.exists():
         raise StillAnswering
 
 

@@ -12,8 +12,7 @@ from chats.ground.refusals import Refusal
 
 DEPTH = 32
 KEYS = 10_000
-# A snapshot of a team's chat: in bytes, and about 40,000 messages.
-SNAPSHOT_BYTES = 16 * 1024 * 1024
+# In a snapshot of a team's chat; a message has seven.
 SNAPSHOT_KEYS = 300_000
 TOO_DEEP = f"it has more than {DEPTH} levels"
 
@@ -31,8 +30,6 @@ class StrictJSONParser(BaseParser):
 
     media_type = "application/json"
     keys = KEYS
-    # In bytes; None: as the settings say.
-    limit: int | None = None
 
     def parse(
         self,
@@ -41,18 +38,25 @@ class StrictJSONParser(BaseParser):
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Return the object. Raises `RequestTooLarge` and `InvalidJSON`."""
-        limit = self.limit or settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        limit = self.most()
         data = stream.read(limit + 1)
         if len(data) > limit:
             raise RequestTooLarge(limit=limit)
         return parse(data, keys=self.keys)
+
+    def most(self) -> int:
+        """Return the most bytes of a body."""
+        return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
 
 
 class SnapshotParser(StrictJSONParser):
     """Bytes → a JSON object that may be a whole chat."""
 
     keys = SNAPSHOT_KEYS
-    limit = SNAPSHOT_BYTES
+
+    def most(self) -> int:
+        """Return the most bytes of a snapshot."""
+        return int(settings.SNAPSHOT_BYTES)
 
 
 def parse(data: bytes, *, keys: int = KEYS) -> dict[str, Any]:

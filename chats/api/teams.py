@@ -187,7 +187,7 @@ class TeamSnapshot(Endpoint):
 
     @extend_schema(
         operation_id="chats_team_snapshot_get",
-        responses=answers({200: SnapshotOut}, errors=READ_ERRORS),
+        responses=answers({200: SnapshotOut}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Write messages and task down as a snapshot of version 1."""

@@ -91,6 +91,8 @@ def claim(
             if branch is None:
                 return None
             now = clock() if clock else now
+            # Before the first word in the ledger, as where a message is accepted.
+            places.lock_owner(branch)
             release_dead(branch=branch, now=now)
             if draft.seen != seen_of(branch):
                 continue

@@ -30,14 +30,18 @@ def living() -> Any:
     return Compaction.objects.filter(leases.held())
 
 
+def lock_owner(branch: Branch) -> None:
+    """Lock the owner of a locked branch."""
+    owner = branch.chat.owner_id
+    list(User.objects.select_for_update(no_key=True).filter(pk=owner).values_list("pk"))
+
+
 def has_place(branch: Branch) -> bool:
     """Tell whether one more summary of this branch's owner may be written now.
 
-    The caller has locked the branch; this locks its owner, so that two claims see each other.
+    The caller has locked the branch and its owner, so that two claims see each other.
     """
-    owner = branch.chat.owner_id
-    list(User.objects.select_for_update(no_key=True).filter(pk=owner).values_list("pk"))
-    written = living().filter(branch__chat__owner=owner).count()
+    written = living().filter(branch__chat__owner=branch.chat.owner_id).count()
     return bool(written < settings.SUMMARIES_PER_USER)
 
 

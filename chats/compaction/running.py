@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.conf import settings
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import DatabaseError, close_old_connections
+
+from chats.ground import databases
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -75,8 +77,7 @@ class Summaries:
         Raises `HandedBack` when the process ends. The database connection is returned first: a pool
         has fewer connections than there are threads here.
         """
-        if not connection.in_atomic_block:
-            connection.close()
+        databases.give_back()
         writing = self.writing.get(token)
 
         async def cancellable() -> Result:

@@ -1,13 +1,15 @@
 """Counts tokens with the o200k vocabulary that lies in our own tree.
 
-Loading costs a second and 90 MB, so only the worker does it, at its first count; every count is
-stored with its message. Other models' tokenizers differ; the calibration factor of a model says by
+Loading costs a second and 90 MB, so a process does it at its first count: the worker, and the web
+process of an installation where programs add what a team's members said. Every count is stored with
+its message. Other models' tokenizers differ; the calibration factor of a model says by
 how much.
 """
 
 import base64
 import gzip
 import hashlib
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -34,6 +36,7 @@ PATTERN = "|".join(
 # Merging is quadratic in the length of one unbroken run ("aaaa…"), so long texts are counted in
 # slices; a slice border adds at most one token.
 SLICE = 20_000
+_making = threading.Lock()
 
 
 class VocabularyDamaged(Exception):
@@ -54,9 +57,14 @@ class O200kCounter:
         )
 
 
-@cache
 def load() -> tiktoken.Encoding:
-    """Load the encoding, once per process. Raises `VocabularyDamaged`."""
+    """Load the encoding, once per process whoever asks first. Raises `VocabularyDamaged`."""
+    with _making:
+        return _load()
+
+
+@cache
+def _load() -> tiktoken.Encoding:
     content = gzip.decompress(VOCABULARY.read_bytes())
     if hashlib.sha256(content).hexdigest() != SHA256:
         raise VocabularyDamaged(str(VOCABULARY))

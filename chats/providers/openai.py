@@ -163,6 +163,8 @@ class _Deadlines:
         self._timeouts = timeouts
         self._is_streamed = is_streamed
         self._start = asyncio.get_running_loop().time()
+        # The end of reading a reply that is known to be whole: what comes then moves it no more.
+        self._last: dict[str, float] = {}
 
     def opening(self) -> float:
         """Return the deadline for the response to begin; a whole reply begins when complete."""
@@ -173,9 +175,10 @@ class _Deadlines:
         """Return the deadline for the next bytes, by how far the reply has come."""
         now = asyncio.get_running_loop().time()
         if reader.is_ended:
-            return now + DRAIN_SECONDS
+            return self._last.setdefault("ended", now + DRAIN_SECONDS)
         if reader.is_finished:
-            return now + min(AFTER_FINISH_SECONDS, self._timeouts.gap)
+            wait = min(AFTER_FINISH_SECONDS, self._timeouts.gap)
+            return self._last.setdefault("finished", now + wait)
         if not reader.has_output:
             return self.opening()
         return min(now + self._timeouts.gap, self._start + self._timeouts.total)

@@ -8,7 +8,7 @@ the ledger's head, and a lock that shut it out there would be a deadlock.
 import uuid
 
 from chats.ground.refusals import NotFound
-from chats.models import Branch, Chat, Turn
+from chats.models import Branch, Chat
 from chats.record import statements
 
 
@@ -42,12 +42,12 @@ def chat_to_write_in(chat_id: uuid.UUID) -> Chat:
     return chat
 
 
-def chat_of(turn: Turn) -> Chat:
-    """Return the turn's chat, locked: no message is accepted in it meanwhile."""
-    chat = statements.LOCKED_CHAT.first(chat=turn.branch.chat_id)
-    if chat is None:
-        raise Chat.DoesNotExist
-    return chat
+def chat_of(turn_id: uuid.UUID) -> Chat | None:
+    """Return a turn's chat, locked: no message is accepted in it meanwhile. None: it is erased.
+
+    It is locked before the turn: who deletes a chat stops its turns.
+    """
+    return statements.LOCKED_CHAT.first(turn=turn_id)
 
 
 def lock_branch_of(turn_id: uuid.UUID) -> None:

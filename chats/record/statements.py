@@ -36,7 +36,9 @@ CHAT_TO_WRITE = prepared.Select(
 
 
 LOCKED_CHAT = prepared.Select(
-    lambda at: Chat.objects.select_for_update(no_key=True).filter(pk=at("chat"))
+    lambda at: Chat.objects.select_for_update(no_key=True).filter(
+        pk__in=Branch.objects.filter(turns=at("turn")).values("chat")
+    )
 )
 
 

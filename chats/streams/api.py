@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
+from chats.ground import databases
 from chats.ground.refusals import NotFound, Refusal
 from chats.people import keys, signin
 from chats.record.access import check_turn
@@ -95,7 +96,7 @@ def stream_of(
         turn_id=turn_id,
         row=read_row_with_reply(turn_id),
         hub=connection.STREAMS.hub,
-        read=sync_to_async(read_row_with_reply),
+        read=sync_to_async(databases.briefly(read_row_with_reply)),
         seen=seen,
     )
     program = Program(turn_id=turn_id, seen=seen)
@@ -105,7 +106,7 @@ def stream_of(
             user_id=int(viewer.user.pk),
             updates=updates,
             encode=program.encode,
-            may_still=sync_to_async(check),
+            may_still=sync_to_async(databases.briefly(check)),
             greeting=greeting,
         )
     )

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils.html import escape
 from django.views.decorators.http import require_GET
 
+from chats.ground import databases
 from chats.ground.refusals import NotFound
 from chats.record.access import owns_turn
 from chats.rendering.blocks import closed_blocks
@@ -61,7 +62,7 @@ def stream(request: HttpRequest) -> HttpResponseBase:
     if not user.is_authenticated:
         raise NotFound
     connection.STREAMS.check_room(user.pk)
-    read = sync_to_async(read_row)
+    read = sync_to_async(databases.briefly(read_row))
     turns = [
         FollowedTurn(
             viewer=TurnFollower(turn_id=turn_id, read=read),
@@ -79,7 +80,7 @@ def stream(request: HttpRequest) -> HttpResponseBase:
             user_id=user.pk,
             updates=updates,
             encode=PersonView().encode,
-            may_still=sync_to_async(partial(still, request)),
+            may_still=sync_to_async(databases.briefly(partial(still, request))),
         )
     )
 

@@ -21,15 +21,32 @@ from chats.teams import conversation
 from chats.turns.start import ChatFull, open_branch
 from contextpolicy import ledger
 from contextpolicy.engine import team_state
-from contextpolicy.engine.team import TeamMessage
+from contextpolicy.engine.team import TeamMessage, byte_count
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
 
 # Rows that are read or written at once.
 PAGE = 500
+# What a snapshot takes, so that it can be read again whatever its words turn into as JSON.
+MOST_MESSAGES = 40_000
+MOST_BYTES = 5 * 1024 * 1024
 # An id of a message as another program called it, in characters.
 LONGEST_ID = 100
+
+
+class SnapshotTooLarge(Refusal):
+    """The chat has more words, or messages, than a snapshot takes."""
+
+    code = "snapshot_too_large"
+    status = 409
+    sentence = (
+        "A snapshot takes {messages:,} messages and {bytes:,} bytes of words; this chat has more."
+        " Read its messages page by page."
+    )
+
+    def __init__(self) -> None:
+        super().__init__(messages=MOST_MESSAGES, bytes=MOST_BYTES)
 
 
 class SnapshotRefused(Refusal):
@@ -44,16 +61,22 @@ class SnapshotRefused(Refusal):
 def export(*, chat: Chat, now: datetime) -> dict[str, object]:
     """Return the chat's messages and task as a snapshot; of an erased message the words are empty.
 
-    Messages that wait for their turn are not in it.
+    Messages that wait for their turn are not in it. Raises `SnapshotTooLarge`.
     """
     branch = open_branch(chat)
+    if branch.last_seq > MOST_MESSAGES:
+        raise SnapshotTooLarge
     rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
-    told = (
-        team_state.message_json(conversation.seen(row, branch=branch, chat=chat))
-        for row in rows.iterator(chunk_size=PAGE)
-    )
+    told: list[dict[str, object]] = []
+    size = 0
+    for row in rows.iterator(chunk_size=PAGE):
+        seen = conversation.seen(row, branch=branch, chat=chat)
+        size += byte_count(seen.content)
+        if size > MOST_BYTES:
+            raise SnapshotTooLarge
+        told.append(team_state.message_json(seen))
     return {
-        "messages": list(told),
+        "messages": told,
         "teamTask": chat.team_task,
         "timestamp": int(now.timestamp() * 1000),
         "version": team_state.SNAPSHOT_VERSION,

@@ -389,6 +389,7 @@ class TurnAttempt:
         self.say("state", f"Waiting for the provider until {until:%H:%M:%S} UTC.")
         with suppress(TimeoutError):
             await asyncio.wait_for(self.interrupted.wait(), seconds)
+        self.go_on_unless_gone()
         await self.worker.db(leases.write, lease=self.lease, waiting_until=None)
         return not self.reason
 

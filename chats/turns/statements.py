@@ -3,7 +3,7 @@
 from functools import cache
 
 from django.contrib.auth.models import User
-from django.db.models import DurationField, Exists, F, OuterRef, Q, QuerySet
+from django.db.models import DateTimeField, DurationField, Exists, F, OuterRef, Q, QuerySet
 
 from chats.ground import leases
 from chats.models import Chat, Message, Receipt, Turn
@@ -22,6 +22,36 @@ def overdue(at: prepared.At) -> QuerySet[Turn]:
 
 
 OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
+
+
+# These too repeat the very condition of the index.
+BUSY_SERVER = prepared.Select(
+    lambda at: Turn.objects.filter(
+        status__in=UNFINISHED, model__provider=at("provider")
+    ).values_list("pk")[:1]
+)
+
+
+QUEUED_BEFORE = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(
+            status__in=UNFINISHED,
+            status=Turn.Status.QUEUED,
+            queued_at__lt=at("queued_at", DateTimeField()),
+        )
+        .exclude(pk=at("turn"))
+        .values_list("pk")
+    )
+)
+
+
+SERVED = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(leases.held(), status__in=UNFINISHED, status=Turn.Status.RUNNING)
+        .exclude(pk=at("turn"))
+        .values_list("pk")[:1]
+    )
+)
 
 
 WAITING = prepared.Select(

@@ -20,7 +20,16 @@ from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
 from chats.record import locking, messages, receipts
 from chats.turns import breaker, statements
-from chats.turns.lease import RELEASED, Lease, claim, extend, locked_turn, read_turn, write
+from chats.turns.lease import (
+    RELEASED,
+    Lease,
+    LeaseLost,
+    claim,
+    extend,
+    locked_turn,
+    read_turn,
+    write,
+)
 from contextpolicy import ledger, plugins
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.messages import ToolCallPart
@@ -252,10 +261,9 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
     # Counted before anything is locked: a long reply takes its time.
     counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)
     with transaction.atomic():
-        turn = locked_turn(lease)
+        chat, turn = locked(lease)
         if own_steps(turn) == turn.step:
             return True
-        chat = locking.chat_of(turn)
         goes_on = ending.finish == Message.Finish.TOOL_CALLS or messages.any_waiting(
             branch_id=turn.branch_id
         )
@@ -277,6 +285,14 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         failpoint("before_commit_reply")
     failpoint("after_commit_reply")
     return goes_on
+
+
+def locked(lease: Lease) -> tuple[Chat, Turn]:
+    """Return the turn and its chat, both locked for the transaction. Raises `LeaseLost`."""
+    chat = locking.chat_of(lease.turn_id)
+    if chat is None:
+        raise LeaseLost(lease.turn_id)
+    return chat, locked_turn(lease)
 
 
 def learn(*, turn: Turn, ending: Ending) -> None:
@@ -308,8 +324,7 @@ def end_early(
     *, lease: Lease, status: str, ending: Ending, counter: TokenCounter, now: datetime
 ) -> None:
     """End a turn that failed or was stopped; the text so far is kept as its reply."""
-    turn = locked_turn(lease)
-    chat = locking.chat_of(turn)
+    chat, turn = locked(lease)
     reply = None
     if ending.parts:
         counted = messages.tokens_of(ending.parts, role=Message.Role.ASSISTANT, counter=counter)

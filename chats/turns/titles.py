@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from chats.compaction import plan
+from chats.ground import databases
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.memory.words import asked
@@ -84,6 +85,7 @@ def write_title(
         call = prepare(turn_id, counter=counter, now=clock())
     if call is None:
         return
+    databases.give_back()
     try:
         text, ending = async_to_sync(answer)(call, is_closing)
     except Exception:

@@ -24,7 +24,7 @@ from django.db.models import F, Max, Q
 from chats.compaction import window
 from chats.compaction.coverage import IN_THE_MAKING
 from chats.compaction.publish import publish_prepared
-from chats.ground import leases, queue
+from chats.ground import databases, leases, queue
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
@@ -33,7 +33,7 @@ from chats.prompt import composition, model_choice
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
-from chats.turns import background_call
+from chats.turns import background_call, statements
 from chats.turns.steps import WORKER, Ending, close_call, written_receipt
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
@@ -136,6 +136,7 @@ def made(call: WarmCall, *, is_closing: Callable[[], bool]) -> Ending:
 
     Raises Django's DatabaseError: then nothing can be written.
     """
+    databases.give_back()
     try:
         return async_to_sync(listen)(call, is_closing)
     except DatabaseError:
@@ -238,7 +239,7 @@ def is_answering(branch_id: uuid.UUID) -> bool:
 
 def is_busy(provider: str) -> bool:
     """Tell whether a server has a turn that is not over, in any chat."""
-    return Turn.objects.filter(model__provider=provider, status__in=UNFINISHED).exists()
+    return bool(statements.BUSY_SERVER.tuples(provider=provider))
 
 
 @transaction.atomic
@@ -330,7 +331,7 @@ async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
         call.request,
         account=call.account,
         seconds=settings.WARM_UP_SECONDS,
-        is_wanted=sync_to_async(wanted.still),
+        is_wanted=sync_to_async(databases.briefly(wanted.still)),
     )
     return ending
 

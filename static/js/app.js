@@ -12,6 +12,7 @@ import "./sending.js";
 import "./scrolling.js";
 import "./standing.js";
 import "./swaps.js";
+import "./typed.js";
 import "./connection.js";
 import "./originals.js";
 import "./copying.js";

@@ -42,7 +42,9 @@ function editLast(event) {
 
 function stepVersion(step) {
   const message = document.activeElement.closest("article.msg");
-  if (message) find(`[data-version="${step}"]`, message)?.click();
+  const button = message && find(`[data-version="${step}"]`, message);
+  button?.click();
+  return Boolean(button);
 }
 
 function openOriginals() {
@@ -71,16 +73,21 @@ const withAlt = {
   ArrowRight: () => stepVersion("on"),
 };
 
+// On some keyboards the same keys write a letter, or go a word on, in what somebody is typing.
+function isTyping({ code, key }) {
+  return ["ArrowLeft", "ArrowRight"].includes(code) || (code.startsWith("Key") && code !== `Key${key.toUpperCase()}`);
+}
+
 document.addEventListener("keydown", (event) => {
+  // Escape and the arrows are for the list of words that somebody chooses from.
+  if (event.isComposing) return;
   if (event.key === "Escape") escape();
   if (!areOn()) return;
   if (event.target === box()) editLast(event);
-  const only = event.altKey && !(event.ctrlKey || event.metaKey || event.shiftKey);
-  if (only && withAlt[event.code]) {
-    event.preventDefault();
-    withAlt[event.code]();
-  }
   const writing = event.target.closest("input, textarea, select, [contenteditable]");
+  const only = event.altKey && !(event.ctrlKey || event.metaKey || event.shiftKey);
+  const act = only && !(writing && isTyping(event)) && withAlt[event.code];
+  if (act && act() !== false) event.preventDefault();
   if (event.key === "?" && !writing) find("#keys")?.showPopover();
 });
 

@@ -2,6 +2,7 @@
 // or taken out. The server tells the order and the state of everything above the tail.
 
 import { find, isSame } from "./page.js";
+import { carryOver } from "./typed.js";
 
 const keyOf = (part) => part.id || part.dataset.day;
 const partsOf = (place) => [...place.querySelectorAll(".msg, .marker, .daymark, section.notice")]
@@ -29,10 +30,13 @@ function replace(old, part) {
   for (const loaded of old.querySelectorAll("[id^=under-]")) {
     find(`[id="${loaded.id}"]`, part)?.replaceWith(loaded);
   }
+  carryOver(old, part);
   old.replaceWith(part);
 }
 
 function isOther(old, part) {
+  // Somebody is editing it; what it is now comes when they are done.
+  if (find("[data-cancel]", old)) return false;
   if (part.matches(".msg")) return old.dataset.marks !== part.dataset.marks;
   return part.matches(".marker") && (!part.dataset.look || part.dataset.look !== old.dataset.look);
 }
@@ -55,7 +59,8 @@ function reconcile(told) {
     }
     if (old && (!isWhole || !isOther(old, part))) {
       if (old.matches(".msg")) update(old, part);
-      if (old.matches(".msg") && old.dataset.marks !== part.dataset.marks) came.push(old);
+      const isEdited = Boolean(find("[data-cancel]", old));
+      if (old.matches(".msg") && !isEdited && old.dataset.marks !== part.dataset.marks) came.push(old);
       last = old;
       continue;
     }

@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from chats.models import ProviderAccount
 from chats.streams.connection import Streams
-from project import checks, probes
+from project import checks, env, probes
 from project.checks import broker_keeps_every_task, one_host_keeps_to_sqlite, secrets_are_sound
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,7 +142,7 @@ def test_sqlite_with_a_broker_elsewhere_is_named(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     default = settings.DATABASES["default"]
-    monkeypatch.setitem(default, "ENGINE", "django.db.backends.sqlite3")
+    monkeypatch.setitem(default, "ENGINE", env.sqlite_database(Path("x"))["ENGINE"])
     settings.REDIS_URL = "redis://127.0.0.1:6379/0"
     assert one_host_keeps_to_sqlite(None) == []
     settings.REDIS_URL = "redis://broker.example.org:6379/0"

@@ -156,6 +156,12 @@ def test_S19_what_is_too_large_is_refused_before_it_is_read(path: str, http: htt
     assert just.status_code in {200, 401, 404}
 
 
+def test_S19_a_snapshot_may_be_larger_than_all_else(http: httpx2.Client) -> None:
+    path = "/api/v1/chats/00000000-0000-4000-8000-000000000000/team/snapshot"
+    assert http.post(path, content=b"x" * 5_000_000).status_code == 401
+    assert http.post(path, content=b"x" * 17_000_000).status_code == 413
+
+
 def test_S19_a_connection_is_of_use_after_a_refusal(
     instance: Instance, http: httpx2.Client
 ) -> None:

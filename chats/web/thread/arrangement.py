@@ -13,10 +13,10 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chats.compaction.people.undo import can_be_redone
-from chats.ground import leases
 from chats.models import Compaction, Message, Turn
 from chats.rendering.fragments import live_html
 from chats.rendering.store import html_for_many, html_of
+from chats.turns import statements
 from chats.web.thread.compaction_marker import CompactionMarker, sections_of, summary_texts
 from chats.web.thread.entries import DayMark, Entry, Live, MessageEntry, Queue, TurnEnd, sent_as
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, ThreadRows
@@ -102,13 +102,11 @@ def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterato
 def queue_of(turn: Turn) -> Queue:
     """Return how a queued turn stands in the line of this installation."""
     now = timezone.now()
-    unfinished = Turn.objects.exclude(pk=turn.pk)
-    ahead = unfinished.filter(status=Turn.Status.QUEUED, queued_at__lt=turn.queued_at)
-    served = unfinished.filter(leases.held(), status=Turn.Status.RUNNING)
+    ahead = statements.QUEUED_BEFORE.tuples(turn=turn.pk, queued_at=turn.queued_at)
     return Queue(
         seconds=int((now - turn.queued_at).total_seconds()),
-        before=ahead.count(),
-        is_served=served.exists(),
+        before=len(ahead),
+        is_served=bool(statements.SERVED.tuples(turn=turn.pk)),
     )
 
 

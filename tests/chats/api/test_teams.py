@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.models import Branch, Chat, Message, Turn
-from chats.teams import conversation, signals
+from chats.teams import conversation, signals, snapshots
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
@@ -353,6 +353,24 @@ def test_a_snapshot_may_be_larger_than_another_body(team: Team) -> None:
     taken = team.read({"messages": rows, "teamTask": None, "version": 1})
     assert taken.json()["messageCount"] == 15_000
     assert len(team.snapshot()["messages"]) == 15_000
+
+
+def test_a_chat_that_no_snapshot_takes_is_not_written_down(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team.add("ten bytes!")
+    team.add("ten bytes!")
+    for name, limit, is_written in (
+        ("MOST_BYTES", 20, True),
+        ("MOST_BYTES", 19, False),
+        ("MOST_MESSAGES", 2, True),
+        ("MOST_MESSAGES", 1, False),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshots, name, limit)
+            answer = team.program.get(f"{team.path}/snapshot")
+            assert answer.status_code == 200 if is_written else 409
+            assert is_written or code(answer) == (409, "snapshot_too_large")
 
 
 @pytest.mark.requirement("S3.10", by="integrator")

@@ -123,7 +123,7 @@ def test_tool_output_is_found_and_a_huge_one_only_by_its_beginning(
 
 
 def test_a_speaker_and_a_day_are_found(chat: Chat, say: Say, cover: Callable[..., object]) -> None:
-    say("It rained", speaker={"name": "Caroline"})
+    say("It rained", speaker={"roleId": "c", "roleName": "Caroline", "type": "human"})
     for _ in range(4):
         say("noise")
     cover(5)

@@ -178,6 +178,22 @@ def test_comments_keep_a_silent_stream_open_no_longer_than_the_first_token_time(
     assert caught.value.code == "provider_timeout"
 
 
+def test_comments_after_the_finish_reason_keep_no_reply_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def lingering(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM_HEAD)
+        writer.write(b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n')
+        while True:
+            writer.write(b": working\n\n")
+            await writer.drain()
+            await asyncio.sleep(0.05)
+
+    monkeypatch.setattr("chats.providers.openai.AFTER_FINISH_SECONDS", 0.3)
+    events = asyncio.run(asyncio.wait_for(_ask_stub(lingering), 10))
+    assert text_in(events) == "Hi"
+
+
 def test_finished_reply_does_not_wait_for_a_server_that_never_ends() -> None:
     async def endless(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM_HEAD)

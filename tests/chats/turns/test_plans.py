@@ -26,8 +26,15 @@ def plan(statement: prepared.Statement) -> list[str]:
 
 @pytest.mark.parametrize(
     "statement",
-    [statements.BUSY_BRANCHES, statements.BUSY_BRANCHES_OF_KEY, statements.OVERDUE],
-    ids=["replies of a person", "replies to a key", "overdue turns"],
+    [
+        statements.BUSY_BRANCHES,
+        statements.BUSY_BRANCHES_OF_KEY,
+        statements.OVERDUE,
+        statements.BUSY_SERVER,
+        statements.QUEUED_BEFORE,
+        statements.SERVED,
+    ],
+    ids=["replies of a person", "of a key", "overdue", "of a server", "queued before", "served"],
 )
 def test_the_unfinished_are_found_without_the_finished(statement: prepared.Statement) -> None:
     first, *more = plan(statement)

@@ -19,7 +19,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.turns import lease, recover
-from chats.turns.run import STOP
+from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry, start
 from chats.turns.stop import stop
 from contextpolicy.engine.assembly import ComposeInput
@@ -127,6 +127,21 @@ def test_a_passing_fault_before_the_first_token_is_tried_again(
     assert len(worker.scripted.requests) == 2
     outcomes = Receipt.objects.filter(turn=turn).order_by("call").values_list("outcome", flat=True)
     assert list(outcomes) == ["failed", "ok"]
+
+
+def test_a_worker_that_ends_while_a_turn_waits_for_the_provider_hands_it_back(
+    alice: User, chat: Chat, now: datetime, work: Work
+) -> None:
+    turn = ask(alice, chat, now)
+
+    async def ends_soon(worker: Any) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.05, worker.runs[turn.pk].interrupt, SHUTDOWN)
+
+    work(turn, [ends_soon, ProviderError("provider_rate_limited", status=429, retry_after=30)])
+    assert (turn.status, turn.error_code, turn.handed_back) == (Turn.Status.QUEUED, "", True)
+    work(turn, [TextDelta("Here"), Finished("stop")])
+    assert turn.status == Turn.Status.COMPLETED
 
 
 def test_after_the_first_token_nothing_is_tried_again(

@@ -1,0 +1,58 @@
+// What somebody is typing in a part of the page stays when that part is drawn anew: a message that is
+// being edited, the wish for a summary, what is looked for.
+
+import { box, find } from "./page.js";
+
+const fields = "input[id]:not([type=hidden]), textarea[id], select[id]";
+const isTyped = (field) => (field.options
+  ? [...field.options].some((option) => option.selected !== option.defaultSelected)
+  : field.value !== field.defaultValue);
+
+// Messages that are being edited, and fields with the words in them, by their ids.
+let editing = new Map();
+let typed = new Map();
+let focused;
+
+function keep(part) {
+  for (const article of part.querySelectorAll("article.msg:has([data-cancel])")) editing.set(article.id, article);
+  for (const field of part.querySelectorAll(fields)) {
+    if (!field.closest("#composer, article.msg") && isTyped(field)) typed.set(field.id, field.value);
+  }
+  const here = document.activeElement;
+  if (!here.id || !part.contains(here) || !here.matches(fields)) return;
+  focused = { field: here, start: here.selectionStart, end: here.selectionEnd };
+}
+
+// Another version of a part has the words of the one before.
+export function carryOver(old, part) {
+  for (const field of old.querySelectorAll(fields)) {
+    const same = isTyped(field) && find(`[id="${field.id}"]`, part);
+    if (same) same.value = field.value;
+  }
+}
+
+document.addEventListener("htmx:beforeSwap", (event) => keep(event.detail.target));
+document.addEventListener("htmx:oobBeforeSwap", (event) => keep(event.detail.target));
+
+document.addEventListener("htmx:afterSettle", () => {
+  for (const [id, article] of editing) {
+    const drawn = document.getElementById(id);
+    if (!drawn || drawn === article || find("[data-cancel]", drawn)) continue;
+    drawn.replaceWith(article);
+    window.htmx.process(article);
+  }
+  for (const [id, words] of typed) {
+    const field = document.getElementById(id);
+    if (field && !isTyped(field)) field.value = words;
+  }
+  const place = focused && document.getElementById(focused.field.id);
+  const isFree = [document.body, box()].includes(document.activeElement);
+  if (place && isFree && place !== document.activeElement) {
+    place.closest("details")?.setAttribute("open", "");
+    place.focus({ preventScroll: true });
+    if (focused.start !== null && place.setSelectionRange) place.setSelectionRange(focused.start, focused.end);
+  }
+  editing = new Map();
+  typed = new Map();
+  focused = undefined;
+});
