@@ -16,7 +16,7 @@ from chats.compaction import claims, coverage, maintain, perform, publish
 from chats.compaction.people import undo
 from chats.ground import queue
 from chats.models import Compaction, Message, Turn
-from chats.record import locking, messages
+from chats.record import messages
 from chats.turns import lease as leases
 from chats.turns import recover, steps
 
@@ -151,14 +151,12 @@ def answer_before_the_end() -> None:
 
     def close_step(*, lease: Any, ending: Any, counter: Any, now: Any) -> bool:
         with transaction.atomic():
-            turn = leases.locked_turn(lease)
-            chat = locking.chat_of(turn)
+            chat, turn = steps.locked(lease)
             counted = messages.tokens_of(ending.parts, role="assistant", counter=counter)
             reply = storing(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
             chat.save()
         with transaction.atomic():
-            turn = leases.locked_turn(lease)
-            chat = locking.chat_of(turn)
+            chat, turn = steps.locked(lease)
             steps.end(
                 lease=lease,
                 turn=turn,
