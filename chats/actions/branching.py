@@ -41,11 +41,13 @@ class StillWaiting(Refusal):
 
 
 class NotAUserMessage(Refusal):
-    """The message was not written by a person, so it cannot be edited."""
+    """The message was written by a model or a member of a team, so it cannot be edited."""
 
     code = "not_a_user_message"
     status = 409
-    sentence = "Only your own messages can be edited. Ask for another reply instead."
+    sentence = (
+        "Only your own messages can be edited. Ask for another reply, or branch off from this one."
+    )
 
 
 class NotAReply(Refusal):
@@ -85,13 +87,18 @@ def edit(
         known = keyed.find(now=now)
         if known:
             return recall(known)
-        if message.role != Message.Role.USER:
+        if not is_own(message):
             raise NotAUserMessage
         seq = message.seq or 1
         open_branch(chat, at=message, fork_seq=seq - 1, cause="edit", user=user, now=now)
         made, turn = accept_message(user=user, chat=chat, text=text, now=now, api_key=api_key)
         keyed.remember(result={"message": str(made.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=made, turn=turn, repeated=False)
+
+
+def is_own(message: Message) -> bool:
+    """Tell whether the chat's owner said the message; what a team's member said is theirs."""
+    return message.role == Message.Role.USER and message.speaker is None
 
 
 @transaction.atomic

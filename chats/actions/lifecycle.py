@@ -131,6 +131,7 @@ def start_in_new_chat(
     user: AbstractBaseUser,
     text: str,
     now: datetime,
+    title: str = "",
     model_slug: str = "",
     temporary: bool = False,
     idempotency_key: str = "",
@@ -138,11 +139,13 @@ def start_in_new_chat(
 ) -> Accepted:
     """Accept the first message of a new chat, in one transaction: both exist or neither does.
 
-    Raises what `create_chat`, `find_model` and `turns.start.start` raise.
+    Without a title the message gives it one. Raises what `create_chat`, `find_model` and
+    `turns.start.start` raise.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
-    body = hashlib.sha256(marks.encode() + text.encode("utf-8", "surrogatepass"))
-    keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body.hexdigest())
+    said = hashlib.sha256(marks.encode() + text.encode("utf-8", "surrogatepass")).hexdigest()
+    body = f"{said}\n{title}" if title else said
+    keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body)
     with transaction.atomic():
         # Without a chat to lock, the person's row puts two requests with one key in order.
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
@@ -150,7 +153,8 @@ def start_in_new_chat(
         if known:
             return recall(known)
         model = find_model(model_slug) if model_slug else None
-        chat = create_chat(owner=user, now=now, model=model, temporary=temporary)
+        title = title.strip()
+        chat = create_chat(owner=user, now=now, title=title, model=model, temporary=temporary)
         accepted = start(user=user, chat=chat, text=text, now=now, api_key=api_key)
         result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
         keyed.remember(result=result, now=now)

@@ -41,6 +41,18 @@ class ListPlace:
         return same | Q(pinned=False) if self.pinned else same
 
 
+@dataclass(frozen=True, slots=True)
+class DeletedPlace:
+    """The place of a chat among the deleted ones."""
+
+    erase_at: datetime
+    pk: uuid.UUID
+
+    def following(self) -> Q:
+        """Return the condition of what comes after it."""
+        return Q(erase_at__lt=self.erase_at) | Q(erase_at=self.erase_at, pk__lt=self.pk)
+
+
 def chats_of(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
@@ -68,13 +80,23 @@ def archived_chats_of(
     return page_of(rows, after=after)
 
 
-def deleted_chats_of(*, owner: AbstractBaseUser) -> list[Chat]:
-    """List the chats that a person can bring back, those that are erased last first.
+def deleted_chats_of(
+    *, owner: AbstractBaseUser, after: DeletedPlace | None = None
+) -> tuple[list[Chat], DeletedPlace | None]:
+    """List the next chats that a person can bring back, those that are erased last first.
 
-    Temporary ones, which sign-out deleted for good, are not among them.
+    Temporary ones, which sign-out deleted for good, are not among them. Also return the place of
+    the last; None when there are no more.
     """
-    rows = access.chats_kept_for(user=owner).filter(deleted_at__isnull=False, temporary=False)
-    return list(rows.order_by("-erase_at", "-pk")[:LISTED])
+    rows = access.chats_kept_for(user=owner).filter(
+        deleted_at__isnull=False, erase_at__isnull=False, temporary=False
+    )
+    if after:
+        rows = rows.filter(after.following())
+    found = list(rows.order_by("-erase_at", "-pk")[: LISTED + 1])
+    page = found[:LISTED]
+    last = page[-1] if len(found) > LISTED else None
+    return page, DeletedPlace(last.erase_at, last.pk) if last and last.erase_at else None
 
 
 def folders_of(*, owner: AbstractBaseUser) -> list[Folder]:

@@ -177,6 +177,7 @@ def create(*, owner: User, key: str, title: str, model: str, temporary: bool) ->
     known = keyed.find(now=now)
     if known:
         return access.chat_for(user=owner, chat_id=uuid.UUID(known["chat"]))
+    keyed.refuse_if_used(route="chats", now=now)
     spec = lifecycle.find_model(model) if model else None
     chat = lifecycle.create_chat(owner=owner, now=now, title=title, model=spec, temporary=temporary)
     keyed.remember(result={"chat": str(chat.pk)}, now=now)
@@ -194,19 +195,21 @@ def start(
     model: str,
     temporary: bool,
 ) -> Accepted:
-    """Start a chat with its first message; without a title the message gives it one."""
+    """Start a chat with its first message; the same key returns the same one.
+
+    Raises what `lifecycle.start_in_new_chat` does.
+    """
     lock(user)
     now = timezone.now()
-    accepted = lifecycle.start_in_new_chat(
+    keyed = IdempotentRequest(user=user, route="chats", key=key, body="")
+    keyed.refuse_if_used(route="chats:empty", now=now)
+    return lifecycle.start_in_new_chat(
         user=user,
         text=text,
         now=now,
+        title=title,
         model_slug=model,
         temporary=temporary,
         idempotency_key=key,
         api_key=api_key,
     )
-    if title and not accepted.repeated:
-        chat = accepted.turn.branch.chat
-        lifecycle.rename_chat(chat=chat, title=title, actor=f"user:{user.pk}", now=now)
-    return accepted

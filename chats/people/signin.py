@@ -70,7 +70,7 @@ class NotConfirmed(Refusal):
 
     code = "not_confirmed"
     status = 422
-    sentence = "{proof} Nothing was changed, and what you typed is still here."
+    sentence = "{proof} Nothing was changed."
 
 
 class NameTaken(Refusal):

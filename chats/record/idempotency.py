@@ -48,19 +48,29 @@ class IdempotentRequest:
         Also raised when its words were erased: nobody knows any more whether this body is the same,
         and a refusal loses nothing.
         """
-        if not self.key:
-            return None
-        row = IdempotencyRecord.objects.filter(
-            owner_id=self.owner_id, route=self.route, key=self.key
-        ).first()
-        if row is not None and row.created_at < now - KEY_LIFETIME:
-            row.delete()
-            return None
+        row = self.kept_on(self.route, now=now)
         if row is None:
             return None
         if not holds(row.body_commitment, self.digest, salt=row.salt):
             raise IdempotencyKeyReused
         return dict(row.result)
+
+    def refuse_if_used(self, *, route: str, now: datetime) -> None:
+        """Raise `IdempotencyKeyReused` if the key was used on a route beside its own."""
+        if self.kept_on(route, now=now) is not None:
+            raise IdempotencyKeyReused
+
+    def kept_on(self, route: str, *, now: datetime) -> IdempotencyRecord | None:
+        """Return the record of the key on a route; one that has expired is deleted."""
+        if not self.key:
+            return None
+        row = IdempotencyRecord.objects.filter(
+            owner_id=self.owner_id, route=route, key=self.key
+        ).first()
+        if row is not None and row.created_at < now - KEY_LIFETIME:
+            row.delete()
+            return None
+        return row
 
     def remember(self, *, result: dict[str, str], now: datetime) -> None:
         """Store the result, in the transaction that made it true."""

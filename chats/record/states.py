@@ -62,13 +62,17 @@ def kept_on(branch: Branch, *, values: PolicyValues) -> Kept | None:
     return Kept(schema=values.state_schema, row=newest(branch))
 
 
-def newest(branch: Branch) -> ChatState | None:
-    """Return the state in force on a branch: its own newest, else its parent's at the fork."""
-    row = ChatState.objects.filter(branch=branch).order_by("-version").first()
+def newest(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
+    """Return the state in force on a branch: its own newest, else its parent's at the fork.
+
+    With `up_to` the state that was in force at this version.
+    """
+    rows = ChatState.objects.filter(**({} if up_to is None else {"version__lte": up_to}))
+    row = rows.filter(branch=branch).order_by("-version").first()
     fork = branch.fork_seq
     while row is None and branch.parent is not None:
         # A correction of the parent after the fork moves no seq, so the fork's time counts too.
-        seen = ChatState.objects.filter(
+        seen = rows.filter(
             branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
         )
         row = seen.order_by("-version").first()

@@ -14,7 +14,7 @@ from chats.models import Chat
 from chats.prompt import model_choice
 from chats.record.idempotency import IdempotencyKeyReused
 from chats.web.auth import PersonRequest, count_message, signed_in
-from chats.web.chat_pages import AlreadySent, sent_text
+from chats.web.chat_pages import sent_text
 from chats.web.shell import shell_for
 from chats.web.thread.composer import composer_for
 from contextpolicy import resolution
@@ -45,6 +45,17 @@ SUGGESTIONS = (
 )
 
 
+class AlreadyBegun(Refusal):
+    """The box began a chat, its response got lost on the way, and then the text was changed."""
+
+    code = "already_sent"
+    status = 409
+    sentence = (
+        "An earlier version of this message was already sent and began a chat; it is in your list"
+        " of chats. Send again to begin another chat with this text."
+    )
+
+
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_new(request: PersonRequest) -> HttpResponse:
@@ -63,7 +74,7 @@ def chat_new(request: PersonRequest) -> HttpResponse:
             idempotency_key=request.POST.get("key", ""),
         )
     except IdempotencyKeyReused:
-        return welcome(request, text=text, refusal=AlreadySent())
+        return welcome(request, text=text, refusal=AlreadyBegun())
     except Refusal as refusal:
         return welcome(request, text=text, refusal=refusal)
     return redirect(reverse("chats:chat", args=[accepted.turn.branch.chat_id]))

@@ -14,7 +14,7 @@ from chats.models import Chat, Folder
 from chats.record import access
 from chats.web.auth import PersonRequest, actor, signed_in
 from chats.web.chat_list import chat_in
-from chats.web.shell import archive_for, folder_part, place_in
+from chats.web.shell import archive_for, deleted_for, deleted_place_in, folder_part, place_in
 
 # The answers of the buttons that set a mark or take it away.
 FLAGS = {"yes": True, "no": False}
@@ -108,11 +108,13 @@ def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_GET
 @signed_in
 def archive(request: PersonRequest) -> HttpResponse:
-    """List the archived chats, newest first, and on the first page the deleted ones."""
+    """List the archived chats, newest first, and the deleted ones; a later page has one kind."""
     after = place_in(request.GET.get("after", ""))
+    after_deleted = None if after else deleted_place_in(request.GET.get("deleted", ""))
     context = {
-        "list": archive_for(user=request.user, after=after),
-        "deleted": [] if after else listing.deleted_chats_of(owner=request.user),
+        "is_later": after or after_deleted,
+        "archived": None if after_deleted else archive_for(user=request.user, after=after),
+        "deleted": None if after else deleted_for(user=request.user, after=after_deleted),
         "days": settings.DELETED_CHAT_DAYS,
     }
     return render(request, "chats/archive.html", context)
@@ -121,7 +123,7 @@ def archive(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """List the next chats of a folder, as a part of the sidebar or as its page."""
+    """List the next chats of a folder, as its page or in the sidebar, where it leads to it."""
     row = access.folder_for(user=request.user, folder_id=folder_id)
     return folder_page(request, row)
 
@@ -129,11 +131,13 @@ def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 def folder_page(
     request: PersonRequest, row: Folder, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the folder's chats, with the forms for its name and its end."""
+    """Render the folder's chats, with the forms for its name and its end or a link to them."""
     after = place_in(request.GET.get("after", ""))
     found = folder_part(folder=row, after=after, current=chat_in(request))
     context = {"folder": row, "list": found, "name": name or row.name, "refusal": refusal}
-    template = "chats/_chat_groups.html" if request.htmx else "chats/folder.html"
+    template = "chats/folder.html"
+    if request.htmx:
+        template = "chats/_chat_groups.html" if after else "chats/_folder_chats.html"
     return render(request, template, context, status=refusal.status if refusal else 200)
 
 

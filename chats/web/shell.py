@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chats.actions import listing
-from chats.actions.listing import ListPlace
+from chats.actions.listing import DeletedPlace, ListPlace
 from chats.models import Chat, Folder
 from chats.web.drawing import drawing_time
 from chats.web.words import day_name
@@ -130,6 +130,14 @@ def archive_for(*, user: User, after: ListPlace | None) -> ChatList:
     return ChatList([ChatGroup("", chats)] if chats else [], current=None, more=more)
 
 
+def deleted_for(*, user: User, after: DeletedPlace | None) -> ChatList:
+    """Return the deleted chats after a place."""
+    chats, last = listing.deleted_chats_of(owner=user, after=after)
+    query = urlencode({"deleted": f"{last.erase_at.isoformat()}_{last.pk}"}) if last else ""
+    more = f"{reverse('chats:archive')}?{query}" if query else ""
+    return ChatList([ChatGroup("", chats)] if chats else [], current=None, more=more)
+
+
 def grouped(chats: Sequence[Chat], *, after: ListPlace | None = None) -> list[ChatGroup]:
     """Group the chats as they come, under a heading for the pinned ones and for each day."""
     today = timezone.localdate()
@@ -163,3 +171,9 @@ def place_in(text: str) -> ListPlace | None:
         return ListPlace(pinned == "1", updated_at, uuid.UUID(key))
     except (ValueError, OverflowError):
         return None
+
+
+def deleted_place_in(text: str) -> DeletedPlace | None:
+    """Return the place among the deleted chats that such a query names; None if it names none."""
+    place = place_in(f"0_{text}")
+    return DeletedPlace(place.updated_at, place.pk) if place else None

@@ -8,7 +8,7 @@ const patience = 300;
 const list = find("#chat-list");
 // A folder brings its own chats each time it is opened.
 const itemsIn = (place) => [...place.querySelectorAll("li[id]")].filter((item) => !item.closest(".navfolder"));
-// The first page as it came last, and its chats; all others were loaded by the person.
+// The first page as it came last, and its chats; all others stay below it.
 let shown = "";
 let drawn = new Set(list ? itemsIn(list).map(({ id }) => id) : []);
 let isWanted = false;
@@ -16,7 +16,7 @@ let waiting;
 // What the person loaded below the first page, the folders they opened, and where the focus was.
 let more = [];
 let folders = [];
-let focused = "";
+let focused = {};
 
 function lookSoon() {
   clearTimeout(waiting);
@@ -28,19 +28,44 @@ function look() {
   window.htmx.trigger(list, "listed");
 }
 
-// What stays below the first page that has come, which has these chats.
+// What stays below the first page that has come, which has these chats: what the person loaded, with
+// the link to more, and what the page pushed out. What stood above its last chat and is not on it is
+// gone; but one that was pinned may lie anywhere now, and then the list begins again.
 function loaded(ids) {
-  const kept = [];
-  for (const part of [...list.children]) {
-    if (part.matches(".navfolder")) continue;
-    const items = itemsIn(part);
-    if (!items.length && kept.length) kept.push(part);
-    const below = items.filter(({ id }) => !drawn.has(id) && !ids.has(id));
-    for (const item of items) if (!below.includes(item)) item.remove();
-    if (below.length) kept.push(part);
-  }
+  const items = itemsIn(list);
+  const end = [...ids].at(-1);
+  const last = items.findIndex(({ id }) => id === end);
+  const below = items.slice(last + 1).filter(({ id }) => !ids.has(id));
+  const isUnpinned = items.slice(0, last).some((item) => !ids.has(item.id) && find("svg", item));
+  const isKept = last >= 0 && !isUnpinned && below.some(({ id }) => !drawn.has(id));
   drawn = ids;
-  return kept;
+  if (!isKept) return [];
+  for (const item of items) if (!below.includes(item)) item.remove();
+  return [...list.children].filter((part) => part.id === "more-chats" || itemsIn(part).length);
+}
+
+// Puts a part below the first page; a day that goes on stays under one heading.
+function append(part) {
+  const heading = find("h2", part);
+  const isSame = ({ textContent }) => textContent === heading?.textContent;
+  const same = [...list.querySelectorAll(":scope > .navgroup > h2")].find(isSame);
+  if (same) find("ul", same.parentElement).append(...itemsIn(part));
+  else list.append(part);
+  if (same || !heading) return;
+  heading.id = itemsIn(part)[0].id.replace("chat-", "group-");
+  part.setAttribute("aria-labelledby", heading.id);
+}
+
+// Where the focus is in the list. Of what comes anew, the part with the same id gets it back.
+function focusIn() {
+  const place = document.activeElement;
+  return { place, id: place.closest("#chat-list [id]")?.id };
+}
+
+function refocus({ place, id }) {
+  if (!id || document.activeElement === place) return;
+  const again = place.isConnected ? place : find(`[id="${id}"] :is(a, summary)`, list);
+  again?.focus({ preventScroll: true });
 }
 
 // Opens a folder again with the chats that it showed; opened, it asks for them anew.
@@ -65,29 +90,32 @@ if (list) {
   });
   document.addEventListener("visibilitychange", lookSoon);
   document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.target !== list || !event.detail.shouldSwap) return;
+    if (!list.contains(event.detail.target) || !event.detail.shouldSwap) return;
+    focused = focusIn();
+    if (event.detail.target !== list) return;
     const answer = event.detail.serverResponse;
     if (answer === shown) {
       event.detail.shouldSwap = false;
       return;
     }
     shown = answer;
-    focused = document.activeElement.closest("#chat-list li")?.id ?? "";
     more = loaded(new Set([...answer.matchAll(/<li id="([^"]+)"/g)].map(([, id]) => id)));
     folders = [...list.querySelectorAll(".navfolder[open]")];
   });
   document.addEventListener("htmx:afterSettle", (event) => {
-    if (event.detail.target !== list) return;
+    if (event.detail.target !== list) {
+      if (list.contains(event.detail.target)) refocus(focused);
+      return;
+    }
     if (more.length) {
       find("#more-chats", list)?.remove();
-      list.append(...more);
+      for (const part of more) append(part);
       window.htmx.process(list);
     }
     more = [];
     for (const folder of folders) reopen(folder);
     folders = [];
-    find(`[id="${focused}"] a`, list)?.focus({ preventScroll: true });
-    focused = "";
+    refocus(focused);
     show(find("[aria-current=page] .navitem__title", list));
   });
 }

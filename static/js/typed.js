@@ -12,11 +12,17 @@ const isTyped = (field) => (field.options
 let editing = new Map();
 let typed = new Map();
 let focused;
+// The form that is answered: what stands in it now is for the answer to say.
+let answered;
+
+const isOpen = (part) => !answered || !(answered.contains(part) || part.contains(answered));
 
 function keep(part) {
-  for (const article of part.querySelectorAll("article.msg:has([data-cancel])")) editing.set(article.id, article);
+  for (const article of part.querySelectorAll("article.msg:has([data-cancel])")) {
+    if (isOpen(article)) editing.set(article.id, article);
+  }
   for (const field of part.querySelectorAll(fields)) {
-    if (!field.closest("#composer, article.msg") && isTyped(field)) typed.set(field.id, field.value);
+    if (!field.closest("#composer, article.msg") && isTyped(field) && isOpen(field)) typed.set(field.id, field.value);
   }
   const here = document.activeElement;
   if (!here.id || !part.contains(here) || !here.matches(fields)) return;
@@ -26,12 +32,15 @@ function keep(part) {
 // Another version of a part has the words of the one before.
 export function carryOver(old, part) {
   for (const field of old.querySelectorAll(fields)) {
-    const same = isTyped(field) && find(`[id="${field.id}"]`, part);
+    const same = isTyped(field) && isOpen(field) && find(`[id="${field.id}"]`, part);
     if (same) same.value = field.value;
   }
 }
 
-document.addEventListener("htmx:beforeSwap", (event) => keep(event.detail.target));
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  answered = detail.requestConfig?.elt.closest("form");
+  keep(detail.target);
+});
 document.addEventListener("htmx:oobBeforeSwap", (event) => keep(event.detail.target));
 
 document.addEventListener("htmx:afterSettle", () => {
@@ -54,5 +63,5 @@ document.addEventListener("htmx:afterSettle", () => {
   }
   editing = new Map();
   typed = new Map();
-  focused = undefined;
+  focused = answered = undefined;
 });

@@ -71,6 +71,33 @@ def compact(person: Person) -> None:
     person.page.keyboard.press("Escape")
 
 
+def test_the_page_of_compactions_says_the_same_everywhere_when_the_worker_is_done(
+    folding: Person,
+) -> None:
+    page = folding.page
+    page.locator("#context-meter > summary").click()
+    page.get_by_role("link", name="All compactions of this chat").click()
+    expect(page.get_by_text("Nothing has been compacted yet")).to_be_visible()
+    folding.mark_page()
+    page.get_by_role("button", name="Compact now").click()
+
+    expect(page.locator("#answer")).to_contain_text("Compacted: ", timeout=20_000)
+
+    expect(page.locator("#compactions")).to_contain_text("In use")
+    expect(page.locator("#cursor")).to_contain_text("the next summary begins after it")
+    expect(page.locator("#compacting")).not_to_contain_text("is asked for")
+    expect(page.get_by_role("button", name="Compact now")).to_be_visible()
+    # What somebody types for the next one outlasts what the page hears meanwhile.
+    focus = page.get_by_label("Keep in the summary")
+    focus.fill("the prices")
+    page.evaluate("document.querySelector('#compacted').dataset.old = 'yes'")
+    page.evaluate("htmx.trigger('#answer', 'changed')")
+    expect(page.locator("#compacted[data-old]")).to_have_count(0)
+    expect(focus).to_have_value("the prices")
+    expect(focus).to_be_focused()
+    assert not folding.was_reloaded()
+
+
 def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None:
     page = folding.page
     folding.mark_page()

@@ -56,6 +56,27 @@ def test_a_chat_is_pinned_and_filed_and_its_folder_opens_in_place(admin: Person)
     expect(in_list(admin, "Pressure")).to_be_visible()
 
 
+def test_an_empty_folder_is_opened_in_the_list_and_deleted(admin: Person) -> None:
+    page = admin.page
+    admin.new_chat("Drawings of the boiler")
+    admin.wait_for_reply()
+    menu(admin, "Folder…").click()
+    page.get_by_label("Or in a new folder").fill("Empty soon")
+    page.get_by_role("button", name="Put it there").click()
+    menu(admin, "Folder…").click()
+    page.get_by_label("In no folder").check()
+    page.get_by_role("button", name="Put it there").click()
+
+    admin.open("/chats/new")
+    folder = page.locator(".navfolder", has_text="Empty soon")
+    folder.locator("summary").click()
+    expect(folder).to_contain_text("No chats lie here")
+    folder.get_by_role("link", name="Rename or delete this folder").click()
+    page.get_by_role("button", name="Delete the folder").click()
+    expect(page.locator("#chat-list")).to_be_visible()
+    expect(folder).to_have_count(0)
+
+
 def test_a_chat_is_archived_and_deleted_and_both_are_taken_back(admin: Person) -> None:
     page = admin.page
     admin.new_chat("Tariffs of the winter")

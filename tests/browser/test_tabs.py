@@ -1,6 +1,8 @@
 """Several tabs of one person: all follow what happens, over one stream."""
 
+import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from chats.models import Chat
 now, owner = timezone.now() - timedelta(days=90), User.objects.order_by("pk")[0]
-for number in range(60):
+for number in range(110):
     at = now - timedelta(hours=number)
     Chat.objects.create(owner=owner, title=f"Filed {number}", created_at=at, updated_at=at)
 """
@@ -196,7 +198,7 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     expect(other.locator(".navfolder", has_text="Cellar")).to_be_visible()
     expect(other.locator(".navfolder", has_text="Attic")).to_have_count(0)
     person.page.get_by_role("button", name="Delete the folder").click()
-    expect(other.locator(".navfolder")).to_have_count(0)
+    expect(other.locator(".navfolder", has_text="Cellar")).to_have_count(0)
     must_be_quiet(person)
 
 
@@ -262,21 +264,108 @@ def test_what_happens_while_a_page_loads_comes_to_it(
     expect(page.locator("#chat-list li", has_text=title)).not_to_contain_text("in progress")
 
 
-def test_chats_loaded_below_the_first_page_stay_in_the_list(
-    context: BrowserContext, product: Product
-) -> None:
+@pytest.fixture
+def filed(product: Product) -> Iterator[None]:
+    """Old chats of the administrator's, more than two pages of the list have."""
     administer(product, MANY)
+    yield
+    administer(product, "from chats.models import Chat; " + TAKE_AWAY)
+
+
+def filed_titles(page: Page) -> list[str]:
+    """The old chats in the list, from the top."""
+    return [title for title in titles(page) if re.match(r"Filed \d", title)]
+
+
+def test_chats_loaded_below_the_first_page_stay_in_the_list(
+    context: BrowserContext, product: Product, filed: None
+) -> None:
     person = Person(context.new_page(), product)
     person.open("/chats/new")
     page = person.page
-    page.get_by_role("link", name="Show more chats").click()
-    oldest = page.locator("#chat-list li", has_text="Filed 59")
-    expect(oldest).to_have_count(1)
+    more = page.get_by_role("link", name="Show more chats")
+    more.click()
+    expect(page.locator("#chat-list li")).to_have_count(100)
+    before = filed_titles(page)
+    administer(product, "from chats.models import Chat; Chat.objects.get(title='Filed 3').delete()")
     other = Person(tab_at(context, product.url + "/chats/new"), product)
     other.new_chat("On top of them all")
     expect(page.locator("#chat-list li").first).to_contain_text("On top of them all")
-    expect(oldest).to_have_count(1)
-    found = page.locator("#chat-list li").evaluate_all("(items) => items.map(({ id }) => id)")
+    # None is lost that the new chat pushed out of the first page.
+    before.remove("Filed 3")
+    assert filed_titles(page) == before
+    headings = page.locator("#chat-list h2").all_inner_texts()
+    assert len(headings) == len(set(headings))
+
+    expect(more).to_have_count(1)
+    assert page.locator("#chat-list > :last-child").get_by_text("Show more chats").count() == 1
+    more.click()
+    expect(more).to_have_count(0)
+    assert filed_titles(page) == [f"Filed {number}" for number in range(110) if number != 3]
+    other.new_chat("On top once more")
+    expect(page.locator("#chat-list li").first).to_contain_text("On top once more")
+    expect(more).to_have_count(0)
+    assert filed_titles(page) == [f"Filed {number}" for number in range(110) if number != 3]
+    found = page.locator("#chat-list [id]").evaluate_all("(parts) => parts.map(({ id }) => id)")
     assert len(found) == len(set(found))
-    administer(product, "from chats.models import Chat; " + TAKE_AWAY)
+    must_be_quiet(person)
+
+
+def test_a_chat_that_is_unpinned_far_below_is_not_lost(
+    context: BrowserContext, product: Product, filed: None
+) -> None:
+    person = Person(context.new_page(), product)
+    deed = "from chats.models import Chat; Chat.objects.filter(title='Filed 80').update(pinned={})"
+    administer(product, deed.format(True))
+    person.open("/chats/new")
+    page = person.page
+    more = page.get_by_role("link", name="Show more chats")
+    more.click()
+    expect(page.locator("#chat-list li")).to_have_count(100)
+    administer(product, deed.format(False))
+    other = Person(tab_at(context, product.url + "/chats/new"), product)
+    other.new_chat("Beside the pins")
+    expect(page.get_by_role("heading", name="Pinned")).to_have_count(0)
+    expect(page.locator("#chat-list li")).to_have_count(50)
+    more.click()
+    expect(page.locator("#chat-list li")).to_have_count(100)
+    more.click()
+    expect(more).to_have_count(0)
+    assert filed_titles(page) == [f"Filed {number}" for number in range(110)]
+    must_be_quiet(person)
+
+
+def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
+    context: BrowserContext, product: Product, filed: None
+) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("Filed by hand")
+    person.wait_for_reply()
+    open_menu(person.page, "Folder…")
+    person.page.get_by_label("Or in a new folder").fill("Shed")
+    person.page.get_by_role("button", name="Put it there").click()
+    expect(person.page.locator(".navfolder", has_text="Shed")).to_be_visible()
+
+    other = tab_at(context, product.url + "/chats/new")
+    folder = other.locator(".navfolder", has_text="Shed")
+    top = other.locator("#chat-list > .navgroup li").first
+
+    def comes_anew(title: str) -> None:
+        person.new_chat(title)
+        expect(top).to_contain_text(title)
+        person.wait_for_reply()
+
+    for number, place in enumerate(
+        (folder.locator("summary"), other.get_by_role("link", name="Show more chats"))
+    ):
+        place.focus()
+        comes_anew(f"Beside the focus {number}")
+        expect(place).to_be_focused()
+    folder.locator("summary").click()
+    inside = folder.locator("li a", has_text="Filed by hand")
+    inside.focus()
+    with other.expect_response(re.compile("/folders/")):
+        comes_anew("Beside the open folder")
+    expect(inside).to_be_focused()
+    administer(product, "from chats.models import Folder; Folder.objects.all().delete()")
     must_be_quiet(person)

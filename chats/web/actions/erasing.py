@@ -1,7 +1,7 @@
 """Erasing for good: the pages say before and after what is erased and what stays.
 
-Every page here asks for a fresh sign-in first: somebody who finds an open browser can destroy
-nothing.
+Each page that erases asks for a fresh sign-in first: somebody who finds an open browser can destroy
+nothing. The certificate of an erased chat is shown without one.
 """
 
 import functools

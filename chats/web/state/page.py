@@ -12,8 +12,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from chats.actions import corrections
 from chats.ground.refusals import Refusal
-from chats.models import Chat
-from chats.record import access
+from chats.models import Chat, ChatState
+from chats.record import access, states
 from chats.record.states import Kept, StateChanged
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import STATE_VERSIONS
@@ -96,8 +96,10 @@ def state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         )
     except StateChanged as refusal:
         # The form shows what is in force now, and beside it what was typed over an older version.
-        now = corrections.state_in(chat=chat).kept
-        return answer(request, chat, now, typed=typed(form, kept=now), refusal=refusal)
+        now = corrections.state_in(chat=chat)
+        seen = states.newest(now.branch, up_to=version_in(request.POST))
+        differing = typed(form, seen=seen, kept=now.kept)
+        return answer(request, chat, now.kept, typed=differing, refusal=refusal)
     except Refusal as refusal:
         return answer(request, chat, found.kept, form=form, refusal=refusal)
     return done(request, chat, found.kept, saved="Saved. It counts from the next message on.")
@@ -116,10 +118,17 @@ def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     return done(request, chat, found.kept, saved="Emptied. The next messages fill it again.")
 
 
-def typed(form: StateForm, *, kept: Kept) -> list[FieldView]:
-    """Return the values of a form that differ from the state."""
-    differing = {n: value for n, value in form.said.items() if kept.values.get(n) != value}
-    return [replace(field_of(kept, name), value=shown(value)) for name, value in differing.items()]
+def typed(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:
+    """Return what a person typed: values unlike those of the state they saw, and unlike the state.
+
+    What another version changed meanwhile, in fields that they left alone, is none of it.
+    """
+    known = [kept.values, *([seen.values] if seen else [])]
+    return [
+        replace(field_of(kept, name), value=shown(value))
+        for name, value in form.said.items()
+        if not any(values.get(name) == value for values in known)
+    ]
 
 
 def done(request: PersonRequest, chat: Chat, kept: Kept, *, saved: str) -> HttpResponse:

@@ -30,12 +30,14 @@ def arrange(
     ground: BranchUnderPolicy,
     top: bool,
     borders: Sequence[Compaction],
+    newest: bool,
     known: int | None = None,
 ) -> list[Entry]:
     """Return the page's entries in order; with `top` that of the summary in force stands first.
 
     `borders`: the compactions whose markers stand on this page at the end of their range,
-    ascending. `known`: the page has the words of the messages from this seq on.
+    ascending. `newest`: nothing is said behind these entries. `known`: the page has the words of
+    the messages from this seq on.
     """
     cover, borders = ground.cover, list(borders)
     summaries = [text for row in (cover.summary, *borders) if row for text in summary_texts(row)]
@@ -72,7 +74,7 @@ def arrange(
         entries.append(entry)
         if isinstance(entry, MessageEntry):
             entries += outcomes.pop(entry.message.pk, [])
-    return mark_last(entries, turn=rows.last_turn)
+    return mark_last(entries, turn=rows.last_turn) if newest else entries
 
 
 def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:

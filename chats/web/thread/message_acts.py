@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from chats.actions.branching import is_own
 from chats.models import Message
 
 # The ids in the bar's pattern; no row has them.
@@ -122,9 +123,9 @@ def offered_by(message: Message, *, pin_lock: str) -> tuple[str, ...]:
         return ("receipt",) if has_receipt(message) else ()
     names = ["copy"]
     if message.seq:
-        if message.role == Message.Role.USER:
+        if is_own(message):
             names.append("edit")
-        elif message.turn_id:
+        elif message.role != Message.Role.USER and message.turn_id:
             names.append("regenerate")
         if message.pinned_at:
             names.append("unpin")

@@ -128,8 +128,11 @@ def thread_of(
     branch, cover = ground.branch, ground.cover
     rows = load(ground, after=cover.to_seq, before=before)
     # The newest page has all of them: an earlier one is put above it.
-    borders = borders_of(rows, cover=cover) if before is None else []
-    arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders)
+    newest = before is None
+    borders = borders_of(rows, cover=cover) if newest else []
+    arranged = arrange(
+        rows, ground=ground, top=not rows.has_earlier, borders=borders, newest=newest
+    )
     entries = with_days(arranged, previous=None)
     tail_from = before or tail_start(rows, cover=cover, end=branch.last_seq + 1)
     still, tail = split(entries, at=tail_from)
@@ -167,7 +170,7 @@ def thread_from(*, chat: Chat, user: User, start: int, shown: Shown | None = Non
         standing = standing_on(ground, top=shown.top, start=start)
     seen = on_path(branch, after=0, before=start).order_by("-seq").first()
     borders = [row for row in borders_of(rows, cover=cover) if row.to_seq >= start]
-    entries = arrange(rows, ground=ground, top=False, borders=borders)
+    entries = arrange(rows, ground=ground, top=False, borders=borders, newest=True)
     entries = with_days([e for e in entries if seq_of(e) >= start], previous=day_of(seen))
     tail_from = max(tail_start(rows, cover=cover, end=branch.last_seq + 1), start)
     still, tail = split(entries, at=tail_from)
@@ -196,7 +199,14 @@ def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> Standing:
     most = min(max(PAGE, start - top), MOST_STANDING)
     rows = load(ground, after=cover.to_seq, before=start, most=most)
     borders = [row for row in borders_of(rows, cover=cover) if row.to_seq < start]
-    arranged = arrange(rows, ground=ground, top=not rows.has_earlier, borders=borders, known=top)
+    arranged = arrange(
+        rows,
+        ground=ground,
+        top=not rows.has_earlier,
+        borders=borders,
+        newest=start > ground.branch.last_seq,
+        known=top,
+    )
     entries = [entry for entry in arranged if seq_of(entry) < start or not is_message(entry)]
     return Standing(
         entries=with_days(entries, previous=None),

@@ -1,14 +1,17 @@
 """Chats over the API: made, listed, changed, deleted."""
 
+import hashlib
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import lifecycle
 from chats.models import Chat, Message, Turn
+from chats.record.idempotency import IdempotentRequest
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
 
@@ -52,6 +55,39 @@ def test_same_key_makes_one_chat(body: dict[str, str], of_alice: Program) -> Non
     assert Chat.objects.count() == 1
     other = of_alice.post("chats", {**body, "model": "demo"}, **key)
     assert code(other) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.parametrize("first", ["", "Plans"])
+def test_a_key_stands_for_its_title_too(first: str, of_alice: Program) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "k1"}
+    made = of_alice.post("chats", {"text": "Hello", "title": first}, **key)
+    other = of_alice.post("chats", {"text": "Hello", "title": "Other"}, **key)
+    assert made.status_code == 202
+    assert code(other) == (422, "idempotency_key_reused")
+    assert Chat.objects.get().title == (first or "Hello")
+
+
+def test_a_key_from_before_titles_counted_still_stands_for_its_text(
+    of_alice: Program, alice: User, turn: Turn
+) -> None:
+    body = hashlib.sha256(b"demo\nHello").hexdigest()
+    kept = IdempotentRequest(user=alice, route="chats", key="k1", body=body)
+    result = {"message": str(turn.trigger_id), "turn": str(turn.pk)}
+    kept.remember(result=result, now=timezone.now())
+    again = of_alice.post("chats", {"text": "Hello", "model": "demo"}, HTTP_IDEMPOTENCY_KEY="k1")
+    assert again.json()["turn"]["id"] == str(turn.pk)
+
+
+@pytest.mark.parametrize("with_text_first", [True, False])
+def test_a_key_makes_one_chat_with_a_text_or_without(
+    with_text_first: bool, of_alice: Program
+) -> None:
+    key, bodies = {"HTTP_IDEMPOTENCY_KEY": "k1"}, [{"text": "Hello"}, {}]
+    first, second = bodies if with_text_first else reversed(bodies)
+    made = of_alice.post("chats", first, **key)
+    assert code(of_alice.post("chats", second, **key)) == (422, "idempotency_key_reused")
+    assert of_alice.post("chats", first, **key).json()["id"] == made.json()["id"]
+    assert Chat.objects.count() == 1
 
 
 @pytest.mark.parametrize(

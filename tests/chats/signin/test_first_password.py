@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from chats.people import signin
 from chats.people.sessions import SIGNED_IN_AT
+from tests.chats.web.markup import described
 
 NEW = "correct horse battery staple"
 BOTH = {"new_password1": NEW, "new_password2": NEW}
@@ -58,6 +59,20 @@ def test_after_a_quarter_of_an_hour_a_new_link_confirms_it(by_link: Client, alic
     by_link.post("/account/password/", {**BOTH, "confirm_link": link})
     alice.refresh_from_db()
     assert alice.check_password(NEW)
+
+
+def test_a_wrong_link_promises_nothing_about_what_was_typed(by_link: Client) -> None:
+    grow_old(by_link)
+    refused = by_link.post("/account/password/", {**BOTH, "confirm_link": "no-link"})
+    assert refused.context["refusal"].code == "not_confirmed"
+    assert "is still here" not in refused.content.decode()
+    # Browsers get no password back.
+    assert NEW not in refused.content.decode()
+
+
+def test_errors_of_a_new_password_are_tied_to_its_field(by_link: Client) -> None:
+    body = by_link.post("/account/password/", {**BOTH, "new_password2": "other"}).content.decode()
+    assert "id_new_password2_error" in described(body)["new_password2"]
 
 
 @pytest.mark.parametrize("target", ["/settings/", "https://evil.example/", "//evil.example"])

@@ -422,5 +422,12 @@ def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     assert f'<span class="chip chip--warn">{label}</span>' in html
     assert f"<code>{code}</code>" in html
     assert "Half of" in html
-    page.post(url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep"))
+    keep = url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep")
+    assert f'hx-post="{keep}"' in html
+    earlier = page.get(url(chat), {"before": 3}).content.decode()
+    # On an earlier page the end of the thread, which scripts would put anew, is missing.
+    assert 'id="tail"' not in earlier
+    assert f'action="{keep}"' in earlier
+    assert f'hx-post="{keep}"' not in earlier
+    page.post(keep)
     assert f"{label}, kept</span>" in tight(page.get(url(chat)).content.decode())

@@ -1,5 +1,6 @@
 """The page of all compactions of a chat: every row in words, what rests, why there were none."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from django.utils import timezone
 from chats.models import Chat, Compaction, Message, Turn
 from chats.web.compactions.listing import PAGE
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
 from tests.chats.web.test_changes import preparing
 from tests.chats.web.test_chat_page import url
 from tests.chats.web.test_compaction_actions import Policy, policy
@@ -188,6 +190,26 @@ def test_each_of_the_newest_replies_says_why_nothing_was_folded(
     assert url(chat, f"turns/{turn.pk}/receipt") in html
     Turn.objects.update(compaction_outcome="keep_last")
     assert "All messages were among the newest, which stay." in body(page, chat)
+
+
+def test_the_answer_to_a_request_brings_the_rest_of_the_page(
+    page: Client, chat: Chat, talk: Talk, summary: Fold, policy: Policy
+) -> None:
+    policy()
+    talk("hello")
+    page.post(url(chat, "compact"), {"from": "page"})
+    html = body(page, chat)
+    where = url(chat, "compactions/")
+    notice = re.findall(r'<div id="answer"[^>]*>', tight(html))[0]
+    assert f'hx-get="{where}"' in notice
+    for part in re.findall(r'hx-select-oob="([^"]+)"', notice)[0].split(","):
+        assert html.count(f'id="{part[1:]}"') == 1
+    replaced = html[html.index('id="compacting"') :]
+    assert "A compaction is asked for; a worker" in replaced
+    assert "Nothing has been compacted yet" in replaced
+    notice = re.findall(r'<div id="answer"[^>]*>', tight(body(page, chat, 2)))[0]
+    assert f'hx-get="{where}?page=2"' in notice
+    assert "hx-select-oob" not in page.get(url(chat)).content.decode()
 
 
 def test_charlie_sees_nothing(charlies_page: Client, chat: Chat) -> None:

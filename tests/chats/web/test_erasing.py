@@ -45,6 +45,17 @@ def test_the_menu_and_a_deleted_chat_lead_to_it(fresh: Client, chat: Chat) -> No
     assert not Chat.objects.exists()
 
 
+def test_a_temporary_chat_has_no_way_only_to_delete_it(fresh: Client, chat: Chat) -> None:
+    where = url(chat, "erase")
+    assert "Only delete it" in fresh.get(where).content.decode()
+    Chat.objects.update(temporary=True)
+    html = fresh.get(where).content.decode()
+    assert "Erase for ever</button>" in tight(html)
+    assert "Keep it" in html
+    for words in ("Only delete it", url(chat, "delete"), "How this differs", "brought back"):
+        assert words not in html
+
+
 def test_it_asks_for_a_fresh_sign_in(page: Client, chat: Chat) -> None:
     sign_in_at(page, timezone.now() - timedelta(hours=1))
     for response in (page.get(url(chat, "erase")), page.post(url(chat, "erase"))):

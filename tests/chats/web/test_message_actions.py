@@ -1,5 +1,6 @@
 """Pin, exclude, edit, answer again, branch, choose a version, erase; and who may not."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,8 +12,10 @@ from django.utils import timezone
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.people.sessions import SIGNED_IN_AT
 from chats.providers.base import Finished, TextDelta
+from chats.web.thread.message_acts import offered_by
 from contextpolicy.models import AuditEvent
 from tests.chats.web.conftest import HTMX
+from tests.chats.web.markup import tight
 from tests.chats.web.test_changes import state
 from tests.chats.web.test_chat_page import page_text, url
 from tests.chats.web.test_compaction_actions import Policy, policy
@@ -189,6 +192,31 @@ def test_a_refused_edit_keeps_its_text(
     assert "Only your own messages can be edited" in html
     assert "my words</textarea>" in html
     assert Branch.objects.filter(chat=chat).count() == 1
+
+
+def test_a_team_members_words_have_their_name_and_are_not_edited(
+    page: Client, chat: Chat, messages: list[Message]
+) -> None:
+    row = messages[2]
+    where = f"messages/{row.pk}"
+    Message.objects.filter(pk=row.pk).update(
+        speaker={"roleId": "ann", "roleName": "Ann <b>", "type": "human"}
+    )
+    assert "edit" in offered_by(messages[0], pin_lock="")
+    row.refresh_from_db()
+    assert not {"edit", "regenerate"} & {*offered_by(row, pin_lock="")}
+    html = page.get(url(chat, f"{where}/edit")).content.decode()
+    assert 'aria-label="Message 3 from Ann &lt;b&gt;, being edited"' in html
+    refused = page.post(url(chat, f"{where}/edit"), {"text": "my words"})
+    assert refused.status_code == 409
+    assert "Only your own messages can be edited" in refused.content.decode()
+    assert Branch.objects.filter(chat=chat).count() == 1
+
+    sign_in_at(page, timezone.now())
+    html = tight(page.get(url(chat, f"{where}/erase")).content.decode())
+    assert "from<bdi>Ann &lt;b&gt;</bdi></p>" in html
+    html = tight(page.get(url(chat, f"messages/{messages[0].pk}/erase")).content.decode())
+    assert re.search(r"Message 1 of [^<]+, from you</p>", html)
 
 
 def test_a_reply_is_asked_for_again(

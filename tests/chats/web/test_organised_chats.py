@@ -15,6 +15,7 @@ from pytest_django.fixtures import Settings
 
 from chats import tasks
 from chats.actions import deletion, erasure, lifecycle, organising
+from chats.actions.listing import LISTED
 from chats.ground import queue
 from chats.models import Chat, Folder, Message, Turn
 from chats.record.expiry import expired
@@ -163,6 +164,20 @@ def test_charlie_has_none_of_alices_folders(
     assert "Warranty" not in sidebar(charlies_page)
 
 
+def test_a_folder_that_is_opened_in_the_sidebar_leads_to_its_page(
+    page: Client, chat: Chat, folder: Folder, alice: User
+) -> None:
+    where = f"/folders/{folder.pk}/"
+    empty = page.get(where, headers=HTMX).content.decode()
+    assert "No chats lie here" in empty
+    assert f'href="{where}">Rename or delete this folder</a>' in empty
+    organising.organise(chat=chat, user=alice, folder=folder.pk)
+    part = page.get(where, headers=HTMX).content.decode()
+    assert listed(part) == [str(chat.pk)]
+    assert part.count("Rename or delete this folder") == 1
+    assert "No chats lie here" not in part
+
+
 def test_a_long_folder_is_paged(page: Client, alice: User, folder: Folder, now: datetime) -> None:
     Chat.objects.bulk_create(
         Chat(
@@ -178,6 +193,8 @@ def test_a_long_folder_is_paged(page: Client, alice: User, folder: Folder, now: 
     seen = listed(html)
     while address := following(html):
         html = page.get(address, headers=HTMX).content.decode()
+        assert "Rename or delete this folder" not in html
+        assert 'id="more-chats"' not in html
         seen += listed(html)
     assert len(seen) == len(set(seen)) == 120
 
@@ -286,6 +303,61 @@ def test_charlie_neither_deletes_nor_brings_back(
         assert charlies_page.post(url(chat, deed)).status_code == 404
     assert charlies_page.get(url(chat, "deleted")).status_code == 404
     assert listed_rows(charlies_page.get("/chats/archive").content.decode()) == []
+
+
+def test_every_deleted_chat_is_found_on_a_page(
+    page: Client, charlies_page: Client, alice: User, now: datetime
+) -> None:
+    kept = lifecycle.create_chat(owner=alice, now=now, title="Kept in the archive")
+    organising.organise(chat=kept, user=alice, archived=True)
+    Chat.objects.bulk_create(
+        Chat(
+            owner=alice,
+            created_at=now,
+            updated_at=now,
+            deleted_at=now,
+            # Several at one time, which a page may divide.
+            erase_at=now + timedelta(hours=n // 30),
+        )
+        for n in range(2 * LISTED + 5)
+    )
+    html = page.get("/chats/archive").content.decode()
+    assert "Kept in the archive" in html
+    seen = [key for key in listed_rows(html) if key != str(kept.pk)]
+    assert len(seen) == LISTED
+    while found := re.search(r'href="([^"]+deleted=[^"]+)"', html):
+        assert listed_rows(charlies_page.get(found[1]).content.decode()) == []
+        html = page.get(found[1]).content.decode()
+        assert "Archived</h2>" not in html
+        seen += listed_rows(html)
+    last = Chat.objects.filter(deleted_at__isnull=False).order_by("-erase_at", "-pk")
+    assert seen == [str(row.pk) for row in last]
+
+
+@pytest.mark.parametrize(
+    "place", ["x", "1_2", "2026-01-01_x", f"0001-01-01T00:00+14:00_{'0' * 32}"]
+)
+def test_a_place_that_is_none_is_the_beginning_of_the_deleted_chats(
+    page: Client, chat: Chat, place: str
+) -> None:
+    page.post(url(chat, "delete"))
+    html = page.get("/chats/archive", {"deleted": place}).content.decode()
+    assert listed_rows(html) == [str(chat.pk)]
+    assert "Archived</h2>" in html
+
+
+def test_more_archived_chats_are_no_word_on_the_deleted_ones(
+    page: Client, chat: Chat, alice: User, now: datetime
+) -> None:
+    page.post(url(chat, "delete"))
+    Chat.objects.bulk_create(
+        Chat(owner=alice, archived=True, created_at=now, updated_at=now) for _ in range(LISTED + 1)
+    )
+    more = re.search(r'href="([^"]+after=[^"]+)"', page.get("/chats/archive").content.decode())
+    assert more is not None
+    html = page.get(more[1]).content.decode()
+    assert len(listed_rows(html)) == 1
+    assert "Nothing is deleted" not in html
 
 
 def test_after_its_days_the_sweep_erases_a_deleted_chat(

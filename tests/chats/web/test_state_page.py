@@ -17,7 +17,7 @@ from chats.turns.start import start
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.conftest import HTMX
-from tests.chats.web.markup import tight
+from tests.chats.web.markup import described, tight
 
 XSS = "<script>alert(1)</script>"
 # The controls: class, date, destination, insured, people, wishes.
@@ -174,6 +174,28 @@ def test_what_does_not_fit_is_refused_and_stays_in_the_form(
     if "f2" not in said:
         assert 'value="Nowhere"' in body
     assert newest(chat) == kept
+
+
+def test_errors_and_helps_are_tied_to_their_fields(page: Client, chat: Chat, now: datetime) -> None:
+    properties = {"a": {"type": "integer", "description": "How many come"}, "b": {"type": "number"}}
+    keep_a_state(now=now, state_schema={"type": "object", "properties": properties})
+    assert described(page.get(address(chat)).content.decode()) == {"f0": "id_f0_helptext"}
+    body = page.post(address(chat), {"version": 0, "f0": "two", "f1": "x"}).content.decode()
+    assert described(body) == {"f0": "id_f0_helptext id_f0_error", "f1": "id_f1_error"}
+
+
+def test_fields_that_were_left_alone_are_not_called_typed(
+    page: Client, chat: Chat, now: datetime
+) -> None:
+    keep_a_state(now=now)
+    lay(chat, {"destination": "Oslo", "people": 2, "wishes": ["a window"]}, now=now)
+    lay(chat, {"destination": "Bergen", "people": 2, "wishes": []}, now=now, seq=3)
+    said = {"f2": "Oslo", "f4": "3", "f5": '["a window"]'}
+    answer = page.post(address(chat), {"version": 1, **EMPTY, **said})
+    assert [(field.label, field.value) for field in answer.context["typed"]] == [("people", "3")]
+    # Of a version that nobody knows, all that is not in force may have been typed.
+    answer = page.post(address(chat), {"version": "x", **EMPTY, **said})
+    assert [field.label for field in answer.context["typed"]] == ["Destination", "people", "wishes"]
 
 
 @pytest.mark.parametrize("version", ["", "x", "-1", "9" * 40])
