@@ -19,6 +19,7 @@ from chats.record.history import segments
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.turns.start import Accepted, accept_message, caused_turn, recall
+from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
 
 BRANCHES_PER_CHAT = 200
@@ -178,11 +179,13 @@ def choose_branch(
 
 
 def locked(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
-    """Lock the message's chat and return both as they are now.
+    """Lock the message's chat, and its owner, and return both as they are now.
 
-    Raises `StillWaiting` and `MessageGone`.
+    A branch is told to the ledger before its message is accepted, which counts the owner's replies:
+    the owner is locked before the ledger, as everywhere. Raises `StillWaiting` and `MessageGone`.
     """
     chat = chat_to_write_in(chat_id)
+    PERSON_LOCK.hold(owner=chat.owner_id)
     rows = Message.objects.select_related("branch", "turn__trigger", "turn__continues")
     message = rows.get(pk=message.pk)
     if message.seq is None:
