@@ -88,7 +88,7 @@ class InvalidWindow(Refusal):
     code = "invalid_window"
     status = 422
     sentence = "The window is {size}. Give 0 for no earlier messages, or a number up to {limit}."
-    param = "window_size_override"
+    param = "windowSizeOverride"
 
 
 class InstructionTooLong(Refusal):
@@ -124,11 +124,10 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A stored message, and how the team calls it; `repeated` when the request's key was known."""
+    """A stored message, and the same as the team sees it."""
 
     row: Message
     message: TeamMessage
-    repeated: bool = False
 
 
 def add_message(
@@ -156,7 +155,7 @@ def add_message(
         chat = chat_to_write_in(chat.pk)
         if known := keyed.find(now=now):
             row = Message.objects.select_related("branch").get(pk=known["message"])
-            return Added(row, seen(row, branch=row.branch, chat=chat), repeated=True)
+            return Added(row, seen(row, branch=row.branch, chat=chat))
         branch = open_branch(chat)
         check_room(branch)
         row = messages.append_spoken(chat=chat, branch=branch, said=said, counted=counted, now=now)
@@ -265,15 +264,18 @@ def context_for(*, chat: Chat, agent: Agent) -> team.AgentContext:
     """
     if not 0 <= agent.window_size <= LARGEST_WINDOW:
         raise InvalidWindow(size=agent.window_size, limit=LARGEST_WINDOW)
-    for param in ("system_instruction", "instruction_file_text"):
-        length = len(getattr(agent, param) or "")
-        if length > LONGEST_INSTRUCTION:
-            raise InstructionTooLong(param=param, length=length)
+    given = {
+        "systemInstruction": agent.system_instruction,
+        "instructionFileText": agent.instruction_file_text,
+    }
+    for param, text in given.items():
+        if text and len(text) > LONGEST_INSTRUCTION:
+            raise InstructionTooLong(param=param, length=len(text))
     branch = open_branch(chat)
     # The newest stands apart, and one more than the window says whether there are others.
     most = agent.window_size + 2
-    newest = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
-    rows = list(islice(sendable(newest.iterator(chunk_size=most)), most))
+    backwards = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
+    rows = list(islice(sendable(backwards.iterator(chunk_size=most)), most))
     return team.context_for_agent(
         [seen(row, branch=branch, chat=chat) for row in reversed(rows)],
         agent_id=agent.agent_id,

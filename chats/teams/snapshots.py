@@ -5,7 +5,6 @@ open a branch without messages, and what was said stays on the branch before, fo
 the audit.
 """
 
-import logging
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -23,8 +22,6 @@ from contextpolicy import ledger
 from contextpolicy.engine import team_state
 from contextpolicy.engine.team import TeamMessage, byte_count
 from contextpolicy.engine.tokens import TokenCounter
-
-logger = logging.getLogger(__name__)
 
 # Rows that are read or written at once.
 PAGE = 500

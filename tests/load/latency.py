@@ -65,7 +65,7 @@ def main() -> None:
                 times[chat].append(client.first_token(chat, TEXT.format(number=number)))
         # The first few warm up what is loaded once.
         folded, whole = (1000 * statistics.median(times[chat][5:]) for chat in chats)
-        print(  # noqa: T201
+        print(  # noqa: T201  # its output
             f"{arguments.pairs} pairs, {ours.run(COUNT).strip()} compactions:"
             f" first token after {folded:.0f} ms with compaction, {whole:.0f} ms without,"
             f" ratio {folded / whole:.2f}"

@@ -80,7 +80,7 @@ def main() -> None:
             times = measured(client, chat, turns=arguments.turns, rest=arguments.rest)
             p50, p95 = statistics.median(times), statistics.quantiles(times, n=20)[18]
             published, warm, others = ours.run(COUNT.format(chat=chat)).split()
-            print(  # noqa: T201
+            print(  # noqa: T201  # its output
                 f"{way:18} {arguments.turns} turns, {published} swaps, {warm} warm-ups"
                 f" (+{others} not finished): p50 {p50:5.0f} ms, p95 {p95:5.0f} ms,"
                 f" ratio {p95 / p50:.2f}",

@@ -23,13 +23,12 @@ from django.db import (
     DatabaseError,
     InterfaceError,
     OperationalError,
-    close_old_connections,
     connection,
 )
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from chats.ground import live, queue
+from chats.ground import databases, live, queue
 from chats.ground.live import Frame
 from chats.models import ProviderAccount
 from chats.prompt.tokenizer import O200kCounter
@@ -246,7 +245,4 @@ def load_what_calls_need() -> None:
 
 def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:
     """Call the function, and leave a usable connection or none to the next one."""
-    try:
-        return function(**arguments)
-    finally:
-        close_old_connections()
+    return databases.briefly(function)(**arguments)
