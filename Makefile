@@ -13,7 +13,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos faults together beside presets races bench clean
+	chaos round-kills faults together beside presets races bench clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -101,6 +101,12 @@ replay-all: $(VENV)/.for-testing
 chaos: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes \
 		--kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
+
+# Processes killed while agents of a team reply one after another:
+# make round-kills [ROUNDS=50] [KILLS=100] [SEED=1] [DATABASE=postgres]
+round-kills: $(VENV)/.for-testing
+	@$(ON_DATABASE) $(BIN)/python -m tests.faults.round_kills \
+		--rounds $(or $(ROUNDS),50) --kills $(or $(KILLS),100) --seed $(or $(SEED),1)
 
 # Every row of the fault table on both databases, where `make test-all` runs half of them on each.
 faults: $(VENV)/.for-testing

@@ -1,13 +1,14 @@
 """Resolves effective policies: the values of several policies for one chat, and their sources.
 
-Far to near: instance, group, user, chat. Limits take the strictest value of all levels that set
-them, choices the nearest; the strategy and its config are one choice; a lock ends the search.
+Far to near: instance, group, user, agent of a team, chat. Limits take the strictest value of all
+levels that set them, choices the nearest; the strategy and its config are one choice; a lock ends
+the search.
 """
 
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -22,9 +23,9 @@ from contextpolicy.engine.policy import (
     from_json,
     problems,
 )
-from contextpolicy.models import EffectivePolicy
+from contextpolicy.models import ContextPolicy, EffectivePolicy, PolicyVersion
 
-FAR_TO_NEAR = ("instance", "group", "user", "chat")
+FAR_TO_NEAR = ("instance", "group", "user", "agent", "chat")
 BUILT_IN = "Built-in defaults"
 # The columns of an assignment that make a `Layer`: level, slug, name, version, and its values and
 # locks as the database's text, which is parsed once for all who are given the same.
@@ -55,15 +56,19 @@ def resolve(
     chat_id: UUID | None,
     model_window: int | None,
     defaults: Mapping[str, object],
+    agent_policy: ContextPolicy | None = None,
 ) -> EffectivePolicy:
     """Return the stored effective policy of a person's chat with a model of `model_window` tokens.
 
-    Without `group_ids` the person's groups count. `defaults` are the server's settings
+    Without `group_ids` the person's groups count. `agent_policy`: that of the agent who replies,
+    with its version. `defaults` are the server's settings
     `window_size` and `max_chars_per_message`: they hold under strategy `simple` alone, where no
     level sets the field. Reads the assignments in one query. Raises PolicyImpossible when the
     merged values cannot work, even with a smaller keep-last and low mark.
     """
     assigned = assigned_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
+    if agent_policy is not None and agent_policy.current is not None:
+        assigned = far_to_near((*assigned, of_agent(agent_policy, agent_policy.current)))
     digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
@@ -127,7 +132,18 @@ def assigned_for(
     else:
         found = list(statements.assigned_to(user=user_id, groups=group_ids, chat=chat_id))
     found.sort(key=lambda assigned: assigned[1], reverse=True)
-    return tuple(sorted(found, key=lambda assigned: FAR_TO_NEAR.index(assigned[0])))
+    return far_to_near(found)
+
+
+def far_to_near(assigned: Iterable[Assigned]) -> tuple[Assigned, ...]:
+    """Return the policies in the order of their levels; those of one level stay as they are."""
+    return tuple(sorted(assigned, key=lambda each: FAR_TO_NEAR.index(each[0])))
+
+
+def of_agent(policy: ContextPolicy, version: PolicyVersion) -> Assigned:
+    """Return an agent's policy in the form of an assignment."""
+    values, locks = json.dumps(version.values), json.dumps(version.locks)
+    return ("agent", policy.slug, policy.name, version.number, values, locks)
 
 
 def label_of(layers: Collection[Layer]) -> str:

@@ -18,6 +18,7 @@ from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
 from chats.record.history import segments
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
+from chats.turns import rounds
 from chats.turns.start import Accepted, accept_message, caused_turn, recall
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
@@ -110,14 +111,20 @@ def regenerate(
     now: datetime,
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
+    play_on: bool = False,
 ) -> Turn:
     """Ask for another reply, on a branch that ends with the question of the first.
 
-    Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`,
-    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and what `turns.start.caused_turn` raises.
+    An agent of a team replies again in its place in the round, alone or, with `play_on`, followed
+    by those who followed it then. Raises `NotAReply`, `StillWaiting`, `MessageGone`,
+    `TooManyBranches`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and what
+    `turns.start.caused_turn` raises.
     """
     keyed = IdempotentRequest(
-        user=user, route=f"regenerate:{message.pk}", key=idempotency_key, body=""
+        user=user,
+        route=f"regenerate:{message.pk}",
+        key=idempotency_key,
+        body="play on" if play_on else "",
     )
     chat, message = locked(message.branch.chat_id, message)
     known = keyed.find(now=now)
@@ -127,12 +134,15 @@ def regenerate(
         raise NotAReply
     question, cause = asked(message, turn=message.turn)
     first = message.turn.messages.filter(seq__isnull=False).order_by("seq").first() or message
-    fork_seq = (question.seq if question else None) or (first.seq or 1) - 1
+    is_agent = message.turn.agent_id is not None
+    fork_seq = (question.seq if question and not is_agent else None) or (first.seq or 1) - 1
     branch = open_branch(
         chat, at=question or message, fork_seq=fork_seq, cause="regenerate", user=user, now=now
     )
+    actor = f"user:{user.pk}"
+    taken = rounds.again(message.turn, branch=branch, play_on=play_on, actor=actor, now=now)
     turn = caused_turn(
-        user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now, api_key=api_key
+        user=user, chat=chat, branch_id=branch.pk, cause=cause | taken, now=now, api_key=api_key
     )
     keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return turn

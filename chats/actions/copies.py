@@ -22,6 +22,7 @@ from chats.memory import archive
 from chats.memory.clearing import clear_index
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Receipt, Rendering, Turn
 from chats.record import idempotency, receipts, states
+from chats.rendering.spoken import texts_shown
 from chats.rendering.store import digest_of
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ PAGE = 500
 def erase_renderings(message: Message, summaries: list[Compaction], now: datetime) -> int:
     """Delete the stored HTML of the message, and of summaries and their lines."""
     del now
-    texts = {message.text, *(text for row in summaries for text in texts_of(row))}
+    texts = {*texts_shown(message), *(text for row in summaries for text in texts_of(row))}
     found = Rendering.objects.filter(digest__in=[digest_of(text) for text in texts if text])
     return found.delete()[0]
 
@@ -206,7 +207,7 @@ def erase_all_renderings(chat: Chat) -> int:
     """Delete the stored HTML of everything said and summed up in a chat."""
     erased = 0
     rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
-    texts = [digest_of(row.text) for row in rows]
+    texts = [digest_of(text) for row in rows for text in texts_shown(row)]
     summaries = Compaction.objects.filter(branch__chat=chat)
     texts += [digest_of(text) for row in summaries for text in texts_of(row) if text]
     for start in range(0, len(texts), PAGE):

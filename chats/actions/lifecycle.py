@@ -1,6 +1,7 @@
 """Creates and names a person's chats, and chooses their models."""
 
 import hashlib
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,9 +14,9 @@ from django.db.models import OuterRef, Subquery
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import ApiKey, Branch, Chat, ProviderAccount, Turn
+from chats.models import ApiKey, Branch, Chat, ProviderAccount, Team, Turn
 from chats.prompt import model_choice
-from chats.record import notices
+from chats.record import access, notices
 from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import Accepted, recall, retry, start
 from contextpolicy import ledger, resolution
@@ -91,8 +92,9 @@ def create_chat(
     model: ModelSpec | None = None,
     system_text: str = "",
     temporary: bool = False,
+    team: Team | None = None,
 ) -> Chat:
-    """Create an empty chat with its first branch.
+    """Create an empty chat with its first branch; a `team` replies in it instead of a model.
 
     Raises `TooManyChats`, `TitleTooLong` and `TemporaryNotAllowed`.
     """
@@ -107,6 +109,8 @@ def create_chat(
         model=model,
         system_text=system_text,
         temporary=temporary,
+        team=team,
+        team_task=team.current.task or None if team and team.current else None,
         created_at=now,
         updated_at=now,
     )
@@ -134,15 +138,17 @@ def start_in_new_chat(
     title: str = "",
     model_slug: str = "",
     temporary: bool = False,
+    team_id: uuid.UUID | None = None,
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
 ) -> Accepted:
     """Accept the first message of a new chat, in one transaction: both exist or neither does.
 
-    Without a title the message gives it one. Raises what `create_chat`, `find_model` and
-    `turns.start.start` raise.
+    Without a title the message gives it one. Raises what `create_chat`, `find_model`,
+    `access.team_for` and `turns.start.start` raise.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
+    marks += f"team:{team_id}\n" if team_id else ""
     said = hashlib.sha256(marks.encode() + text.encode("utf-8", "surrogatepass")).hexdigest()
     body = f"{said}\n{title}" if title else said
     keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body)
@@ -153,8 +159,11 @@ def start_in_new_chat(
         if known:
             return recall(known)
         model = find_model(model_slug) if model_slug else None
+        team = access.team_for(user=user, team_id=team_id) if team_id else None
         title = title.strip()
-        chat = create_chat(owner=user, now=now, title=title, model=model, temporary=temporary)
+        chat = create_chat(
+            owner=user, now=now, title=title, model=model, temporary=temporary, team=team
+        )
         accepted = start(user=user, chat=chat, text=text, now=now, api_key=api_key)
         result = {"message": str(accepted.message.pk), "turn": str(accepted.turn.pk)}
         keyed.remember(result=result, now=now)

@@ -29,6 +29,7 @@ from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.models import ApiKey, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotentRequest
+from chats.teams import rosters
 from chats.turns.start import Accepted
 
 FILTERS = ("archived", "folder", "deleted")
@@ -106,6 +107,9 @@ class OneChat(Endpoint):
                 chat = lifecycle.rename_chat(chat=chat, title=values["title"], **marks)
             if "model" in values:
                 chat = lifecycle.choose_model(chat=chat, model_slug=values["model"], **marks)
+            if "team" in values:
+                team_id, now = values["team"], timezone.now()
+                chat = rosters.choose(user=person(request), chat=chat, team_id=team_id, now=now)
             if "system_text" in values:
                 chat = system_texts.write(chat=chat, text=values["system_text"], **marks)
             places = {name: values[name] for name in PLACES if name in values}
@@ -165,21 +169,26 @@ def lock(user: User) -> None:
 
 
 @transaction.atomic
-def create(*, owner: User, key: str, title: str, model: str, temporary: bool) -> Chat:
+def create(
+    *, owner: User, key: str, title: str, model: str, temporary: bool, team: uuid.UUID | None
+) -> Chat:
     """Create an empty chat; the same key returns the same one.
 
     Raises what `lifecycle.create_chat` does.
     """
     lock(owner)
     now = timezone.now()
-    body = f"{model}\n{title}" + "\ntemporary" * temporary
+    body = f"{model}\n{title}" + "\ntemporary" * temporary + (f"\n{team}" if team else "")
     keyed = IdempotentRequest(user=owner, route="chats:empty", key=key, body=body)
     known = keyed.find(now=now)
     if known:
         return access.chat_for(user=owner, chat_id=uuid.UUID(known["chat"]))
     keyed.refuse_if_used(route="chats", now=now)
     spec = lifecycle.find_model(model) if model else None
-    chat = lifecycle.create_chat(owner=owner, now=now, title=title, model=spec, temporary=temporary)
+    chosen_team = access.team_for(user=owner, team_id=team) if team else None
+    chat = lifecycle.create_chat(
+        owner=owner, now=now, title=title, model=spec, temporary=temporary, team=chosen_team
+    )
     keyed.remember(result={"chat": str(chat.pk)}, now=now)
     return chat
 
@@ -194,6 +203,7 @@ def start(
     title: str,
     model: str,
     temporary: bool,
+    team: uuid.UUID | None,
 ) -> Accepted:
     """Start a chat with its first message; the same key returns the same one.
 
@@ -210,6 +220,7 @@ def start(
         title=title,
         model_slug=model,
         temporary=temporary,
+        team_id=team,
         idempotency_key=key,
         api_key=api_key,
     )

@@ -91,6 +91,17 @@ class NewChat(Strict):
         help_text="Erased at its owner's next sign-out on the pages, and some time after its last"
         " message at the latest, where the policy allows it (else `temporary_not_allowed`).",
     )
+    team = serializers.UUIDField(
+        default=None, allow_null=True, help_text="The id of a team, which replies in the chat."
+    )
+
+
+class Again(Strict):
+    """The way in which a reply is asked for again."""
+
+    play_on = Flag(
+        default=False, help_text="In a team's round: those who followed then reply again, too."
+    )
 
 
 class ChatChange(Strict):
@@ -104,6 +115,11 @@ class ChatChange(Strict):
         " it have one (else `system_text_locked`). Empty takes it away.",
     )
 
+    team = serializers.UUIDField(
+        required=False,
+        allow_null=True,
+        help_text="The id of the team that replies from the next message on; null: the model does.",
+    )
     pinned = Flag(required=False, help_text="Stands first in the list.")
     archived = Flag(required=False, help_text="Stands apart from the list.")
     folder = serializers.UUIDField(
@@ -122,6 +138,9 @@ class NewMessage(Strict):
 
     text = PlainText()
     stream = Flag(default=False, help_text="Answer with the events of the reply instead of a 202.")
+    as_role = PlainText(
+        default="", help_text="The role of a person of the chat's team, in whose name it is said."
+    )
 
 
 class StateChange(Strict):
@@ -210,6 +229,15 @@ class ChatsQuery(PageQuery):
     deleted = serializers.BooleanField(
         default=False, help_text="True: instead the deleted chats that can be brought back."
     )
+
+
+class TeamMessagesQuery(PageQuery):
+    """The messages of a team to list: all, or those of a speaker, of a time, or of an id."""
+
+    id = PlainText(default="", help_text="`msg-N`, or the id that a message was imported with.")
+    speaker = PlainText(default="", help_text="The id of a role.")
+    since = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment counts.")
+    until = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment does not.")
 
 
 class MessagesQuery(PageQuery):

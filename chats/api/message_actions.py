@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from chats.actions import branching, marks
 from chats.api import examples
 from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
-from chats.api.inputs import Nothing, OtherWords
+from chats.api.inputs import Again, Nothing, OtherWords
 from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.models import Message
@@ -155,14 +155,14 @@ class Regenerate(MessageAction):
 
     @extend_schema(
         operation_id="chats_messages_regenerate",
-        request=None,
+        request=Again,
         parameters=[IDEMPOTENCY_KEY],
         responses=answers({202: TurnOut}),
     )
     def post(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Ask for a reply again, on a new branch. 202: follow the turn."""
         message = self.message(request, chat_id, message_id)
-        Nothing.read(request.data)
+        play_on = Again.read(request.data)["play_on"]
         count_message(request)
         turn = branching.regenerate(
             user=person(request),
@@ -170,6 +170,7 @@ class Regenerate(MessageAction):
             now=timezone.now(),
             idempotency_key=idempotency_key(request),
             api_key=key_of(request),
+            play_on=play_on,
         )
         return Response(one(TurnOut, turn), status=202)
 

@@ -82,6 +82,7 @@ class Messages(Endpoint):
             user=person(request),
             chat=chat,
             text=sent["text"],
+            as_role=sent["as_role"],
             now=timezone.now(),
             idempotency_key=idempotency_key(request),
             api_key=key_of(request),

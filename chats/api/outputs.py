@@ -20,6 +20,7 @@ class ChatOut(serializers.Serializer[Chat]):
     id = serializers.UUIDField()
     title = serializers.CharField()
     model = serializers.CharField(source="model.slug", default=None, allow_null=True)
+    team = serializers.UUIDField(source="team_id", allow_null=True)
     pinned = serializers.BooleanField()
     archived = serializers.BooleanField()
     folder = serializers.UUIDField(source="folder_id", allow_null=True)
@@ -162,6 +163,13 @@ class TurnOut(serializers.Serializer[Turn]):
     continues = serializers.UUIDField(source="continues_id", allow_null=True)
     absorbed_by = serializers.UUIDField(source="absorbed_by_id", allow_null=True)
     model = serializers.CharField(source="model_name")
+    round = serializers.UUIDField(
+        source="round_id", allow_null=True, help_text="Of an agent's reply: its round."
+    )
+    hop = serializers.IntegerField(allow_null=True, help_text="Its number in the round.")
+    agent = serializers.CharField(
+        source="agent.name", default=None, allow_null=True, help_text="Who replies, in a team."
+    )
     attempt = serializers.IntegerField()
     step = serializers.IntegerField()
     error = serializers.SerializerMethodField()

@@ -4,6 +4,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from chats.models import Round
+
 
 class SpeakerOut(serializers.Serializer[Any]):
     """The one who says something."""
@@ -94,3 +96,63 @@ class SnapshotOut(serializers.Serializer[Any]):
     teamTask = serializers.CharField(allow_null=True)
     timestamp = serializers.IntegerField(help_text="Milliseconds since 1970.")
     version = serializers.IntegerField(help_text="1.")
+
+
+class AgentOut(serializers.Serializer[Any]):
+    """An agent of a team."""
+
+    role_id = serializers.CharField()
+    name = serializers.CharField()
+    type = serializers.ChoiceField(choices=["ai", "human"])
+    agent_type = serializers.CharField()
+    model = serializers.CharField(help_text="Empty: the chat's.")
+    instruction = serializers.CharField()
+    instruction_file_text = serializers.CharField()
+    window_size = serializers.IntegerField()
+    policy = serializers.CharField()
+    rests = serializers.BooleanField()
+
+
+class RosterOut(serializers.Serializer[Any]):
+    """A team with its rules and agents."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    version = serializers.IntegerField()
+    shared = serializers.BooleanField()
+    routing = serializers.ChoiceField(choices=["all", "round_robin", "person"])
+    independent = serializers.BooleanField()
+    hop_limit = serializers.IntegerField()
+    token_limit = serializers.IntegerField()
+    seconds_limit = serializers.IntegerField()
+    goes_on_after_failure = serializers.BooleanField()
+    task = serializers.CharField()
+    agents = AgentOut(many=True)
+
+
+class SavedRosterOut(RosterOut):
+    """A stored team, and what to know about it."""
+
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class RoundOut(serializers.Serializer[Any]):
+    """A round: the replies of agents to one message of a person."""
+
+    id = serializers.UUIDField()
+    status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
+    reason = serializers.CharField(
+        help_text="Of a limit: `hops`, `tokens` or `time`. `only_this`: one agent replied again."
+    )
+    team_version = serializers.IntegerField()
+    opening = serializers.UUIDField(allow_null=True, help_text="The message that began it.")
+    speakers = serializers.ListField(child=serializers.CharField())
+    next = serializers.ListField(
+        child=serializers.CharField(), help_text="Who is to follow, or would have followed."
+    )
+    hops = serializers.IntegerField()
+    hop_limit = serializers.IntegerField()
+    tokens = serializers.IntegerField()
+    unknown_names = serializers.ListField(child=serializers.CharField())
+    started_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)

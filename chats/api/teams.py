@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from chats.api import team_inputs
 from chats.api.endpoint import Endpoint, idempotency_key, person
-from chats.api.inputs import Nothing, PageQuery
+from chats.api.inputs import Nothing, TeamMessagesQuery
 from chats.api.outputs import listed
 from chats.api.pages import page_of
 from chats.api.parsing import SnapshotParser
@@ -28,12 +28,13 @@ from chats.api.team_outputs import (
 )
 from chats.models import Chat, Message
 from chats.prompt.tokenizer import O200kCounter
-from chats.record import access, history
-from chats.teams import conversation, snapshots
+from chats.record import access
+from chats.teams import conversation, lookup, snapshots
 from chats.turns.start import open_branch
 from contextpolicy.engine import team, team_state
 
-CUT = "The task was longer than 5,120 bytes; its first {kept:,} of {size:,} bytes are kept."
+# How messages may be looked for.
+LOOKED_FOR = ("id", "speaker", "since", "until")
 
 
 def team_json(chat: Chat, *, notice: str = "") -> dict[str, Any]:
@@ -87,8 +88,7 @@ class Team(Endpoint):
         changed = conversation.set_task(
             chat=chat, task=task, actor=f"user:{request.user.pk}", now=timezone.now()
         )
-        size, kept = team.byte_count(task), team.byte_count(changed.team_task or "")
-        notice = CUT.format(kept=kept, size=size) if kept < size else ""
+        notice = conversation.cut_notice(task, kept=changed.team_task or "")
         return Response(team_json(changed, notice=notice))
 
 
@@ -99,18 +99,18 @@ class TeamMessages(Endpoint):
 
     @extend_schema(
         operation_id="chats_team_messages_list",
-        parameters=[PageQuery],
+        parameters=[TeamMessagesQuery],
         responses=answers({200: listed(TeamMessageOut)}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the messages, first to last, with their speakers and addressees."""
+        """List the messages, first to last, or those of a speaker, of a time, or of an id."""
         chat = access.chat_for(user=person(request), chat_id=chat_id)
-        query = PageQuery.read(request.query_params.dict())
-        branch = open_branch(chat)
+        query = TeamMessagesQuery.read(request.query_params.dict())
+        wanted = {name: query.pop(name) for name in LOOKED_FOR if name in query}
         page = page_of(
-            history.on_path(branch, after=0, before=branch.last_seq + 1),
+            lookup.messages_of(chat, **wanted),
             order=("seq",),
-            name=f"team:{branch.pk}",
+            name=f"team:{open_branch(chat).pk}:{sorted(wanted.items())}",
             **query,
         )
         told = [message_json(row, chat=chat) for row in page.rows]

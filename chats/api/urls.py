@@ -1,6 +1,7 @@
 """The addresses of the REST API, below /api/v1/. Without trailing slashes; ids are UUIDs."""
 
-from django.urls import path, re_path
+from django.urls import path, re_path, register_converter
+from django.urls.converters import StringConverter
 
 from chats.api import (
     audit,
@@ -15,12 +16,22 @@ from chats.api import (
     models,
     own_keys,
     policy,
+    rosters,
     state,
     teams,
     turns,
 )
 from chats.api.endpoint import nothing_here
 from chats.streams.api import turn_events
+
+
+class RoleId(StringConverter):
+    """The id of a role in a team: part of no other address, and a word of any script."""
+
+    regex = "[^/]{1,80}"
+
+
+register_converter(RoleId, "role")
 
 app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
@@ -76,6 +87,12 @@ urlpatterns = [
     path(f"{CHAT}/team/prompt", teams.TeamPrompt.as_view(), name="team-prompt"),
     path(f"{CHAT}/team/snapshot", teams.TeamSnapshot.as_view(), name="team-snapshot"),
     path(f"{CHAT}/team/clear", teams.ClearTeam.as_view(), name="team-clear"),
+    path(f"{CHAT}/agents/<role:role_id>/context", rosters.AgentContext.as_view(), name="agent"),
+    path(f"{CHAT}/rounds", rosters.Rounds.as_view(), name="rounds"),
+    path(f"{CHAT}/rounds/go-on", rosters.GoOn.as_view(), name="go-on"),
+    path("teams", rosters.Rosters.as_view(), name="rosters"),
+    path("teams/<uuid:team_id>", rosters.OneRoster.as_view(), name="roster"),
+    path("teams/<uuid:team_id>/copy", rosters.CopyRoster.as_view(), name="roster-copy"),
     path("audit/events", audit.Events.as_view(), name="events"),
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),

@@ -6,9 +6,11 @@ from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
+from chats.models.teams import Agent, Round, Team, TeamVersion
 from chats.models.turns import PromptText, Receipt, Turn, WarmUp
 
 __all__ = [
+    "Agent",
     "ApiKey",
     "Branch",
     "Chat",
@@ -23,9 +25,12 @@ __all__ = [
     "ProviderAccount",
     "Receipt",
     "Rendering",
+    "Round",
     "SearchCount",
     "SearchPlace",
     "SearchText",
+    "Team",
+    "TeamVersion",
     "Turn",
     "WarmUp",
 ]

@@ -43,6 +43,10 @@ class Chat(Stored):
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)
     system_text = models.TextField(blank=True, default="")
+    # The agents who reply here; None: the chat's model does.
+    team = models.ForeignKey(
+        "Team", null=True, blank=True, on_delete=models.SET_NULL, db_index=False
+    )
     # The task of a team that speaks here; None: nobody set one.
     team_task = models.TextField(null=True, blank=True)  # noqa: DJ001 - empty is a task, None is none
     model = models.ForeignKey(

@@ -68,6 +68,26 @@ class Turn(Stored):
         related_name="+",
         db_index=False,
     )
+    # Of a team's reply: its round, who replies, its number there, and the last message that it may
+    # see, which is fixed when it first begins. A turn without an agent waits for its round.
+    round = models.ForeignKey(
+        "Round",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="turns",
+        db_index=False,
+    )
+    agent = models.ForeignKey(
+        "Agent",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+    )
+    hop = models.PositiveIntegerField(null=True, blank=True)
+    seen_to = models.PositiveBigIntegerField(null=True, blank=True)
     step = models.PositiveIntegerField(default=0)
     # Counts how often the running step's text was taken back and begun anew: a viewer's place in it
     # counts within one beginning.
@@ -112,7 +132,12 @@ class Turn(Stored):
                 fields=["status", "queued_at"],
                 condition=Q(status__in=["queued", "running"]),
                 name="turn_unfinished",
-            )
+            ),
+            models.Index(
+                fields=["round", "hop"],
+                condition=Q(round__isnull=False),
+                name="turn_of_round",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
-from chats.prompt import model_choice, statements
+from chats.prompt import agents, model_choice, statements
 from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -33,6 +33,7 @@ from contextpolicy.engine.budget import BudgetRefusal, compact_mark, in_our_coun
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.policy import PolicyValues, knows_compactions
 from contextpolicy.engine.strategies.entity_state import EntityState, state_text
+from contextpolicy.engine.team_view import window_before
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import Background
 from contextpolicy.models import EffectivePolicy, ModelSpec
@@ -118,6 +119,10 @@ def compose(
     if turn.tail is None and choice.values.strategy == EntityState.name:
         return TailDue(choice=choice)
     branch = governed(branch or read_branch(turn))
+    if turn.agent_id is not None:
+        return compose_for_agent(
+            turn=turn, branch=branch, choice=choice, counter=counter, window_limit=window_limit
+        )
     given = gather(
         branch=branch,
         choice=choice,
@@ -129,6 +134,67 @@ def compose(
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
     return prompt_of(assembled, given=given, choice=choice, branch=branch, notes=tail_notes(turn))
+
+
+# A smaller window is tried as often; each one leaves out at least a message.
+MOST_MOVES = 20
+
+
+def compose_for_agent(
+    *,
+    turn: Turn,
+    branch: Branch,
+    choice: model_choice.ChosenModel,
+    counter: TokenCounter,
+    window_limit: int | None,
+) -> Prompt:
+    """Compose the prompt of an agent's turn from what it is shown of its team's chat.
+
+    Its window is its own: where the prompt does not fit, it alone sees less, and no window is
+    stored for the others. Raises `PromptRefused`.
+    """
+    view = agents.view_for(turn)
+    if view is None:
+        raise ValueError(f"turn {turn.pk} has no agent")
+    seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter)
+    asked = Question(
+        question=(seen.question,) if seen.question else (),
+        before=seen.before,
+        last_seq=branch.last_seq,
+        steps=seen.steps,
+        continues=str(turn.continues.reply_id) if turn.continues else "",
+        background=background(turn, values=choice.values),
+    )
+    plain = gather(
+        branch=branch,
+        choice=choice,
+        asked=asked,
+        counter=counter,
+        window_limit=window_limit,
+        after=window_before(seen.before, size=view.window_size),
+    )
+    given = agents.as_agent_sees(plain, view=view, seen=seen, counter=counter)
+    if seen.question is None and turn.continues is None:
+        given = replace(given, instruction=agents.YOUR_TURN)
+    for _ in range(MOST_MOVES):
+        assembled = ask_engine(given)
+        if isinstance(assembled, AssembledContext):
+            break
+        given = replace(given, window_to=assembled.to_seq)
+    else:
+        raise RuntimeError("an agent's window moved again and again and its prompt does not fit")
+    opening = seen.opening.seq if seen.opening else 0
+    is_beside = any(s.origin == "pin" and s.seq == opening for s in assembled.segments)
+    prompt = prompt_of(
+        assembled,
+        # Whether a summary is due is decided over the whole chat, when the round is over.
+        given=given,
+        choice=choice,
+        branch=branch,
+        notes=(*tail_notes(turn), *([agents.ROUND_OPENING] if is_beside else [])),
+    )
+    need_nothing = replace(prompt.need, action="none", reason="strategy", mark=0)
+    return replace(prompt, need=need_nothing, fold_from=None, warm_from=None)
 
 
 def compose_lead(
@@ -229,13 +295,15 @@ def gather(
     asked: Question,
     counter: TokenCounter,
     window_limit: int | None = None,
+    after: int = 0,
 ) -> ComposeInput:
-    """Gather every fact the engine needs for a prompt.
+    """Gather every fact the engine needs for a prompt; no message up to the seq `after` is sent.
 
     The number of queries does not grow with the chat.
     """
     active = governing(branch.active_compaction, values=choice.values)
     summary, window_to = in_force(active, counter=counter)
+    window_to = max(window_to, after)
     covered = max(summary.to_seq if summary else 0, window_to)
     known = [size for size in (choice.model.window, window_limit) if size]
     model_window = min(known) if known else None

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
-from chats.models import Chat, ProviderAccount, Turn
+from chats.models import Agent, Chat, ProviderAccount, Turn
 from chats.prompt import statements
 from chats.providers.address import is_private
 from chats.providers.registry import ProviderAccountValue as Account
@@ -58,16 +58,19 @@ class ChosenModel:
     values: PolicyValues
 
 
-def choose(*, chat: Chat, default: ModelSpec | None = None) -> ChosenModel:
-    """Return the chat's model and effective policy.
+def choose(
+    *, chat: Chat, default: ModelSpec | None = None, agent: Agent | None = None
+) -> ChosenModel:
+    """Return the chat's model and effective policy, or those of an agent of its team.
 
     `default`: the model of chats that chose none, if it was read already. Raises `NoModel`,
     `ModelNotAllowed` and `PolicyRefused`.
     """
-    model = chat.model or default or statements.DEFAULT_MODEL.first()
+    own = agent.model if agent else None
+    model = own or chat.model or default or statements.DEFAULT_MODEL.first()
     if model is None:
         raise NoModel
-    effective = effective_policy(chat=chat, model=model)
+    effective = effective_policy(chat=chat, model=model, agent=agent)
     values = resolution.values_of(effective)
     allowed = values.allowed_models
     if allowed is not None and model.slug not in allowed:
@@ -83,19 +86,31 @@ def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
     if turn.model is None:
         raise NoModel
     chat.model = turn.model
-    return choose(chat=chat)
+    if turn.agent_id is None:
+        return choose(chat=chat)
+    agent = Agent.objects.select_related("policy__current").get(pk=turn.agent_id)
+    agent.model = turn.model
+    return choose(chat=chat, agent=agent)
 
 
 def effective_policy(
-    *, chat: Chat, model: ModelSpec | None, window_limit: int | None = None
+    *,
+    chat: Chat,
+    model: ModelSpec | None,
+    window_limit: int | None = None,
+    agent: Agent | None = None,
 ) -> EffectivePolicy:
-    """Return the sum of all assigned policies. Raises `PolicyRefused` when that cannot work."""
+    """Return the sum of all assigned policies. Raises `PolicyRefused` when that cannot work.
+
+    An agent's policy is one level more, between the person's and the chat's.
+    """
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
     try:
         return resolution.resolve(
             user_id=chat.owner_id,
             chat_id=chat.pk,
+            agent_policy=agent.policy if agent else None,
             model_window=min(known) if known else None,
             defaults={
                 "window_size": settings.HISTORY_WINDOW,

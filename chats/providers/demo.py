@@ -126,9 +126,13 @@ def _span(first: int, last: int) -> str:
     return f"message {first}" if first == last else f"messages {first}–{last}"
 
 
+_SPEAKER_LINE = re.compile(r"^\[FROM:[^\]\n]+\]\n", re.MULTILINE)
+
+
 def _last_question(request: ProviderRequest) -> str:
     asked = (m.content for m in reversed(request.messages) if m.role == "user" and m.content)
-    return next(asked, "")
+    # In a team several may have spoken since: the last of them is answered.
+    return _SPEAKER_LINE.split(next(asked, ""))[-1]
 
 
 def _first_words(text: str) -> str:

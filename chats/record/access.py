@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.exceptions import ObjectDoesNotExist
-from django.db.models import F, Model, QuerySet
+from django.db.models import F, Model, Q, QuerySet
 
 from chats.ground.refusals import NotFound
-from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
+from chats.models import Branch, Chat, Compaction, Folder, Message, Team, Turn
 from chats.record import statements
 from contextpolicy.models import AuditEvent
 
@@ -79,6 +79,19 @@ def folder_for(*, user: Person, folder_id: uuid.UUID) -> Folder:
     """Return the person's folder. Raises `NotFound`."""
     mine = Folder.objects.filter(owner=user.pk) if user.is_authenticated else Folder.objects.none()
     return one(mine.filter(pk=folder_id))
+
+
+def teams_visible_to(*, user: Person) -> QuerySet[Team]:
+    """Return the teams that a person may use: their own, and those of everybody."""
+    if not user.is_authenticated:
+        return Team.objects.none()
+    mine = Q(owner_id=user.pk) | Q(owner=None)
+    return Team.objects.filter(mine, deleted_at=None, current__isnull=False)
+
+
+def team_for(*, user: Person, team_id: uuid.UUID) -> Team:
+    """Return a team that the person may use, with its version. Raises `NotFound`."""
+    return one(teams_visible_to(user=user).filter(pk=team_id).select_related("current"))
 
 
 def certificate_for(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:

@@ -123,6 +123,8 @@ def to_engine(row: Message, *, counter: TokenCounter) -> engine.Message:
         parts=parts,
         tokens=tokens,
         speaker=(row.speaker or {}).get("roleName", ""),
+        role_id=(row.speaker or {}).get("roleId", ""),
+        addressees=tuple(row.addressees),
         turn=str(row.turn_id or ""),
         pinned=row.pinned_at is not None,
         excluded=row.excluded,

@@ -87,13 +87,26 @@ def next_accepted(*, chat: Chat) -> int:
     return chat.accepted_count
 
 
-def accept(*, chat: Chat, branch: Branch, text: str, now: datetime) -> Message:
-    """Store a user message as waiting: it has no seq until a turn takes it up."""
+def accept(
+    *,
+    chat: Chat,
+    branch: Branch,
+    text: str,
+    now: datetime,
+    addressees: Sequence[str] = (),
+    speaker: Mapping[str, str] | None = None,
+) -> Message:
+    """Store a user message as waiting: it has no seq until a turn takes it up.
+
+    `speaker`: the person of a team in whose name it is said.
+    """
     message = Message(
         branch=branch,
         accepted=next_accepted(chat=chat),
         role=Message.Role.USER,
         parts=[{"type": "text", "text": text}],
+        speaker=speaker,
+        addressees=list(addressees),
         created_at=now,
     )
     prepared.insert(message)
@@ -163,10 +176,13 @@ def append_step(
     finish: str,
     counted: Counted,
     now: datetime,
+    speaker: Mapping[str, str] | None = None,
+    addressees: Sequence[str] = (),
 ) -> Message:
     """Store one assistant message at the end of the branch, in the caller's transaction.
 
-    The caller holds the turn, locked the chat, and saves the chat's `accepted_count` after this.
+    `speaker` and `addressees`: of an agent of a team. The caller holds the turn, locked the chat,
+    and saves the chat's `accepted_count` after this.
     """
     branch = turn.branch
     branch.last_seq += 1
@@ -177,6 +193,8 @@ def append_step(
         accepted=next_accepted(chat=chat),
         role=Message.Role.ASSISTANT,
         parts=list(parts),
+        speaker=speaker,
+        addressees=list(addressees),
         turn=turn,
         model_name=turn.model_name,
         finish=finish,

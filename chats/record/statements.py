@@ -72,6 +72,7 @@ HISTORY_COLUMNS = (
     "parts",
     "token_count",
     "speaker",
+    "addressees",
     "turn",
     "pinned_at",
     "excluded",

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 
@@ -17,9 +17,11 @@ from django.views.decorators.http import require_GET
 
 from chats.ground import databases
 from chats.ground.refusals import NotFound
+from chats.models import Turn
 from chats.record.access import owns_turn
 from chats.rendering.blocks import closed_blocks
 from chats.rendering.fragments import delta_fragments, snapshot_fragments
+from chats.rendering.spoken import SpokenSoFar
 from chats.streams import connection
 from chats.streams.follow import (
     GONE,
@@ -63,13 +65,14 @@ def stream(request: HttpRequest) -> HttpResponseBase:
         raise NotFound
     connection.STREAMS.check_room(user.pk)
     read = sync_to_async(databases.briefly(read_row))
+    asked = asked_turns(request.GET.getlist("turn"))
     turns = [
         FollowedTurn(
             viewer=TurnFollower(turn_id=turn_id, read=read),
             row=read_row(turn_id) if owns_turn(user=user, turn_id=turn_id) else GONE,
             seen=seen,
         )
-        for turn_id, seen in asked_turns(request.GET.getlist("turn"))
+        for turn_id, seen in asked
     ]
     updates = follow_person(
         user_id=user.pk, turns=turns, since=number(request.GET.get("since", "")),
@@ -79,7 +82,7 @@ def stream(request: HttpRequest) -> HttpResponseBase:
         connection.events(
             user_id=user.pk,
             updates=updates,
-            encode=PersonView().encode,
+            encode=PersonView(names_of([turn_id for turn_id, _ in asked])).encode,
             may_still=sync_to_async(databases.briefly(partial(still, request))),
         )
     )
@@ -95,6 +98,14 @@ def asked_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | Non
         except ValueError:
             continue
     return list(found.items())
+
+
+def names_of(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
+    """Return the names of the agents who write these replies; others have none."""
+    if not turn_ids:
+        return {}
+    rows = Turn.objects.filter(pk__in=turn_ids, agent__isnull=False)
+    return dict(rows.values_list("pk", "agent__name"))
 
 
 def number(text: str) -> int:
@@ -122,14 +133,18 @@ def user_now(cookie: str) -> AbstractBaseUser | AnonymousUser:
 class PersonView:
     """The view that a person's pages have of their replies."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[uuid.UUID, str]) -> None:
+        self.names = names
         self.replies: dict[uuid.UUID, ReplyView] = {}
 
     async def encode(self, update: PersonUpdate) -> str:
         """Return the events of one update."""
         match update:
             case TurnUpdate(turn_id, told):
-                reply = self.replies.setdefault(turn_id, ReplyView(turn_id))
+                reply = self.replies.get(turn_id)
+                if reply is None:
+                    reply = ReplyView(turn_id, name=self.names.get(turn_id, ""))
+                    self.replies[turn_id] = reply
                 return await reply.encode(told)
             case ChatChanged(chat_id, at):
                 return connection.sse("changed", json.dumps({"chat": chat_id, "at": at}))
@@ -143,9 +158,13 @@ class ReplyView:
     Its events bear the turn's id before a point; their ids are the place to come back to.
     """
 
-    def __init__(self, turn_id: uuid.UUID) -> None:
+    def __init__(self, turn_id: uuid.UUID, *, name: str = "") -> None:
         self.turn_id = turn_id
         self.open = ""
+        # Of an agent, whose labels and markers are not shown; a page that comes back to a place
+        # has the beginning.
+        self.name = name
+        self.words = SpokenSoFar(name, at_start=False) if name else None
         self.place = StreamPosition(Beginning(), 0)
 
     async def encode(self, update: Update) -> str:
@@ -153,6 +172,9 @@ class ReplyView:
         match update:
             case Snapshot(beginning, text):
                 self.place = StreamPosition(beginning, len(text))
+                if self.name:
+                    self.words = SpokenSoFar(self.name)
+                    text = self.words.take(text)
                 fragments = await rendered(snapshot_fragments, text)
                 self.open = text[closed_blocks(text) :]
                 return self.events(fragments)
@@ -168,6 +190,8 @@ class ReplyView:
 
     async def grow(self, text: str) -> str:
         """Return more text: as text, and as finished HTML once a block closes."""
+        if self.words is not None:
+            text = self.words.take(text)
         before, after = self.open, self.open + text
         fragments = await rendered(delta_fragments, before, after)
         closed = any(event == "block" for event, _ in fragments)

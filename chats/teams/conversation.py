@@ -316,6 +316,14 @@ def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
     return change_task(chat=chat, task=team.cut_team_task(task), actor=actor, now=now)
 
 
+def cut_notice(task: str, *, kept: str) -> str:
+    """Say how much of a task was kept; empty if all of it was."""
+    size, left = team.byte_count(task), team.byte_count(kept)
+    if left >= size:
+        return ""
+    return f"The task was longer than 5,120 bytes; its first {left:,} of {size:,} bytes are kept."
+
+
 def check_task(task: str) -> None:
     """Raise `InvalidCharacter` for a task that no store keeps byte for byte."""
     if found := UNSTORABLE.search(task):

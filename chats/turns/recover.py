@@ -13,8 +13,9 @@ from chats.compaction import claims, maintain
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
+from chats.record import locking
 from chats.record.expiry import expired
-from chats.turns import statements, titles, warm_ups
+from chats.turns import rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
 from chats.turns.steps import attempt_data, enqueue_next
 from contextpolicy import ledger, verification
@@ -72,6 +73,9 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
 
 def release(turn: Turn, *, now: datetime) -> int:
     """Put one lost turn back into the queue, or fail it after too many losses."""
+    if turn.round_id is not None:
+        # As who accepts a message does: one at a time decides who follows.
+        locking.chat_of(turn.pk)
     mine = Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING, lease_token=turn.lease_token)
     losses = turn.losses + 1
     if turn.stop_requested_at:
@@ -99,6 +103,8 @@ def release(turn: Turn, *, now: datetime) -> int:
         turn_id=turn.pk,
         data={"losses": losses, **attempt_data(turn)},
     )
+    if not requeued and turn.round_id is not None:
+        rounds.turn_ended(turn, status=str(changes["status"]), reply=None, usage={}, now=now)
     enqueue_next(branch_id=turn.branch_id)
     return 1
 

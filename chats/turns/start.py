@@ -23,8 +23,8 @@ from chats.prompt import model_choice
 from chats.record import messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
-from chats.turns import statements
-from contextpolicy import ledger
+from chats.turns import rounds, statements
+from chats.turns.events import started_event
 from speed import prepared
 
 
@@ -106,14 +106,17 @@ def start(
     now: datetime,
     idempotency_key: str = "",
     api_key: ApiKey | None = None,
+    as_role: str = "",
 ) -> Accepted:
     """Accept a user message in a chat of this person's; `api_key` is what a program asks with.
 
-    Raises the refusals of `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`,
-    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `ModelUnavailable`, and what resolving the
+    `as_role`: the person of the chat's team in whose name it is said. Raises the refusals of
+    `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`,
+    `IdempotencyKeyReused`, `ModelUnavailable`, those of `rounds.accept`, and what resolving the
     policy raises.
     """
-    keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=text)
+    body = f"as:{as_role}\n{text}" if as_role else text
+    keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=body)
     known = keyed.find(now=now)
     if known:
         return recall(known)
@@ -129,7 +132,13 @@ def start(
             # Another model was chosen since the chat was read.
             choice = answerable(chat, text=text)
         message, turn = store_message(
-            user=user, chat=chat, choice=choice, text=text, now=now, api_key=api_key
+            user=user,
+            chat=chat,
+            choice=choice,
+            text=text,
+            now=now,
+            api_key=api_key,
+            as_role=as_role,
         )
         keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
@@ -167,26 +176,45 @@ def store_message(
     text: str,
     now: datetime,
     api_key: ApiKey | None,
+    as_role: str = "",
 ) -> tuple[Message, Turn]:
-    """Store a checked message with its turn, if there is room; the caller has locked the chat."""
+    """Store a checked message with its turn, if there is room; the caller has locked the chat.
+
+    Raises `NoSuchSeat` for a role in a chat without a team, too.
+    """
     branch = open_branch(chat)
     check_room(user=user, chat=chat, api_key=api_key)
-    message = messages.accept(chat=chat, branch=branch, text=text, now=now)
-    turn = Turn(
-        branch=branch,
-        accepted=messages.next_accepted(chat=chat),
-        trigger=message,
-        model=choice.model,
-        model_name=choice.model.name,
-        api_key=api_key,
-        queued_at=now,
-    )
-    prepared.insert(turn)
+    actor = f"user:{user.pk}"
+    if chat.team_id is not None:
+        branch.chat = chat
+        message, turn = rounds.accept(
+            chat=chat,
+            branch=branch,
+            text=text,
+            now=now,
+            actor=actor,
+            api_key=api_key,
+            as_role=as_role,
+        )
+    elif as_role:
+        raise rounds.NoSuchSeat(role=as_role[:80])
+    else:
+        message = messages.accept(chat=chat, branch=branch, text=text, now=now)
+        turn = Turn(
+            branch=branch,
+            accepted=messages.next_accepted(chat=chat),
+            trigger=message,
+            model=choice.model,
+            model_name=choice.model.name,
+            api_key=api_key,
+            queued_at=now,
+        )
+        prepared.insert(turn)
     if not chat.title:
         chat.title = title_from(text)
     chat.updated_at = now
     prepared.save(chat, "title", "updated_at", "accepted_count")
-    started_event(turn, actor=f"user:{user.pk}", chat=chat, now=now, message=message)
+    started_event(turn, actor=actor, chat=chat, now=now, message=message)
     transaction.on_commit(partial(failpoint, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn
@@ -197,16 +225,6 @@ def open_branch(chat: Chat) -> Branch:
     if chat.active_branch is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     return chat.active_branch
-
-
-def started_event(
-    turn: Turn, *, actor: str, chat: Chat, now: datetime, message: Message | None
-) -> None:
-    """Record an accepted turn in the ledger: ids and sizes, never the text."""
-    data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name}
-    if message is not None:
-        data |= {"message": str(message.pk), "characters": len(message.text)}
-    ledger.record("turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)
 
 
 def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
@@ -291,7 +309,7 @@ def follow_up(
     """
     with transaction.atomic():
         chat = chat_to_write_in(turn.branch.chat_id)
-        turn = Turn.objects.select_related("reply").get(pk=turn.pk)
+        turn = Turn.objects.select_related("reply", "round", "agent__model").get(pk=turn.pk)
         if not turn.is_over:
             raise TurnNotOver
         if Turn.objects.filter(branch=turn.branch_id, accepted__gt=turn.accepted).exclude(
@@ -302,7 +320,7 @@ def follow_up(
             user=user,
             chat=chat,
             branch_id=turn.branch_id,
-            cause=make(turn),
+            cause={**make(turn), **rounds.cause_of_retry(turn, now=now)},
             now=now,
             api_key=api_key,
         )
@@ -321,7 +339,7 @@ def caused_turn(
 
     Raises `ModelUnavailable`, the refusals of `check_room`, and what resolving the policy raises.
     """
-    choice = model_choice.choose(chat=chat)
+    choice = model_choice.choose(chat=chat, agent=cause.get("agent"))
     model_choice.available_account(choice.model)
     check_room(user=user, chat=chat, api_key=api_key)
     new = Turn.objects.create(

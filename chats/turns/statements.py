@@ -124,6 +124,8 @@ def claimable(at: prepared.At) -> QuerySet[Turn]:
     """
     running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
     waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
+    # A turn of a round without an agent waits for the end of the reply before it.
+    waiting = waiting.filter(Q(round=None) | Q(agent__isnull=False))
     return waiting.filter(~Exists(running))
 
 

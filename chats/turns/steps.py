@@ -19,7 +19,7 @@ from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
 from chats.record import locking, messages, receipts
-from chats.turns import breaker, statements
+from chats.turns import breaker, rounds, statements
 from chats.turns.lease import (
     RELEASED,
     Lease,
@@ -153,7 +153,12 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 
 def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Take up every waiting message and begin the next step, in the caller's transaction."""
-    messages.take_up(turn=turn, counter=counter, now=now)
+    if turn.seen_to is None:
+        messages.take_up(turn=turn, counter=counter, now=now)
+    if turn.agent_id is not None and turn.seen_to is None:
+        # A later attempt composes the same prompt.
+        turn.seen_to = turn.branch.last_seq
+        write(lease, seen_to=turn.seen_to)
     # A first attempt that begins has no steps yet.
     own = own_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:
@@ -264,8 +269,9 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         chat, turn = locked(lease)
         if own_steps(turn) == turn.step:
             return True
-        goes_on = ending.finish == Message.Finish.TOOL_CALLS or messages.any_waiting(
-            branch_id=turn.branch_id
+        # What a person wrote meanwhile is this reply's, or the next agent's.
+        goes_on = ending.finish == Message.Finish.TOOL_CALLS or (
+            turn.agent_id is None and messages.any_waiting(branch_id=turn.branch_id)
         )
         step = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
         if goes_on:
@@ -314,8 +320,15 @@ def store_step(
     """Store the step's assistant message and complete its receipt."""
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
+    told = rounds.spoken_by(turn, ending.parts) if turn.agent_id is not None else {}
     return messages.append_step(
-        turn=turn, chat=chat, parts=ending.parts, finish=ending.finish, counted=counted, now=now
+        turn=turn,
+        chat=chat,
+        parts=ending.parts,
+        finish=ending.finish,
+        counted=counted,
+        now=now,
+        **told,
     )
 
 
@@ -380,6 +393,8 @@ def end(
         queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
+    if turn.round_id is not None:
+        rounds.turn_ended(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)
 
 

@@ -14,6 +14,8 @@ from chats.ground.live import STOPS
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Turn
 from chats.models.turns import UNFINISHED
+from chats.record import locking
+from chats.turns import rounds
 from chats.turns.lease import RELEASED
 from contextpolicy import ledger
 
@@ -35,6 +37,9 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
     quicker. Asking again changes nothing. Raises `TurnIsOver`.
     """
     with transaction.atomic():
+        if turn.round_id is not None:
+            # As who accepts a message or ends a reply does: one at a time decides who follows.
+            locking.chat_of(turn.pk)
         turn = Turn.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.pk)
         if turn.is_over:
             raise TurnIsOver
@@ -47,9 +52,13 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
 
 def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     """Ask every turn of a chat that is not over to stop; call inside a transaction."""
-    running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED)
+    running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED, stop_requested_at=None)
     rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
-    for turn in rows.filter(stop_requested_at=None).order_by("accepted"):
+    for pk in list(running.order_by("accepted").values_list("pk", flat=True)):
+        # Read one by one: the end of one may open a round for the next.
+        turn = rows.filter(pk=pk).first()
+        if turn is None:
+            continue
         request_stop(turn, actor=actor, now=now)
         if turn.status == Turn.Status.RUNNING:
             transaction.on_commit(partial(tell_workers, turn))
@@ -67,6 +76,8 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
         fields += ["status", "finished_at", *RELEASED]
         ledger.record("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
     turn.save(update_fields=fields)
+    if turn.is_over and turn.round_id is not None:
+        rounds.turn_ended(turn, status=turn.status, reply=None, usage={}, now=now)
 
 
 def tell_workers(turn: Turn) -> None:

@@ -88,7 +88,12 @@ def begin_to_write(*, chat: Chat, now: datetime) -> bool:
 
 
 def may_warm_up(chat: Chat) -> bool:
-    """Tell whether the chat's prompts may be read ahead as things stand."""
+    """Tell whether the chat's prompts may be read ahead as things stand; those of a team are not.
+
+    Which agent replies next, and with which prompt, is known when somebody has written.
+    """
+    if chat.team_id is not None:
+        return False
     try:
         choice = model_choice.choose(chat=chat)
         account = model_choice.account_for(choice.model)
@@ -162,7 +167,8 @@ def prepare(
         try:
             choice = model_choice.choose(chat=branch.chat)
             account = model_choice.account_for(choice.model)
-            if not composition.may_warm_up(choice, account=account):
+            of_team = branch.chat.team_id is not None
+            if of_team or not composition.may_warm_up(choice, account=account):
                 return None
             if is_busy(account.slug):
                 raise ServerBusy

@@ -121,7 +121,14 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     text, key = sent_text(request), request.POST.get("key", "")
     try:
         count_message(request)
-        start(user=request.user, chat=chat, text=text, now=timezone.now(), idempotency_key=key)
+        start(
+            user=request.user,
+            chat=chat,
+            text=text,
+            now=timezone.now(),
+            idempotency_key=key,
+            as_role=request.POST.get("as", ""),
+        )
     except IdempotencyKeyReused:
         return message_refused(request, chat, text=text, refusal=AlreadySent())
     except Refusal as refusal:

@@ -16,6 +16,7 @@ from chats.record.idempotency import IdempotencyKeyReused
 from chats.web.auth import PersonRequest, count_message, signed_in
 from chats.web.chat_pages import sent_text
 from chats.web.shell import shell_for
+from chats.web.teams import teams_of, uuid_in
 from chats.web.thread.composer import composer_for
 from contextpolicy import resolution
 from contextpolicy.engine.policy import PolicyValues
@@ -71,6 +72,7 @@ def chat_new(request: PersonRequest) -> HttpResponse:
             now=timezone.now(),
             model_slug=request.POST.get("model", ""),
             temporary="temporary" in request.POST,
+            team_id=uuid_in(request.POST.get("team", "")),
             idempotency_key=request.POST.get("key", ""),
         )
     except IdempotencyKeyReused:
@@ -112,6 +114,8 @@ def welcome(
         "suggestions": SUGGESTIONS,
         "may_be_temporary": policy.temporary_chats,
         "temporary": "temporary" in request.POST,
+        "teams": teams_of(request),
+        "chosen_team": request.POST.get("team") or request.GET.get("team", ""),
         "temporary_hours": settings.TEMPORARY_CHAT_HOURS,
         "only_demo": bool(composer.models) and all(choice.is_demo for choice in composer.models),
         # The picker is empty too where the policy works with no model.

@@ -52,6 +52,12 @@ LEFT_OUT = {
     "strategy": LeftOutWords(
         "not sent: left out by the strategy", "The strategy of the policy left it out"
     ),
+    "duplicate_of_current": LeftOutWords(
+        "not sent: said again by the newest", "The newest message says the same"
+    ),
+    "not_seen": LeftOutWords(
+        "not sent: said after this agent was asked", "Said after this agent was asked"
+    ),
 }
 # Why a window moved, by the engine's reason.
 WINDOW_REASONS = {
@@ -177,6 +183,7 @@ PARTS = {
     "profile": "Of your profile",
     "policy": "Of the policy",
     "agent": "Of the agent",
+    "task": "The team's task",
     "chat": "Of this chat",
     "skills": "Of the skills",
     "budget": "The limits, as a sentence",
@@ -208,6 +215,8 @@ CHANGES = {
     "opening_added": "The chat begins with a reply, so a line that says so was put before it.",
     "messages_joined": "Neighbouring messages of one role were joined, as the provider demands.",
     "strategy": "The strategy of the policy could not decide; the sliding window stood in.",
+    "round_opening": "The message that began the round went along, though the agent's window had "
+    "moved past it.",
 }
 # Why the fallback stood in for a strategy.
 FALLBACKS = {

@@ -3,7 +3,16 @@
 from django.urls import path
 
 from chats.streams.web import stream
-from chats.web import chat_list, chat_pages, find, new_chat, organising, setup, system_text
+from chats.web import (
+    chat_list,
+    chat_pages,
+    find,
+    new_chat,
+    organising,
+    setup,
+    system_text,
+    teams,
+)
 from chats.web.account import api_keys
 from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
@@ -24,6 +33,11 @@ urlpatterns = [
     path("stream", stream, name="stream"),
     path("chats/new", new_chat.chat_new, name="chat-new"),
     path("chats/list", chat_list.chat_list, name="chat-list"),
+    path("teams/", teams.teams, name="teams"),
+    path("teams/new", teams.team_new, name="team-new"),
+    path("teams/<uuid:team_id>", teams.team_edit, name="team-edit"),
+    path("teams/<uuid:team_id>/copy", teams.team_copy, name="team-copy"),
+    path("teams/<uuid:team_id>/delete", teams.team_delete, name="team-delete"),
     path("chats/archive", organising.archive, name="archive"),
     path(FOLDER, organising.folder, name="folder"),
     path(FOLDER + "rename", organising.folder_rename, name="folder-rename"),
@@ -39,6 +53,9 @@ urlpatterns = [
     path(CHAT + "state/reset", state.state_reset, name="state-reset"),
     path(CHAT + "system-text", system_text.system_text, name="system-text"),
     path(CHAT + "rename", chat_pages.chat_rename, name="chat-rename"),
+    path(CHAT + "team", teams.chat_team, name="chat-team"),
+    path(CHAT + "team/task", teams.chat_task, name="chat-task"),
+    path(CHAT + "round/go-on", teams.round_go_on, name="round-go-on"),
     path(CHAT + "model", chat_pages.chat_model, name="chat-model"),
     path(CHAT + "organise", organising.chat_organise, name="chat-organise"),
     path(CHAT + "folder", organising.chat_folder, name="chat-folder"),
@@ -64,6 +81,7 @@ urlpatterns = [
     path(MESSAGE + "include", messages.message_include, name="message-include"),
     path(MESSAGE + "edit", messages.message_edit, name="message-edit"),
     path(MESSAGE + "regenerate", messages.message_regenerate, name="message-regenerate"),
+    path(MESSAGE + "play-on", messages.message_play_on, name="message-play-on"),
     path(MESSAGE + "branch", messages.message_branch, name="message-branch"),
     path(MESSAGE + "erase", erasing.message_erase, name="message-erase"),
     path(CHAT + "compactions/", listing.compactions, name="compactions"),

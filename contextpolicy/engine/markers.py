@@ -13,6 +13,7 @@ from contextpolicy.engine.truncation import fence_after
 _FROM = re.compile(r"\[FROM:[^\]]+\]", re.IGNORECASE | re.ASCII)
 _TEAM_TASK = re.compile(r"\[TEAM_TASK\][^\[]*", re.IGNORECASE | re.ASCII)
 _NEXT = re.compile(r"\[NEXT:[^\]]*\]", re.IGNORECASE | re.ASCII)
+INLINE_CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
 _NEXT_NAME = re.compile(r"\[NEXT:([^\]]*)\]", re.IGNORECASE | re.ASCII)
 
 # White space and line ends of ECMAScript: U+FEFF is one, U+001C to U+001F and U+0085 are none.
@@ -29,6 +30,34 @@ def strip_markers(text: str) -> str:
     unnamed = _without(_FROM, text)
     untasked = _TEAM_TASK.sub("", unnamed)
     return _tidied(_without(_NEXT, untasked))
+
+
+def unmarked(text: str) -> str:
+    """Remove who speaks and who is next from a text that people read; its spaces stay.
+
+    In code they stay too.
+    """
+    lines, fence = [], ""
+    for line in text.split("\n"):
+        following = fence_after(fence, line)
+        lines.append(line if fence or following else _outside_code(line))
+        fence = following
+    return "\n".join(lines).strip("\n")
+
+
+def _outside_code(line: str) -> str:
+    if "[" not in line:
+        return line
+    made, place = [], 0
+    for code in INLINE_CODE.finditer(line):
+        made += [_plain(line[place : code.start()]), code[0]]
+        place = code.end()
+    found = "".join((*made, _plain(line[place:])))
+    return line if found == line else found.rstrip()
+
+
+def _plain(text: str) -> str:
+    return _without(_NEXT, _without(_FROM, text))
 
 
 def next_names(text: str) -> tuple[str, ...]:

@@ -69,7 +69,8 @@ class Message:
 
     `id` is an opaque label of the store; `seq` counts from 1 without gaps; `tokens` is the stored
     count of the whole message as sent (`tokens.message_tokens`). `excluded` and `incomplete`
-    messages are left out of prompts.
+    messages are left out of prompts; `left` is another reason to leave one out. `speaker` and
+    `role_id` are those of a team's member, `addressees` the names of those it is for.
     """
 
     id: str
@@ -78,6 +79,9 @@ class Message:
     parts: tuple[Part, ...]
     tokens: int
     speaker: str = ""
+    role_id: str = ""
+    addressees: tuple[str, ...] = ()
+    left: str = ""
     turn: str = ""
     pinned: bool = False
     excluded: bool = False

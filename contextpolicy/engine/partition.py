@@ -25,6 +25,8 @@ Reason = Literal[
     "tool_parts",
     "state",
     "strategy",
+    "duplicate_of_current",
+    "not_seen",
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -36,7 +38,8 @@ class LeftOut:
     Reasons: `covered` (by the summary in force), `window`, `excluded`, `incomplete`, `empty`
     (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
     `tool_parts` (no text for a text layout), `state` (which stands for it), `strategy` (of a
-    composing one), and what a strategy of a package adds.
+    composing one), in a team `duplicate_of_current` (the newest message repeats it) and `not_seen`
+    (said after this agent was asked), and what a strategy of a package adds.
     """
 
     from_seq: int
@@ -79,14 +82,14 @@ def sort_out(
 
     A pinned message among them becomes a pin. If the newest reply `goes_on`, it stands apart.
     """
-    left = {message.seq: reason for message in pins if (reason := _unsendable(message))}
+    left = {message.seq: reason for message in pins if (reason := unsendable(message))}
     apart = {message.seq: message for message in pins if message.seq not in left}
     live: list[Message] = []
     for message in history:
         hidden = message.seq <= window_to or covers(summary, message.seq)
         if message.seq in apart or (hidden and not message.pinned):
             continue
-        if reason := _unsendable(message):
+        if reason := unsendable(message):
             left[message.seq] = reason
         elif hidden:
             apart[message.seq] = message
@@ -120,7 +123,10 @@ def covers(summary: Summary | None, seq: int) -> bool:
     )
 
 
-def _unsendable(message: Message) -> str:
+def unsendable(message: Message) -> str:
+    """Return the reason why a message cannot be sent; empty if it can."""
+    if message.left:
+        return message.left
     if message.excluded:
         return "excluded"
     if message.incomplete:
@@ -137,7 +143,9 @@ class Account:
 
 
 # Reasons that are no limit on history: a person's decision, or part of the running turn.
-_NO_LIMIT = frozenset({"covered", "excluded", "incomplete", "empty", "turn_split"})
+_NO_LIMIT = frozenset(
+    {"covered", "excluded", "incomplete", "empty", "turn_split", "duplicate_of_current", "not_seen"}
+)
 
 
 def account(

@@ -116,9 +116,9 @@ class Pieces:
             summary=(make.summary(facts.summary),) if facts.summary else (),
             pins=pins,
             tail=make.tail(facts.background, facts.tail),
-            steps=tuple(make.whole(step) for step in facts.steps if has_content(step)),
+            steps=tuple(make.whole(step) for step in facts.steps if _is_sent(step)),
             left=(
-                *((step.seq, "empty") for step in facts.steps if not has_content(step)),
+                *((step.seq, step.left or "empty") for step in facts.steps if not _is_sent(step)),
                 *dropped,
             ),
         )
@@ -148,3 +148,7 @@ class Pieces:
             question=tokens_of(self.question) + sum(item.tokens for item in continued),
         )
         return scale.weight(tokens, system_bytes + wire_bytes(asked))
+
+
+def _is_sent(step: Message) -> bool:
+    return not step.left and has_content(step)

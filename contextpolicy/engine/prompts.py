@@ -174,7 +174,8 @@ def _so_far(previous: Summary) -> str:
 
 def _transcribed(message: Message, values: PolicyValues, max_chars: int | None) -> str:
     at = f' at="{_flat(message.created_at)}"' if message.created_at else ""
-    head = f'<message number="{message.seq}" from="{_author(message)}"{at}>'
+    to = f' to="{_flat(", ".join(message.addressees))}"' if message.addressees else ""
+    head = f'<message number="{message.seq}" from="{_author(message)}"{to}{at}>'
     return f"{head}\n{_lines(message, values, max_chars)}\n</message>"
 
 

@@ -17,6 +17,8 @@ PAGES = (
     "/account/confirm/",
     "/setup/",
     "/chats/archive",
+    "/teams/",
+    "/teams/new?preset=support",
     "/account/password/",
     "/nowhere",
     "/admin/",
@@ -27,7 +29,7 @@ PAGES = (
     "/admin/chats/compaction/",
     "/api/v1/docs",
 )
-OF_A_CHAT = ("folder", "erase", "compactions/", "find?q=what", "system-text")
+OF_A_CHAT = ("folder", "team", "erase", "compactions/", "find?q=what", "system-text")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # The admin's own tables may be wider than a phone; they scroll in their own frame.
 OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))

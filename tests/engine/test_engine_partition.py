@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contextpolicy.engine.messages import Message, TextPart
 from contextpolicy.engine.partition import (
     LeftOut,
     PartitionError,
     check_partition,
     ranges_of,
+    unsendable,
     without,
 )
 
@@ -49,3 +51,10 @@ def test_inv_01_the_check_by_ranges_agrees_with_the_check_one_by_one(
 def test_a_range_that_ends_before_it_begins_is_an_error() -> None:
     with pytest.raises(PartitionError):
         check_partition(last_seq=0, sent=[], left_out=[LeftOut(1, 0, "window")])
+
+
+def test_a_reason_of_the_caller_leaves_a_message_out_before_every_other() -> None:
+    spoken = Message("a", 1, "user", (TextPart("Hello"),), 3)
+    assert unsendable(spoken) == ""
+    assert unsendable(Message("b", 2, "user", (), 0)) == "empty"
+    assert unsendable(Message("c", 3, "user", (), 0, left="not_seen", excluded=True)) == "not_seen"

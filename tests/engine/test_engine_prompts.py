@@ -1,5 +1,7 @@
 """Summary and pins on the wire, and the request for a summary: data stays data."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +107,15 @@ def test_inv_35_the_transcript_names_speakers_and_times() -> None:
         '<message number="7" from="user Eve\' &lt;x&gt;" at="2026-01-02T03:04Z">\nhi\n</message>'
         in data.content
     )
+
+
+@pytest.mark.requirement("S3.7")
+def test_the_transcript_of_a_team_says_to_whom_a_message_goes() -> None:
+    message = Message("m1", 1, "assistant", (TextPart("A plan"),), 3, speaker="Planner")
+    asked = summary_request(
+        messages=[replace(message, addressees=("Ann", 'Cri"tic'))], previous=None, values=VALUES
+    )
+    assert 'from="assistant Planner" to="Ann, Cri\'tic">' in asked[-1].content
 
 
 def test_the_transcript_cuts_results_and_on_request_texts_and_leaves_out_reasoning() -> None:

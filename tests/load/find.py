@@ -265,6 +265,7 @@ def team(short: int, long: int) -> None:
             chat=Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk), agent=agent
         ),
     }
+    acts["an agent's prompt"] = prompt_maker(user)
     for name, act in acts.items():
         times: list[list[float]] = [[], []]
         for number in range(5 * ROUNDS):
@@ -277,6 +278,54 @@ def team(short: int, long: int) -> None:
             f"{connection.vendor}: {name} in a chat of {short:,} / {long:,} messages:"
             f" {both(times[0])} / {both(times[1])}, {ratio:.2f} times"
         )
+
+
+def prompt_maker(user: Any) -> Callable[[Any], object]:
+    """What composes the prompt of an agent of a team, up to the engine's answer."""
+    from chats.models import Branch, Turn
+    from chats.prompt import agents, composition
+    from chats.prompt.model_choice import ChosenModel
+    from chats.teams import rosters
+    from chats.teams.presets import PRESETS
+    from chats.turns.roster import roster_of
+    from contextpolicy.engine.policy import PolicyValues
+    from contextpolicy.engine.team_view import window_before
+    from contextpolicy.engine.tokens import ApproximateCounter
+    from contextpolicy.models import EffectivePolicy, ModelSpec
+
+    draft = PRESETS["planner-critic-writer"]
+    made = rosters.create(user=user, draft=draft, shared=False, now=NOW).team
+    if made.current is None:
+        sys.exit("the team has no version")
+    roster = roster_of(made.current)
+    choice = ChosenModel(
+        model=ModelSpec(slug="m", name="m"), effective=EffectivePolicy(), values=PolicyValues()
+    )
+    counter = ApproximateCounter()
+
+    def compose(chat: Any) -> object:
+        branch = Branch.objects.get(pk=chat.active_branch_id)
+        branch.chat = chat
+        view = agents.view_of(roster.agents[0], chat=chat, team=roster.agents)
+        turn = Turn(branch=branch, seen_to=branch.last_seq, agent=roster.agents[0], queued_at=NOW)
+        seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter)
+        asked = composition.Question(
+            question=(seen.question,) if seen.question else (),
+            before=seen.before,
+            last_seq=branch.last_seq,
+            steps=seen.steps,
+        )
+        given = composition.gather(
+            branch=branch,
+            choice=choice,
+            asked=asked,
+            counter=counter,
+            after=window_before(seen.before, size=view.window_size),
+        )
+        given = agents.as_agent_sees(given, view=view, seen=seen, counter=counter)
+        return composition.ask_engine(given)
+
+    return compose
 
 
 def took(client: Any, address: str) -> float:

@@ -89,6 +89,8 @@ def of_alice(instance: Instance) -> dict[str, str]:
     with browser(instance, "alice") as alice:
         key = over_rest(alice, "POST", "/api/v1/keys", {"name": "k", "scopes": ["chats:read"]})
         folder = over_rest(alice, "POST", "/api/v1/folders", {"name": f"{CANARY} folder"})
+        crew = {"name": f"{CANARY} team", "agents": [{"name": "Quillwright"}]}
+        team = over_rest(alice, "POST", "/api/v1/teams", crew)
     found = {
         "chat_id": chat,
         "turn_id": turn,
@@ -97,8 +99,10 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "compaction_id": branch["active_compaction_id"],
         "key_id": key.json()["id"],
         "folder_id": folder.json()["id"],
+        "team_id": team.json()["id"],
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
+    ids["role_id"] = "quillwright"
     until(lambda: is_at_rest(instance, ids), seconds=20, what="the end of the work on the chat")
     return ids
 

@@ -174,6 +174,19 @@ def message_regenerate(
 @require_POST
 @signed_in
 @in_place
+def message_play_on(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
+) -> HttpResponse:
+    """Let an agent reply again, and those who followed it in its round, on a new branch."""
+    row = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    count_message(request)
+    branching.regenerate(user=request.user, message=row, now=timezone.now(), play_on=True)
+    return changed(request, chat_id, place="tail")
+
+
+@require_POST
+@signed_in
+@in_place
 def message_branch(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:

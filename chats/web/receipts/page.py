@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -10,6 +10,7 @@ from django.views.decorators.http import require_GET
 
 from chats.compaction.report.skip_reasons import why_not
 from chats.models import Message, PromptText, Receipt, Turn
+from chats.prompt.agents import AgentView, view_for
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, left_out_words
@@ -45,6 +46,8 @@ class Sources:
 
     texts: Mapping[str, str]
     messages: Mapping[str, Message]
+    # Of the agent whose prompts these are.
+    view: AgentView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
         )
     )
     rows.sort(key=lambda row: row.step == Receipt.AFTERWARDS)
-    sources = sources_of(rows)
+    sources = replace(sources_of(rows), view=view_for(turn))
     many = sum(row.step != Receipt.AFTERWARDS for row in rows) > 1
     return [view_of(row, sources=sources, many=many) for row in rows]
 
@@ -188,15 +191,19 @@ def segment_view(
     size = int(str(tokens))
     message = sources.messages.get(str(label))
     if message is not None:
-        text, cuts = text_sent(message, segment, values=values)
+        text, cuts = text_sent(message, segment, values=values, view=sources.view)
     else:
         text, cuts = sources.texts.get(str(digest or label), ""), ()
+    origin_words = ORIGINS.get(str(origin), str(origin))
+    if sources.view is not None and origin == "question":
+        # A mate's, or the person's.
+        origin_words = "Newest message"
     # A text that a person wrote for their own chat is not hidden from them.
     if values.hide_system_text and origin == "system" and label != "chat":
         text = f"{HIDDEN} {counted(len(text), 'character')}, kept as {digest}"
     return SegmentView(
         number=number,
-        origin=ORIGINS.get(str(origin), str(origin)),
+        origin=origin_words,
         colour=COLOURS.get(str(origin), "history"),
         where=f"Message {seq}" if seq else PARTS.get(str(label), ""),
         place=place,

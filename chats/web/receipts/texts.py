@@ -4,25 +4,34 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chats.models import Message
+from chats.prompt.agents import AgentView
 from chats.record.history import to_engine
 from chats.web.words import cut_words, grouped
 from contextpolicy.engine.entries import entry
-from contextpolicy.engine.messages import WireMessage, parts_from_json, wires_of
+from contextpolicy.engine.messages import WireMessage, wires_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import ApproximateCounter
 
 
 def text_sent(
-    message: Message, segment: Sequence[object], *, values: PolicyValues
+    message: Message,
+    segment: Sequence[object],
+    *,
+    values: PolicyValues,
+    view: AgentView | None = None,
 ) -> tuple[str, Sequence[str]]:
     """Return what a segment sent of a message, and by how much it was cut, in words.
+
+    `view`: of the agent to whom it was sent.
 
     A cut is a pure function of the message, the limit and the policy's style, so it comes out as it
     was. An erased message has no text any more, only the words about its cut.
     """
     origin, _, _, _, cut_to, _, results_to = segment
     value = to_engine(message, counter=ApproximateCounter())
-    whole = told(wires_of(value.role, parts_from_json(message.parts)))
+    if view is not None:
+        value = view.seen(value, counter=ApproximateCounter())
+    whole = told(wires_of(value.role, value.parts))
     if cut_to is None and results_to is None:
         return whole, ()
     limits = [limit if isinstance(limit, int) else None for limit in (cut_to, results_to)]

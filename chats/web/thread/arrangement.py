@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from chats.compaction.people.undo import can_be_redone
 from chats.models import Compaction, Message, Turn
 from chats.rendering.fragments import live_html
+from chats.rendering.spoken import SpokenSoFar, shown
 from chats.rendering.store import html_for_many, html_of
 from chats.turns import statements
 from chats.web.thread.compaction_marker import CompactionMarker, sections_of, summary_texts
@@ -44,7 +45,9 @@ def arrange(
     has = set()
     if known is not None:
         has = {row.pk for row in rows.messages if (row.seq or 0) >= max(known, cover.to_seq + 1)}
+    spoken = {row.pk: shown(row) for row in rows.messages if row.speaker and row.pk not in has}
     words = {row.pk: "" if row.pk in has else row.text for row in rows.messages}
+    words |= {key: text.own for key, text in spoken.items()}
     said = [*words.values(), *(row.text for row in rows.waiting)]
     html = html_for_many([*summaries, *said], seen=ground.branch)
     outcomes = outcomes_of(rows)
@@ -66,6 +69,7 @@ def arrange(
                 versions=versions,
                 pin_lock=ground.locks.pin(message),
                 stands=message.pk in has,
+                for_others=spoken[message.pk].for_others if message.pk in spoken else "",
             )
         )
         entries += outcomes.pop(message.pk, [])
@@ -92,7 +96,10 @@ def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterato
     if turn is None:
         yield from waiting
         return
-    live = Live(turn, live_html(turn.partial_text), queue=queue_of(turn) if is_queued else None)
+    words = turn.partial_text
+    if turn.agent is not None:
+        words = SpokenSoFar(turn.agent.name).take(words)
+    live = Live(turn, live_html(words), queue=queue_of(turn) if is_queued else None)
     if is_queued:
         yield from waiting
         yield live
@@ -148,16 +155,24 @@ def outcomes_of(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
 
     Of several tries at one message only the last counts.
     """
-    latest = {cause_of(turn): turn for turn in rows.turns}
+    latest = {(cause_of(turn), turn.round_id, turn.hop): turn for turn in rows.turns}
     last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}
     found: dict[uuid.UUID, list[Entry]] = {}
-    for cause, turn in latest.items():
+    for (cause, _, _), turn in latest.items():
         stopped_empty = turn.status == Turn.Status.STOPPED and turn.reply_id is None
         if cause is not None and (turn.status == Turn.Status.FAILED or stopped_empty):
-            place = last_of.get(turn.pk, cause)
+            place = last_of.get(turn.pk) or before_agent(turn, rows=rows) or cause
             retry = rows.last_turn is not None and turn.pk == rows.last_turn.pk
             found.setdefault(place, []).append(TurnEnd(turn, can_retry=retry))
     return found
+
+
+def before_agent(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
+    """Return the last message that an agent was shown whose reply failed without a word."""
+    if turn.agent_id is None or turn.seen_to is None:
+        return None
+    shown_to = [row.pk for row in rows.messages if row.seq and row.seq <= turn.seen_to]
+    return shown_to[-1] if shown_to else None
 
 
 def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:

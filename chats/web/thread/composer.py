@@ -20,6 +20,8 @@ from chats.models import Chat, Compaction
 from chats.prompt import model_choice
 from chats.prompt.meter import meter as meter_of
 from chats.prompt.model_choice import ChosenModel
+from chats.teams import play
+from chats.teams.play import Seat
 from chats.web.state.page import StateView, state_view
 from chats.web.thread.facts import newest_turns
 from chats.web.thread.rows import branch_of
@@ -50,6 +52,11 @@ class Composer:
     def model(self) -> OfferedModel | None:
         """The model that replies next."""
         return next((choice for choice in self.models if choice.current), None)
+
+    @property
+    def seats(self) -> Sequence[Seat]:
+        """The persons of the chat's team, in whose names its owner may answer."""
+        return play.seats_in(self.chat) if self.chat and self.chat.team_id else ()
 
     @property
     def rests_from(self) -> int | None:

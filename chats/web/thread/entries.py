@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar
+from zlib import crc32
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chats.models import Message, Turn
 from chats.prompt.outlook import Outlook
+from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
 from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import offered_by
@@ -18,6 +20,8 @@ from chats.web.words import counted, cut_words, grouped
 
 # Seconds that a turn may wait for a worker before the page says what is wrong.
 LATE = 30
+# The colours and shapes in `chat.css` by which members of a team are told apart.
+SHAPES = 6
 PLACES = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -57,6 +61,20 @@ class MessageEntry:
     cuts: Sequence[str] = ()
     # The page has its words already: only what may have changed is told.
     stands: bool = False
+    # What an agent said in the name of a mate; nobody is sent it.
+    for_others: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """True for an agent's reply without a word: it had nothing to add."""
+        message = self.message
+        return bool(message.speaker) and not self.stands and is_passed(message)
+
+    @property
+    def shape(self) -> str:
+        """The colour and shape of a member of a team; empty for others."""
+        speaker = self.message.speaker
+        return f"who who--{shape_of(speaker['roleId'])}" if speaker else ""
 
     @property
     def rail(self) -> str:
@@ -120,6 +138,11 @@ class TurnEnd:
     can_retry: bool
 
     @property
+    def name(self) -> str:
+        """The agent whose reply it was; empty where the chat's model replies."""
+        return self.turn.agent.name if self.turn.agent else ""
+
+    @property
     def is_failure(self) -> bool:
         """True if it failed, False if it was stopped."""
         return self.turn.status == Turn.Status.FAILED
@@ -167,6 +190,17 @@ class Live:
     queue: Queue | None = None
 
     @property
+    def name(self) -> str:
+        """The one who replies."""
+        return self.turn.agent.name if self.turn.agent else "Assistant"
+
+    @property
+    def shape(self) -> str:
+        """The colour and shape of an agent."""
+        agent = self.turn.agent
+        return f"who who--{shape_of(agent.role_id)}" if agent else ""
+
+    @property
     def waits(self) -> bool:
         """True if the provider asked for a pause that is not over."""
         until = self.turn.waiting_until
@@ -174,6 +208,11 @@ class Live:
 
 
 Entry = DayMark | MessageEntry | TurnEnd | Live | CompactionMarker
+
+
+def shape_of(role_id: str) -> int:
+    """Return the number of a role's colour and shape; the same in every chat."""
+    return crc32(role_id.encode("utf-8", "replace")) % SHAPES
 
 
 def sent_as(message: Message, *, outlook: Outlook | None) -> tuple[str, str, Sequence[str]]:

@@ -44,6 +44,13 @@ class Act:
 
 EDIT = Act("edit", "chats:message-edit", "edit", "Edit and branch", way="box")
 REGENERATE = Act("regenerate", "chats:message-regenerate", "retry", "Regenerate")
+PLAY_ON = Act(
+    "play-on",
+    "chats:message-play-on",
+    "retry",
+    "Regenerate and play on",
+    "This agent replies again, and then those who followed it",
+)
 PIN = Act("pin", "chats:message-pin", "pin", "Pin message", pressed="false")
 UNPIN = Act(
     "unpin",
@@ -73,7 +80,7 @@ ERASE = Act("erase", "chats:message-erase", "x", "Erase for ever…", way="page"
 RECEIPT = Act("receipt", "chats:receipt", "eye", "What the model saw", way="page", of_turn=True)
 
 QUICK = (EDIT, REGENERATE, PIN, UNPIN)
-IN_MENU = (BRANCH, EXCLUDE, INCLUDE)
+IN_MENU = (PLAY_ON, BRANCH, EXCLUDE, INCLUDE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +134,8 @@ def offered_by(message: Message, *, pin_lock: str) -> tuple[str, ...]:
             names.append("edit")
         elif message.role != Message.Role.USER and message.turn_id:
             names.append("regenerate")
+            if message.turn and message.turn.agent_id is not None:
+                names.append("play-on")
         if message.pinned_at:
             names.append("unpin")
         elif not pin_lock:

@@ -190,7 +190,11 @@ def load(
     ids = [message.pk for message in (*messages, *waiting)]
     # The same message may have a reply on another branch too.
     on_this_path = turns.filter(branch__in=[part.branch_id for part in segments(branch)])
-    caused = on_this_path.filter(Q(trigger__in=ids) | Q(continues__reply__in=ids))
+    of_page = Q(trigger__in=ids) | Q(continues__reply__in=ids)
+    if branch.chat.team_id is not None and messages:
+        # The message that began a round may stand on an earlier page than a failed reply.
+        of_page |= Q(agent__isnull=False, seen_to__gte=messages[0].seq, seen_to__lt=end)
+    caused = on_this_path.filter(of_page)
     told = told_compactions(branch) if ground.facts.has_told else []
     answer = status_on(branch, now=timezone.now())
     state = state_of(branch, cover=cover, told=told, answer=answer)

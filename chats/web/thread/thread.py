@@ -6,6 +6,7 @@ one piece.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from django.contrib.auth.models import User
 
@@ -25,6 +26,7 @@ from chats.web.thread.arrangement import (
 )
 from chats.web.thread.compaction_request import RequestNotice, notice_of
 from chats.web.thread.entries import Entry, Live, MessageEntry
+from chats.web.thread.round_state import RoundState, round_state
 from chats.web.thread.rows import (
     PAGE,
     BranchUnderPolicy,
@@ -63,7 +65,7 @@ class Standing:
     earlier: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ThreadPage:
     """The parts of a thread on one page."""
 
@@ -94,6 +96,11 @@ class ThreadPage:
             entry.message.seq or 0 for entry in self.entries if isinstance(entry, MessageEntry)
         )
         return next((seq for seq in found if seq > self.ground.cover.to_seq), self.tail_from)
+
+    @cached_property
+    def round(self) -> RoundState | None:
+        """The state of a team's round."""
+        return round_state(self.ground.branch.chat)
 
     @property
     def turn_state(self) -> str:

@@ -9,6 +9,7 @@ from django.db.models import F, Q
 
 from chats.models import Branch, Chat, Message
 from chats.record.history import PathSegment, segments
+from chats.rendering.spoken import shown
 from chats.web.words import clipped
 
 
@@ -88,7 +89,7 @@ def branches_of(chat: Chat) -> list[Way]:
     if len(rows) < 2:
         return []
     ends = Message.objects.filter(branch__chat=chat, seq=F("branch__last_seq"))
-    words = {message.branch_id: clipped(message.text, 60) for message in ends}
+    words = {message.branch_id: clipped(shown(message).own, 60) for message in ends}
     return [
         Way(
             pk=row.pk,

@@ -9,8 +9,9 @@ from django.contrib.auth.models import User
 
 from chats.actions import lifecycle, organising
 from chats.api.schema import Generator
-from chats.models import ApiKey, Chat, Compaction, Turn
+from chats.models import ApiKey, Chat, Compaction, TeamVersion, Turn
 from chats.people import keys
+from chats.teams import rosters
 from chats.turns.start import start
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from tests.chats.api.programs import MakeProgram, Program
@@ -27,6 +28,8 @@ BODIES: dict[str, Any] = {
     "folders_create": {"name": "mine"},
     "folders_rename": {"name": "stolen"},
     "keys_create": {"name": "k", "scopes": ["chats:read"]},
+    "teams_create": {"name": "mine", "agents": [{"name": "Writer"}]},
+    "teams_change": {"name": "stolen", "agents": [{"name": "Writer"}]},
 }
 
 
@@ -60,6 +63,10 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         created_at=now,
     )
     key, _ = keys.create_key(owner=alice, name=CANARY, scopes=keys.SCOPES, now=now)
+    agent = rosters.AgentDraft(name="Planner", instruction=CANARY)
+    draft = rosters.TeamDraft(name=CANARY, agents=[agent], task=CANARY)
+    team = rosters.create(user=alice, draft=draft, shared=False, now=now).team
+    Chat.objects.filter(pk=chat.pk).update(team=team)
     return {
         "chat_id": str(chat.pk),
         "turn_id": str(turn.pk),
@@ -68,6 +75,8 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         "compaction_id": str(compaction.pk),
         "key_id": str(key.pk),
         "folder_id": str(organising.create_folder(owner=alice, name=CANARY).pk),
+        "team_id": str(team.pk),
+        "role_id": "planner",
     }
 
 
@@ -154,6 +163,7 @@ def test_S01_charlie_changed_nothing(
     assert Chat.objects.get(pk=of_alice_ids["chat_id"]).title == CANARY
     assert Turn.objects.get().stop_requested_at is None
     assert ApiKey.objects.get(pk=of_alice_ids["key_id"]).revoked_at is None
+    assert TeamVersion.objects.get().name == CANARY
 
 
 @pytest.mark.parametrize("path", [*sorted(PATHS), "/api/v1/schema", "/api/v1/nowhere"])

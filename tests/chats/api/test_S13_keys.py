@@ -69,6 +69,9 @@ MATRIX = {
     "chats_team_snapshot_get": "chats:read",
     "chats_team_snapshot_read": "chats:write",
     "chats_team_clear": "chats:write",
+    "chats_agents_context": "chats:read",
+    "chats_rounds_list": "chats:read",
+    "chats_rounds_go_on": "chats:write",
     "chats_turns_get": "chats:read",
     "chats_turns_stop": "chats:write",
     "chats_turns_retry": "chats:write",
@@ -78,6 +81,12 @@ MATRIX = {
     "keys_create": "session",
     "keys_revoke": "session",
     "models_list": "chats:read",
+    "teams_list": "chats:read",
+    "teams_create": "chats:write",
+    "teams_get": "chats:read",
+    "teams_change": "chats:write",
+    "teams_delete": "chats:write",
+    "teams_copy": "chats:write",
 }
 
 
@@ -109,7 +118,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
-    kinds = ("chat", "turn", "message", "branch", "compaction", "key", "folder")
+    kinds = ("chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role")
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     seen = set()
     for path, operations in schema["paths"].items():

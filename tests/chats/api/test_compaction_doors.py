@@ -325,7 +325,8 @@ def test_the_schema_describes_every_address_of_the_api() -> None:
         route.text.removeprefix("api/v1/") for route in routes() if route.text.startswith("api/v1/")
     }
     wanted = {
-        "/api/v1/" + text.replace("<uuid:", "{").replace(">", "}") for text in answered - plain
+        "/api/v1/" + text.replace("<uuid:", "{").replace("<role:", "{").replace(">", "}")
+        for text in answered - plain
     }
     assert wanted == described
 

@@ -19,7 +19,17 @@ from chats.record import access
 from tests.chats.api.programs import Program
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-OFFERED = {"title", "model", "text", "system_text", "pinned", "archived", "folder", "temporary"}
+OFFERED = {
+    "title",
+    "model",
+    "text",
+    "system_text",
+    "pinned",
+    "archived",
+    "folder",
+    "temporary",
+    "team",
+}
 # Every column there is, its raw ids, and some names that programs are known to fall for.
 READ_ONLY = sorted(
     {
@@ -33,14 +43,15 @@ READ_ONLY = sorted(
 )
 # Every body that is taken, with all that may stand in it.
 OFFERS = {
-    "NewChat": ["model", "temporary", "text", "title"],
-    "PatchedChatChange": ["archived", "folder", "model", "pinned", "system_text", "title"],
+    "NewChat": ["model", "team", "temporary", "text", "title"],
+    "PatchedChatChange": ["archived", "folder", "model", "pinned", "system_text", "team", "title"],
     "FolderName": ["name"],
     "PatchedFolderName": ["name"],
-    "NewMessage": ["stream", "text"],
+    "NewMessage": ["as_role", "stream", "text"],
     "PatchedStateChange": ["remove", "values", "version"],
     "Erasing": ["quotes"],
     "OtherWords": ["text"],
+    "Again": ["play_on"],
     "NewCompaction": ["focus", "model"],
     "Revision": ["text"],
     "Rejection": ["reason"],
@@ -55,6 +66,33 @@ OFFERS = {
         "windowSizeOverride",
     ],
     "NewSnapshot": ["snapshot"],
+    "TeamBody": [
+        "agents",
+        "goes_on_after_failure",
+        "hop_limit",
+        "independent",
+        "name",
+        "routing",
+        "seconds_limit",
+        "shared",
+        "task",
+        "token_limit",
+    ],
+}
+# What stands inside another body.
+INSIDE = {
+    "AgentBody": [
+        "agent_type",
+        "instruction",
+        "instruction_file_text",
+        "model",
+        "name",
+        "policy",
+        "rests",
+        "role_id",
+        "type",
+        "window_size",
+    ],
 }
 HOSTILE = [
     "' OR '1'='1",
@@ -97,8 +135,9 @@ def test_S03_fields_that_are_not_offered_cannot_be_set(
 
 def test_S03_schema_offers_nothing_else() -> None:
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
-    offered = {name: sorted(schema["components"]["schemas"][name]["properties"]) for name in OFFERS}
-    assert offered == OFFERS
+    wanted = OFFERS | INSIDE
+    offered = {name: sorted(schema["components"]["schemas"][name]["properties"]) for name in wanted}
+    assert offered == wanted
     sent = {
         body["schema"]["$ref"].rpartition("/")[2]
         for operations in schema["paths"].values()
@@ -132,6 +171,11 @@ def test_S03_schema_offers_nothing_else() -> None:
         ("POST", f"chats/{{chat}}/messages/{NOBODY}/regenerate"),
         ("POST", f"chats/{{chat}}/messages/{NOBODY}/branch"),
         ("POST", f"chats/{{chat}}/branches/{NOBODY}/choose"),
+        ("POST", "chats/{chat}/rounds/go-on"),
+        ("POST", "teams"),
+        ("PUT", f"teams/{NOBODY}"),
+        ("DELETE", f"teams/{NOBODY}"),
+        ("POST", f"teams/{NOBODY}/copy"),
         ("POST", "keys"),
         ("DELETE", "keys/00000000-0000-4000-8000-000000000000"),
     ],

@@ -4,6 +4,7 @@ import json
 import logging
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
@@ -71,7 +72,7 @@ class Team:
         return self.program.post(f"{self.path}/snapshot", {"snapshot": snapshot})
 
 
-@pytest.mark.requirement("S3.1", by="integrator")
+@pytest.mark.requirement("S3.1")
 def test_messages_carry_speaker_and_addressees_and_count_from_one(team: Team) -> None:
     assert team.view()["latestMessage"] is None
     first = team.add("Hello", ANN, "Planner", id="msg-77")
@@ -181,7 +182,7 @@ def test_a_repeated_request_adds_nothing(team: Team) -> None:
     assert code(team.program.post(path, said("y"), **key)) == (422, "idempotency_key_reused")
 
 
-@pytest.mark.requirement("S3.3", by="integrator")
+@pytest.mark.requirement("S3.3")
 def test_a_long_task_is_cut_and_everybody_hears_of_it(
     team: Team, caplog: pytest.LogCaptureFixture, django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -209,8 +210,8 @@ def test_a_long_task_is_cut_and_everybody_hears_of_it(
 
 
 @pytest.mark.requirement("S3.4", by="integrator")
-@pytest.mark.requirement("S3.5", by="integrator")
-@pytest.mark.requirement("S3.7", by="integrator")
+@pytest.mark.requirement("S3.5")
+@pytest.mark.requirement("S3.7")
 def test_an_agent_is_shown_its_window(team: Team) -> None:
     empty = team.context().json()
     assert (empty["contextMessages"], empty["currentMessage"]) == ([], "")
@@ -237,7 +238,7 @@ def test_an_agent_is_shown_its_window(team: Team) -> None:
     assert code(team.context(systemInstruction="x" * 200_001)) == (422, "too_long")
 
 
-@pytest.mark.requirement("S3.6", by="integrator")
+@pytest.mark.requirement("S3.6")
 def test_an_ai_message_that_repeats_the_last_one_is_shown_once(team: Team) -> None:
     for content in ("First", "Same", "Same [NEXT:Ann]"):
         team.add(content, PLANNER)
@@ -472,3 +473,30 @@ def test_the_context_costs_the_same_in_a_long_chat(
         shown = conversation.context_for(chat=chat, agent=conversation.Agent(agent_id="a"))
     assert shown.current_message == "Number 2000"
     assert len(shown.context_messages) == 5
+
+
+@pytest.mark.requirement("S3.12", by="integrator")
+def test_messages_are_looked_up_by_speaker_time_and_id(
+    team: Team, of_alice: Program, turn: Turn
+) -> None:
+    turn.trigger.seq = turn.branch.last_seq = 1  # type: ignore[union-attr]  # it has one
+    turn.trigger.save()  # type: ignore[union-attr]  # it has one
+    turn.branch.save()
+    Turn.objects.update(status=Turn.Status.COMPLETED, finished_at=timezone.now())
+    team.add("A plan", PLANNER)
+    team.add("No", ANN)
+
+    def found(**query: str) -> list[str]:
+        answer = of_alice.get(f"{team.path}/messages?{urlencode(query)}").json()
+        return [row["id"] for row in answer["data"]]
+
+    assert found() == ["msg-1", "msg-2", "msg-3"]
+    assert found(speaker="planner") == ["msg-2"]
+    assert found(speaker="user") == ["msg-1"]
+    assert found(id="msg-3") == ["msg-3"]
+    assert found(id="msg-99999999999999999") == []
+    assert found(since="2000-01-01T00:00:00Z", until="2999-01-01T00:00:00Z") == found()
+    assert found(until="2000-01-01T00:00:00Z") == []
+    snapshot = team.snapshot()
+    team.read({**snapshot, "messages": [{**snapshot["messages"][1], "id": "own-7"}]})
+    assert (found(id="own-7"), found(id="msg-1")) == (["own-7"], [])

@@ -10,7 +10,7 @@ from chats.admin.words import RUNGS
 from chats.compaction import coverage, places
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
-from chats.prompt import model_choice, outlook
+from chats.prompt import agents, model_choice, outlook
 from chats.providers.base import ErrorCode
 from chats.record.states import StateChanged
 from chats.web import reasons
@@ -45,7 +45,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
     # The schema of a state is a part of the call that reads it, which is no prompt of the engine.
     assert set(reasons.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
     assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
-    assert set(reasons.CHANGES) == {*assembly.CHANGES, "strategy"}
+    assert set(reasons.CHANGES) == {*assembly.CHANGES, "strategy", agents.ROUND_OPENING}
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
     assert set(reasons.WINDOW_REASONS) == set(get_args(window.MoveReason))

@@ -1,0 +1,219 @@
+"""Teams of agents, the team of a chat, and the rounds in which its agents reply."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api import team_inputs
+from chats.api.endpoint import Endpoint, count_message, key_of, person
+from chats.api.inputs import Nothing, PageQuery
+from chats.api.outputs import TurnOut, listed, one
+from chats.api.pages import page_of
+from chats.api.schema import READ_ERRORS, answers
+from chats.api.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
+from chats.models import Round, Team
+from chats.record import access
+from chats.teams import conversation, play, rosters
+from chats.turns.roster import roster_of
+from chats.turns.start import open_branch
+
+
+def draft_from(data: Any) -> rosters.TeamDraft:
+    """Return the team that a body describes, whole."""
+    values = team_inputs.TeamBody.read(data)
+    values.pop("shared", None)
+    agents = [rosters.AgentDraft(**agent) for agent in values.pop("agents")]
+    return rosters.TeamDraft(agents=agents, **values)
+
+
+def team_json(team: Team) -> dict[str, Any]:
+    """Return a team with its rules and agents."""
+    version = team.current
+    if version is None:
+        raise ValueError(f"team {team.pk} has no version")
+    draft = rosters.draft_of(version)
+    rules = {name: getattr(draft, name) for name in rosters.RULES}
+    return {
+        "id": str(team.pk),
+        "name": version.name,
+        "version": version.number,
+        "shared": team.owner_id is None,
+        **rules,
+        "agents": [
+            {name: getattr(agent, name) for name in agent.__slots__} for agent in draft.agents
+        ],
+    }
+
+
+class Rosters(Endpoint):
+    """All teams that the person may use."""
+
+    scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="teams_list",
+        parameters=[PageQuery],
+        responses=answers({200: listed(RosterOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the person's own teams and those of everybody, oldest first."""
+        query = PageQuery.read(request.query_params.dict())
+        rows = access.teams_visible_to(user=person(request)).select_related("current")
+        page = page_of(rows, order=("created_at", "id"), name="teams", **query)
+        told = [team_json(team) for team in page.rows]
+        return Response({"data": told, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="teams_create",
+        request=team_inputs.TeamBody,
+        responses=answers({201: SavedRosterOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Make a team; with `shared`, for everybody, which only an administrator may."""
+        shared = team_inputs.TeamBody.read(request.data)["shared"]
+        saved = rosters.create(
+            user=person(request), draft=draft_from(request.data), shared=shared, now=timezone.now()
+        )
+        return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
+
+
+class OneRoster(Endpoint):
+    """One team."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PUT": "chats:write", "DELETE": "chats:write"}
+    http_method_names: ClassVar = [  # type: ignore[misc]  # the base class declares no ClassVar
+        *Endpoint.http_method_names,
+        "put",
+    ]
+
+    @extend_schema(
+        operation_id="teams_get", responses=answers({200: RosterOut}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Read the team."""
+        return Response(team_json(access.team_for(user=person(request), team_id=team_id)))
+
+    @extend_schema(
+        operation_id="teams_change",
+        request=team_inputs.TeamBody,
+        responses=answers({200: SavedRosterOut}),
+    )
+    def put(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Give the team a new version, whole; a round that runs keeps the one it began with.
+
+        An agent without a `role_id` is a new one.
+        """
+        saved = rosters.change(
+            user=person(request),
+            team_id=team_id,
+            draft=draft_from(request.data),
+            now=timezone.now(),
+        )
+        return Response({**team_json(saved.team), "warnings": saved.warnings})
+
+    @extend_schema(operation_id="teams_delete", request=None, responses=answers({204: None}))
+    def delete(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Offer the team for no new chat any more; chats that have it keep it."""
+        Nothing.read(request.data)
+        rosters.delete(user=person(request), team_id=team_id, now=timezone.now())
+        return Response(status=204)
+
+
+class CopyRoster(Endpoint):
+    """The copy of a team."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="teams_copy", request=None, responses=answers({201: SavedRosterOut})
+    )
+    def post(self, request: Request, team_id: uuid.UUID) -> Response:
+        """Make a team of one's own of it, with agents of its own."""
+        Nothing.read(request.data)
+        saved = rosters.copy(user=person(request), team_id=team_id, now=timezone.now())
+        return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
+
+
+class AgentContext(Endpoint):
+    """The part of the chat that an agent of its team is shown."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_agents_context",
+        responses=answers({200: AgentContextOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
+        """Choose what the agent is shown now, with its own window and instructions."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        agent = play.agent_in(chat, role_id=role_id)
+        context = conversation.context_for(chat=chat, agent=play.as_asked(agent))
+        left_out = [{"message": message, "reason": reason} for message, reason in context.left_out]
+        return Response({**context.to_json(), "leftOut": left_out})
+
+
+def round_json(made: Round) -> dict[str, Any]:
+    """Return a round: how it stands, and who is to follow."""
+    roster = roster_of(made.version)
+    return {
+        "id": str(made.pk),
+        "status": made.status,
+        "reason": made.reason,
+        "team_version": made.version.number,
+        "opening": str(made.opening_id) if made.opening_id else None,
+        "speakers": roster.names(made.speakers),
+        "next": roster.names(made.queue),
+        "hops": made.hops,
+        "hop_limit": made.version.hop_limit,
+        "tokens": made.tokens,
+        "unknown_names": made.unknown,
+        "started_at": made.started_at,
+        "finished_at": made.finished_at,
+    }
+
+
+class Rounds(Endpoint):
+    """The rounds of a chat's active branch."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_rounds_list",
+        parameters=[PageQuery],
+        responses=answers({200: listed(RoundOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """List the rounds, newest first."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        query = PageQuery.read(request.query_params.dict())
+        branch = open_branch(chat)
+        page = page_of(
+            Round.objects.filter(branch=branch).select_related("version"),
+            order=("-started_at", "-id"),
+            name=f"rounds:{branch.pk}",
+            **query,
+        )
+        told = [round_json(made) for made in page.rows]
+        return Response({"data": told, "next_cursor": page.next_cursor})
+
+
+class GoOn(Endpoint):
+    """The continuation of a round that ended early."""
+
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="chats_rounds_go_on", request=None, responses=answers({202: TurnOut})
+    )
+    def post(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Go on with the newest round, with its limits anew. 202: follow the turn."""
+        chat = access.chat_for(user=person(request), chat_id=chat_id)
+        Nothing.read(request.data)
+        count_message(request)
+        now = timezone.now()
+        turn = play.go_on(user=person(request), chat=chat, now=now, api_key=key_of(request))
+        return Response(one(TurnOut, turn), status=202)

@@ -1,0 +1,194 @@
+"""The prompt of an agent's turn: what it sees of its team's chat, in place of what a model sees.
+
+The agent's window and the last message that it may see come with its turn; its instruction, the
+team and its task stand in the system text. What it is shown of each message is decided by
+`engine.team_view`, so that prompt, receipt and preview show the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chats.models import Agent, Branch, Chat, Message, Turn
+from chats.prompt import statements
+from chats.record import history
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.assembly import ComposeInput
+from contextpolicy.engine.partition import unsendable
+from contextpolicy.engine.team import Speaker
+from contextpolicy.engine.team_view import Viewer, as_seen, instructions, window_before
+from contextpolicy.engine.tokens import TokenCounter
+
+# The newest messages among which an agent's question is looked for; others are passed over.
+NEWEST = 50
+YOUR_TURN = (
+    "It is your turn again, and nobody has said anything since. Add what is new, or reply only"
+    " with [NEXT:]."
+)
+# The notes of a receipt.
+ROUND_OPENING = "round_opening"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentView:
+    """An agent's view of its team's chat: who it is, and what is said to it beside messages."""
+
+    viewer: Viewer
+    owner: str
+    system: tuple[tuple[str, str], ...]
+    window_size: int
+
+    def speaker(self, message: engine.Message) -> Speaker:
+        """Return who said a message; without a role it was the owner, or a model on its own."""
+        is_human = message.role == "user"
+        if message.role_id:
+            return Speaker(message.role_id, message.speaker, "human" if is_human else "ai")
+        if is_human:
+            return Speaker("user", self.owner, "human")
+        return Speaker("assistant", "Assistant", "ai")
+
+    def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
+        """Return a message as the agent is shown it."""
+        speaker = self.speaker(message)
+        return as_seen(message, speaker=speaker, viewer=self.viewer, counter=counter)
+
+
+def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
+    """Return the view of an agent of the team on a chat."""
+    mates = tuple(member.name for member in team if member.pk != agent.pk and not member.rests)
+    humans = {member.name for member in team if member.type == Agent.Type.HUMAN}
+    viewer = Viewer(role_id=agent.role_id, name=agent.name, mates=mates)
+    own = (
+        ("agent", agent.instruction),
+        ("agent", agent.instruction_file_text),
+        ("agent", instructions(viewer, humans=humans)),
+        ("task", f"The team's task:\n{chat.team_task}" if chat.team_task else ""),
+    )
+    return AgentView(
+        viewer=viewer,
+        owner=chat.owner.get_username(),
+        system=tuple(part for part in own if part[1]),
+        window_size=agent.window_size,
+    )
+
+
+def view_for(turn: Turn) -> AgentView | None:
+    """Return the view of a turn's agent; None where the chat's own model replies."""
+    if turn.agent_id is None:
+        return None
+    agent = Agent.objects.select_related("version").get(pk=turn.agent_id)
+    team = list(Agent.objects.filter(version=agent.version_id))
+    return view_of(agent, chat=turn.branch.chat, team=team)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The question of an agent's prompt and the messages behind it, as the agent is shown them.
+
+    `question` is None where the agent itself spoke last: then an instruction takes its place.
+    `duplicate`: the seq of the message that the newest one says again, 0 if none is.
+    """
+
+    question: engine.Message | None
+    before: int
+    steps: tuple[engine.Message, ...]
+    opening: engine.Message | None
+    duplicate: int
+
+
+def seen_by(view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounter) -> Seen:
+    """Return the question of an agent's turn, what stands behind it, and the round's opening.
+
+    The question is the newest message up to the turn's border that is shown to the agent and is not
+    its own. Mates' replies behind the border, as of a team that replies independently, are not
+    seen.
+    """
+    border = min(turn.seen_to or branch.last_seq, branch.last_seq)
+    shown, sendable, duplicate = newest_seen(view, branch=branch, border=border, counter=counter)
+    # A cut reply that goes on has no question.
+    is_asked = bool(sendable) and sendable[-1].role == "user" and turn.continues_id is None
+    question = sendable[-1] if is_asked else None
+    before = question.seq if question else border + 1
+    behind = [message for message in shown if message.seq > before]
+    own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
+    steps = [row for row in own if (row.seq or 0) > border]
+    mine = {row.pk for row in steps}
+    others = history.on_path(branch, after=border, before=branch.last_seq + 1)
+    unseen = [row for row in others.order_by("seq") if row.pk not in mine]
+    told = [
+        replace(message, left="not_seen") for message in history.load_all(unseen, counter=counter)
+    ]
+    told += [view.seen(step, counter=counter) for step in history.load_all(steps, counter=counter)]
+    told.sort(key=lambda message: message.seq)
+    return Seen(
+        question=question,
+        before=before,
+        steps=(*behind, *told),
+        opening=opening_of(view, turn=turn, before=before, counter=counter),
+        duplicate=duplicate,
+    )
+
+
+def newest_seen(
+    view: AgentView, *, branch: Branch, border: int, counter: TokenCounter
+) -> tuple[list[engine.Message], list[engine.Message], int]:
+    """Return the newest messages up to a border as the agent sees them, ascending.
+
+    With them come the newest two that may be sent, and the seq of a message that the newest says
+    again: an agent's repeats the one before it, a person's never does (S3.6). They are read
+    backwards, no further than needed.
+    """
+    rows = history.on_path(branch, after=max(0, border - NEWEST), before=border + 1)
+    shown: list[engine.Message] = []
+    sendable: list[engine.Message] = []
+    is_agents = False
+    for row in rows.order_by("-seq").iterator(chunk_size=4):
+        message = view.seen(history.to_engine(row, counter=counter), counter=counter)
+        shown.append(message)
+        if not unsendable(message):
+            is_agents = row.role == Message.Role.ASSISTANT if not sendable else is_agents
+            sendable.append(message)
+        if len(sendable) == 2:
+            break
+    duplicate = 0
+    if is_agents and len(sendable) == 2:
+        newest, last = sendable
+        same = newest.role_id == last.role_id and newest.parts == last.parts
+        duplicate = last.seq if same else 0
+    return shown[::-1], sendable[::-1], duplicate
+
+
+def opening_of(
+    view: AgentView, *, turn: Turn, before: int, counter: TokenCounter
+) -> engine.Message | None:
+    """Return the message that began the round, if it may be sent and is not the question itself."""
+    opening: Message | None = turn.round.opening if turn.round else None
+    if opening is None or opening.seq is None or opening.seq >= before:
+        return None
+    message = view.seen(history.to_engine(opening, counter=counter), counter=counter)
+    return None if unsendable(message) else message
+
+
+def as_agent_sees(
+    given: ComposeInput, *, view: AgentView, seen: Seen, counter: TokenCounter
+) -> ComposeInput:
+    """Return what a prompt is made of as an agent is shown it, with its window and the opening."""
+    window_to = max(given.window_to, window_before(seen.before, size=view.window_size))
+    pins = {message.seq: view.seen(message, counter=counter) for message in given.pins}
+    if seen.opening is not None and seen.opening.seq <= window_to:
+        pins[seen.opening.seq] = seen.opening
+    shown = (view.seen(message, counter=counter) for message in given.history)
+    policy = [part for part in given.system if part[0] == "policy"]
+    rest = [part for part in given.system if part[0] != "policy"]
+    return replace(
+        given,
+        system=(*policy, *view.system, *rest),
+        window_to=window_to,
+        history=tuple(
+            replace(message, left="duplicate_of_current")
+            if message.seq == seen.duplicate
+            else message
+            for message in shown
+        ),
+        pins=tuple(pins[seq] for seq in sorted(pins)),
+        strict_roles=True,
+    )

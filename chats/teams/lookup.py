@@ -1,0 +1,45 @@
+"""Looks messages of a team up: by speaker, time and id."""
+
+import re
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from chats.models import Chat, Message
+from chats.record import history
+from chats.turns.start import open_branch
+
+# Who speaks where no role is stored: see `conversation.speaker_of`.
+UNNAMED = {"user": Message.Role.USER, "assistant": Message.Role.ASSISTANT}
+_NUMBERED = re.compile(r"msg-([0-9]{1,15})")
+
+
+def messages_of(
+    chat: Chat,
+    *,
+    id: str = "",  # noqa: A002 - the field's name
+    speaker: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> QuerySet[Message]:
+    """Return the messages of the active branch that a program looks for, in no order.
+
+    `id` as the team sees it, `speaker` a role's id, `since` <= time < `until`.
+    """
+    branch = open_branch(chat)
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    if id:
+        number = _NUMBERED.fullmatch(id)
+        is_meant = Q(metadata__team_id=id)
+        if number:
+            place = Q(seq=int(number[1]) - branch.team_id_offset)
+            is_meant |= place & Q(metadata__team_id__isnull=True)
+        rows = rows.filter(is_meant)
+    if speaker:
+        is_theirs = Q(speaker__roleId=speaker)
+        if speaker in UNNAMED:
+            is_theirs |= Q(speaker__isnull=True, role=UNNAMED[speaker])
+        rows = rows.filter(is_theirs)
+    if since is not None:
+        rows = rows.filter(created_at__gte=since)
+    return rows.filter(created_at__lt=until) if until is not None else rows

@@ -1,0 +1,102 @@
+"""Rounds of a team as a person meets them: the newest one, and going on with one that ended."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats.ground.refusals import NotFound
+from chats.models import Agent, ApiKey, Chat, Round, Turn
+from chats.record.locking import chat_to_write_in
+from chats.teams import conversation, rosters
+from chats.turns import rounds
+from chats.turns.roster import TeamGone, roster_for
+from chats.turns.start import check_room, open_branch
+from contextpolicy.engine.team import cut_team_task
+from contextpolicy.engine.team_view import Viewer, instructions
+
+
+@transaction.atomic
+def go_on(
+    *, user: AbstractBaseUser, chat: Chat, now: datetime, api_key: ApiKey | None = None
+) -> Turn:
+    """Let the newest round of a chat go on, with its limits anew; `api_key` is a program's.
+
+    Raises `RoundGoesOn` where none ended early, and the refusals of `turns.start.check_room`.
+    """
+    chat = chat_to_write_in(chat.pk)
+    branch = open_branch(chat)
+    branch.chat = chat
+    check_room(user=user, chat=chat, api_key=api_key)
+    actor = f"user:{user.pk}"
+    return rounds.resume(chat=chat, branch=branch, actor=actor, now=now, api_key=api_key)
+
+
+def newest_round(chat: Chat) -> Round | None:
+    """Return the round that began last on the chat's active branch."""
+    return rounds.newest(open_branch(chat))
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A person of a team, whom the chat's owner plays, and whether a round waits for them."""
+
+    role_id: str
+    name: str
+    is_waited_for: bool
+
+
+def seats_in(chat: Chat) -> list[Seat]:
+    """Return the persons of a chat's team that do not rest; none where the team is gone."""
+    try:
+        roster = roster_for(chat)
+    except TeamGone:
+        return []
+    made = newest_round(chat)
+    waits = made is not None and made.status == Round.Status.WAITING
+    called = made.queue[0] if made and waits and made.queue else ""
+    return [
+        Seat(agent.role_id, agent.name, agent.role_id == called)
+        for agent in roster.agents
+        if agent.type == Agent.Type.HUMAN and not agent.rests
+    ]
+
+
+def agent_in(chat: Chat, *, role_id: str) -> Agent:
+    """Return a member of the chat's team. Raises `NotFound` and `TeamGone`."""
+    if chat.team_id is None:
+        raise NotFound
+    agent = roster_for(chat).agent(role_id)
+    if agent is None:
+        raise NotFound
+    return agent
+
+
+def as_asked(agent: Agent) -> conversation.Agent:
+    """Return a member as a request names an agent: with its own window and instructions."""
+    return conversation.Agent(
+        agent_id=agent.role_id,
+        agent_type=agent.agent_type,
+        window_size=agent.window_size,
+        system_instruction=agent.instruction or None,
+        instruction_file_text=agent.instruction_file_text or None,
+    )
+
+
+def told_to(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
+    """Return what an agent of a draft would be told before any message, for a preview of it."""
+    if agent.type != Agent.Type.AI:
+        return []
+    others = (mate for mate in draft.agents if mate is not agent and not mate.rests)
+    mates = tuple(mate.name for mate in others if mate.name)
+    humans = {mate.name for mate in draft.agents if mate.type == Agent.Type.HUMAN}
+    viewer = Viewer(role_id=agent.role_id, name=agent.name or "…", mates=mates)
+    task = cut_team_task(draft.task)
+    told = [
+        agent.instruction,
+        agent.instruction_file_text,
+        instructions(viewer, humans=humans),
+        f"The team's task:\n{task}" if task else "",
+    ]
+    return [text for text in told if text]

@@ -1,0 +1,19 @@
+"""Records of a turn that begins, for the ledger."""
+
+from datetime import datetime
+from typing import Any
+
+from chats.models import Chat, Message, Turn
+from contextpolicy import ledger
+
+
+def started_event(
+    turn: Turn, *, actor: str, chat: Chat, now: datetime, message: Message | None
+) -> None:
+    """Record an accepted turn in the ledger: ids and sizes, never the text."""
+    data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name}
+    if message is not None:
+        data |= {"message": str(message.pk), "characters": len(message.text)}
+    if turn.round_id is not None:
+        data |= {"round": str(turn.round_id), "hop": turn.hop}
+    ledger.record("turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data)

@@ -1,0 +1,76 @@
+"""The roster of a team: one version with its members, as rounds and pages read it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+
+from chats.ground.refusals import Refusal
+from chats.models import Agent, Chat, TeamVersion
+from contextpolicy.engine import rounds as engine
+
+
+class TeamGone(Refusal):
+    """The chat's team has no version any more."""
+
+    code = "team_gone"
+    status = 409
+    sentence = "This chat's team is gone. Choose another team, or none, for this chat."
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """A version of a team with its members."""
+
+    version: TeamVersion
+    agents: tuple[Agent, ...]
+
+    @property
+    def members(self) -> tuple[engine.Member, ...]:
+        """The members as routing sees them."""
+        return tuple(
+            engine.Member(a.role_id, a.name, a.type == Agent.Type.HUMAN, a.rests)
+            for a in self.agents
+        )
+
+    @property
+    def rules(self) -> engine.Rules:
+        """The team's rules."""
+        version = self.version
+        routing: Any = version.routing
+        return engine.Rules(
+            routing=routing,
+            hop_limit=version.hop_limit,
+            token_limit=version.token_limit,
+            seconds_limit=version.seconds_limit,
+            goes_on_after_failure=version.goes_on_after_failure,
+        )
+
+    def agent(self, role_id: str) -> Agent | None:
+        """Return a member by its role's id."""
+        return next((agent for agent in self.agents if agent.role_id == role_id), None)
+
+    def names(self, role_ids: Sequence[str]) -> list[str]:
+        """Return the names of roles, in the given order."""
+        found = (self.agent(role_id) for role_id in role_ids)
+        return [agent.name for agent in found if agent is not None]
+
+
+def roster_of(version: TeamVersion) -> Roster:
+    """Return a version with its members."""
+    agents = version.agents.select_related("model", "policy__current").order_by("place")
+    return Roster(version, tuple(agents))
+
+
+def roster_for(chat: Chat) -> Roster:
+    """Return the present version of a chat's team. Raises `TeamGone`."""
+    version = TeamVersion.objects.filter(team=chat.team_id, pk__in=current_of(chat)).first()
+    if version is None:
+        raise TeamGone
+    return roster_of(version)
+
+
+def current_of(chat: Chat) -> QuerySet[Any, Any]:
+    """Select the id of the present version of a chat's team."""
+    return Chat.objects.filter(pk=chat.pk).values("team__current")

@@ -1,0 +1,297 @@
+"""The pages of teams: list, make, change, copy, take away; and what a round of one may do."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from chats.actions import lifecycle
+from chats.compaction.people.rights import EDITS_POLICIES
+from chats.ground.refusals import Refusal
+from chats.models import Agent, Chat, Team, TeamVersion
+from chats.record import access
+from chats.teams import conversation, play, rosters
+from chats.teams.presets import PRESETS
+from chats.teams.rosters import AgentDraft, Saved, TeamDraft
+from chats.web.auth import PersonRequest, actor, count_message, signed_in
+from chats.web.thread.entries import shape_of
+from chats.web.thread.updates import tail_update
+from contextpolicy.engine.rounds import MOST_MEMBERS
+from contextpolicy.models import ContextPolicy
+
+# The texts and the numbers of the form, by the names of the drafts.
+TEXTS = ("name", "role_id", "type", "agent_type", "model", "instruction", "policy")
+LIMITS = ("hop_limit", "token_limit", "seconds_limit")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFields:
+    """An agent in the form: its place, what was typed, and what it would be told."""
+
+    place: int
+    draft: AgentDraft
+    told: Sequence[str]
+    error: str = ""
+
+    @property
+    def shape(self) -> str:
+        """Its colour and shape in chats; a new agent has none yet."""
+        return f"who who--{shape_of(self.draft.role_id)}" if self.draft.role_id else ""
+
+
+@require_GET
+@signed_in
+def teams(request: PersonRequest) -> HttpResponse:
+    """List the person's teams, those of everybody, and drafts to begin with."""
+    rows = list(
+        access.teams_visible_to(user=request.user)
+        .select_related("current")
+        .prefetch_related("current__agents")
+        .order_by("created_at")
+    )
+    context = {
+        "own": [team for team in rows if team.owner_id is not None],
+        "shared": [team for team in rows if team.owner_id is None],
+        "presets": PRESETS.items(),
+        "may_share": request.user.has_perm(EDITS_POLICIES),
+    }
+    return render(request, "chats/teams.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def team_new(request: PersonRequest) -> HttpResponse:
+    """Show the form for a new team, from a draft if one is named; make the team."""
+    if request.method == "GET":
+        empty = TeamDraft(name="", agents=(AgentDraft(name=""), AgentDraft(name="")))
+        return form_page(request, PRESETS.get(request.GET.get("preset", ""), empty))
+    draft = typed(request)
+    if request.POST.get("do") != "save":
+        return form_page(request, changed_list(request, draft))
+    try:
+        saved = rosters.create(
+            user=request.user, draft=draft, shared="shared" in request.POST, now=timezone.now()
+        )
+    except Refusal as refusal:
+        return form_page(request, draft, refusal=refusal)
+    return saved_page(request, saved)
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
+    """Show a team, and give it a new version."""
+    known = access.team_for(user=request.user, team_id=team_id)
+    if request.method == "GET":
+        return form_page(request, rosters.draft_of(version_of(known)), team=known)
+    draft = typed(request)
+    if request.POST.get("do") != "save":
+        return form_page(request, changed_list(request, draft), team=known)
+    try:
+        saved = rosters.change(user=request.user, team_id=team_id, draft=draft, now=timezone.now())
+    except Refusal as refusal:
+        return form_page(request, draft, team=known, refusal=refusal)
+    return saved_page(request, saved)
+
+
+def version_of(team: Team) -> TeamVersion:
+    """Return a team's version; a team that anybody may see has one."""
+    if team.current is None:
+        raise ValueError(f"team {team.pk} has no version")
+    return team.current
+
+
+def saved_page(request: PersonRequest, saved: Saved) -> HttpResponse:
+    """Lead to the list, or show the team again with what the person should know."""
+    if not saved.warnings:
+        return redirect(reverse("chats:teams") + f"#team-{saved.team.pk}")
+    draft = rosters.draft_of(version_of(saved.team))
+    return form_page(request, draft, team=saved.team, warnings=saved.warnings)
+
+
+@require_POST
+@signed_in
+def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
+    """Make a team of one's own of another."""
+    saved = rosters.copy(user=request.user, team_id=team_id, now=timezone.now())
+    return redirect("chats:team-edit", saved.team.pk)
+
+
+@require_POST
+@signed_in
+def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
+    """Offer the team for no new chat any more."""
+    rosters.delete(user=request.user, team_id=team_id, now=timezone.now())
+    return redirect("chats:teams")
+
+
+@require_POST
+@signed_in
+def round_go_on(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Go on with a round that ended early."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    count_message(request)
+    play.go_on(user=request.user, chat=chat, now=timezone.now())
+    return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Let the person choose who replies in a chat: a team, or its model alone."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    refusal = None
+    if request.method == "POST":
+        chosen = request.POST.get("team", "")
+        try:
+            rosters.choose(
+                user=request.user,
+                chat=chat,
+                team_id=uuid_in(chosen),
+                now=timezone.now(),
+            )
+        except Refusal as error:
+            refusal = error
+        else:
+            return redirect("chats:chat", chat.pk)
+    return choice_page(request, chat, refusal=refusal)
+
+
+@require_POST
+@signed_in
+def chat_task(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Set the task that every agent of the chat is told; say so where its end was cut off."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    task = lines(request.POST.get("task", ""))
+    try:
+        chat = conversation.set_task(chat=chat, task=task, actor=actor(request), now=timezone.now())
+    except Refusal as refusal:
+        return choice_page(request, chat, refusal=refusal, task=task)
+    notice = conversation.cut_notice(task, kept=chat.team_task or "")
+    if notice:
+        return choice_page(request, chat, notice=notice)
+    return redirect("chats:chat", chat.pk)
+
+
+def choice_page(
+    request: PersonRequest,
+    chat: Chat,
+    *,
+    refusal: Refusal | None = None,
+    task: str | None = None,
+    notice: str = "",
+) -> HttpResponse:
+    """Render the choice of who replies in a chat, and the task of its team."""
+    context = {
+        "chat": chat,
+        "teams": teams_of(request),
+        "task": (chat.team_task or "") if task is None else task,
+        "notice": notice,
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/team_choice.html", context, status=status)
+
+
+def uuid_in(text: str) -> uuid.UUID | None:
+    """Return the id that a form sent; None for an empty one, and an id of nothing for others."""
+    try:
+        return uuid.UUID(text) if text else None
+    except ValueError:
+        return uuid.UUID(int=0)
+
+
+def teams_of(request: PersonRequest) -> Sequence[Team]:
+    """Return the teams that the person may let reply."""
+    rows = access.teams_visible_to(user=request.user).select_related("current")
+    return list(rows.order_by("current__name", "pk")[:100])
+
+
+def typed(request: HttpRequest) -> TeamDraft:
+    """Return what the form sent, as it was typed; what is no number becomes one that is refused."""
+    sent = request.POST
+    count = min(number(sent.get("agents", "")), MOST_MEMBERS + 1)
+    agents = [
+        AgentDraft(
+            **{name: lines(sent.get(f"agent-{place}-{name}", "")) for name in TEXTS},
+            instruction_file_text=lines(sent.get(f"agent-{place}-instruction_file_text", "")),
+            window_size=number(sent.get(f"agent-{place}-window_size", "")),
+            rests=f"agent-{place}-rests" in sent,
+        )
+        for place in range(max(count, 0))
+    ]
+    return TeamDraft(
+        name=sent.get("name", ""),
+        agents=[replace(agent, type=agent.type or Agent.Type.AI) for agent in agents],
+        routing=sent.get("routing", ""),
+        independent="independent" in sent,
+        goes_on_after_failure="goes_on_after_failure" in sent,
+        task=lines(sent.get("task", "")),
+        **{name: number(sent.get(name, "")) for name in LIMITS},
+    )
+
+
+def lines(text: str) -> str:
+    """Return a text as it was typed: browsers send line ends as CRLF."""
+    return text.replace("\r\n", "\n")
+
+
+def number(text: str) -> int:
+    """Return a whole number, or -1, which every limit refuses."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+def changed_list(request: HttpRequest, draft: TeamDraft) -> TeamDraft:
+    """Return the draft with one agent more, or without one, as the form's buttons ask."""
+    do, agents = request.POST.get("do", ""), list(draft.agents)
+    if do == "add" and len(agents) < MOST_MEMBERS:
+        agents.append(AgentDraft(name=""))
+    remove = number(do.removeprefix("remove-"))
+    if do.startswith("remove-") and 0 <= remove < len(agents):
+        del agents[remove]
+    return replace(draft, agents=agents)
+
+
+def form_page(
+    request: PersonRequest,
+    draft: TeamDraft,
+    *,
+    team: Team | None = None,
+    refusal: Refusal | None = None,
+    warnings: Sequence[str] = (),
+) -> HttpResponse:
+    """Render the form with what was typed, and what each agent would be told."""
+    param = refusal.param if refusal else ""
+    fields = [
+        AgentFields(
+            place,
+            agent,
+            told=play.told_to(agent, draft=draft),
+            error=str(refusal) if (param or "").startswith(f"agents.{place}.") else "",
+        )
+        for place, agent in enumerate(draft.agents)
+    ]
+    may_edit_policies = request.user.has_perm(EDITS_POLICIES)
+    policies = ContextPolicy.objects.filter(retired=False, current__isnull=False)
+    context = {
+        "team": team,
+        "draft": draft,
+        "agents": fields,
+        "most": MOST_MEMBERS,
+        "routings": TeamVersion.Routing.choices,
+        "models": lifecycle.enabled_models(),
+        "policies": policies.order_by("name") if may_edit_policies else (),
+        "may_share": may_edit_policies,
+        "shared": "shared" in request.POST,
+        "may_change": team is None or team.owner_id is not None or may_edit_policies,
+        "warnings": warnings,
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/team_form.html", context, status=status)

@@ -1,0 +1,245 @@
+"""A team's chat as one of its agents sees it: its own replies as its own, all others under names.
+
+Nothing that is stored is changed: what a prompt, a page and the router read of a reply is derived
+here, by pure functions of its text and of the names in the team.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from contextpolicy.engine.markers import INLINE_CODE, next_names, strip_markers
+from contextpolicy.engine.messages import (
+    FilePart,
+    Message,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    file_text,
+    text_of,
+)
+from contextpolicy.engine.team import Speaker
+from contextpolicy.engine.tokens import TokenCounter, message_tokens
+from contextpolicy.engine.truncation import fence_after
+
+# Names that mean something else than a member.
+RESERVED = ("all", "user", "system")
+EVERYBODY, PERSON = "all", "user"
+LONGEST_MEMBER_NAME = 60
+_FORBIDDEN = frozenset(',][@:"`')
+# What joins the pictures of one emoji, and keeps letters of Persian and Indian names apart.
+_JOINERS = re.compile("[\u200c\u200d]")
+_APART = re.compile(r"[\s_\u200c\u200d-]+")
+# Letters of scripts that put no space between words: Thai, Lao, Japanese, Chinese, Korean.
+_UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_LABEL_OPENING = re.compile(r"\[(?=\s*FROM\s*:)", re.IGNORECASE | re.ASCII)
+_FROM_LINE = re.compile(r"[ \t]*\[FROM:([^\]\n]+)\]", re.IGNORECASE | re.ASCII)
+_QUOTED = re.compile(
+    r"\"[^\"]*\"|“[^“”]*”|„[^„“”]*[“”]|«[^«»]*»|「[^「」]*」|['‘]\s*\[NEXT:[^]'‘’]*\]\s*['’]",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class Said(NamedTuple):
+    """A reply in two parts: the speaker's own words, and those put into a mate's mouth."""
+
+    own: str
+    for_others: str = ""
+
+
+def folded(name: str) -> str:
+    """Fold a name to what tells it apart: case, spaces, hyphens and underscores do not count."""
+    return _APART.sub("", unicodedata.normalize("NFKC", name).casefold())
+
+
+def name_problem(name: str) -> str:
+    """Say in a sentence why a member of a team cannot be called so; empty if it can."""
+    if not name.strip():
+        return "Give each member a name."
+    if len(name) > LONGEST_MEMBER_NAME:
+        return f"A name has at most {LONGEST_MEMBER_NAME} characters."
+    if not _JOINERS.sub("", name).isprintable() or name != name.strip():
+        return f"The name {name!r} has a space at an end, or a character that cannot be seen."
+    if found := sorted(_FORBIDDEN & set(name)):
+        return f"The name {name} has {' '.join(found)}, which routing gives a meaning."
+    if folded(name) in RESERVED or not folded(name):
+        return f"The name {name} means something else in a team: {', '.join(RESERVED)} are taken."
+    return ""
+
+
+def said(text: str, *, name: str) -> Said:
+    """Split a reply into its speaker's words and what it says in the name of a mate.
+
+    A label of its own at the start goes (`[FROM:X]`, `X:`, in bold too), as models copy the labels
+    of their prompt. From a line on that begins with another's `[FROM:…]` the words are for that
+    one; code, and a list such as `Critic: kitchen`, stay whole.
+    """
+    own = _own_label(name).sub("", text, count=1)
+    place, fence = 0, ""
+    for line in own.split("\n"):
+        following = fence_after(fence, line)
+        labelled = None if fence or following else _FROM_LINE.match(line)
+        if labelled and folded(labelled[1]) != folded(name):
+            return Said(own[:place].rstrip(), own[place:])
+        place, fence = place + len(line) + 1, following
+    return Said(own)
+
+
+@lru_cache(maxsize=256)
+def _own_label(name: str) -> re.Pattern[str]:
+    word = re.escape(name)
+    # Models that write Chinese put a wide colon.
+    label = rf"\*\*{word}\*\*\s*[:：]|\*\*{word}\s*[:：]\*\*|{word}\s*[:：]"
+    label = rf"\[FROM:\s*{word}\s*\][:：]?|{label}"
+    return re.compile(rf"\A\s*(?:(?:{label})\s*)+", re.IGNORECASE)
+
+
+def called(text: str) -> tuple[str, ...]:
+    """Return the names that a reply calls next: markers outside code, quotations and quotes.
+
+    A quote may hold other words beside the marker, and ends with its line.
+    """
+    return next_names("\n".join(_QUOTED.sub(" ", line) for line in _spoken_lines(text)))
+
+
+def _spoken_lines(text: str) -> Iterator[str]:
+    fence = ""
+    for line in text.split("\n"):
+        following = fence_after(fence, line)
+        if not fence and not following and not line.lstrip().startswith(">"):
+            yield INLINE_CODE.sub(" ", line)
+        fence = following
+
+
+def mentions(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the members whom a person's message names by `@Name` or `@"Two words"`, in order.
+
+    `@all` gives all. Case, spaces and hyphens do not count, the longest name wins; nothing in code
+    or inside a word counts, so that a mail address calls nobody; letters of scripts without spaces
+    may stand on both sides.
+    """
+    pattern = _mention_pattern(tuple(names))
+    known = {folded(name): name for name in names}
+    found: dict[str, None] = {}
+    for line in _spoken_lines(text):
+        for match in pattern.finditer(line):
+            wanted = folded(match["quoted"] or match["plain"])
+            if wanted == EVERYBODY:
+                found.update(dict.fromkeys(names))
+            elif wanted in known:
+                found[known[wanted]] = None
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    longest_first = sorted({*names, EVERYBODY}, key=len, reverse=True)
+    words = "|".join(
+        rf"(?:{_APART.pattern})?".join(re.escape(piece) for piece in _APART.split(name))
+        for name in longest_first
+    )
+    return re.compile(
+        rf"(?<![^\W{_UNSPACED}])@"
+        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![^\W{_UNSPACED}]))",
+        re.IGNORECASE,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """The agent that looks: its role's id and name, and the names of its mates."""
+
+    role_id: str
+    name: str
+    mates: tuple[str, ...]
+
+
+def as_seen(
+    message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
+) -> Message:
+    """Return a message of the team as an agent is shown it, with its tokens counted anew.
+
+    Its own replies stay in role `assistant`; all others stand in role `user` under a line that says
+    who speaks, which no text can forge: markers are removed from it first, and what still looks
+    like such a line loses its bracket. Another's calls of tools are one line each, without
+    arguments and results. What has nothing to say has no parts.
+    """
+    parts = _cleaned(message.parts, speaker=speaker)
+    if speaker.type == "ai" and speaker.role_id == viewer.role_id:
+        return _counted(replace(message, parts=parts, role="assistant"), counter)
+    lines = [text_of(replace(message, parts=parts)), *_tool_lines(parts)]
+    body = "\n".join(line for line in lines if line)
+    label = f"[FROM:{_flat(speaker.role_name)}]\n"
+    told = (TextPart(label + body),) if body else ()
+    return _counted(replace(message, parts=told, role="user"), counter)
+
+
+def _cleaned(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
+    """Return the parts with the speaker's own words only, without markers, each in its place."""
+    made: list[Part] = []
+    rest = ""
+    for part in parts:
+        if not isinstance(part, TextPart):
+            made.append(part)
+        elif not rest:
+            own = part.text
+            if speaker.type == "ai":
+                own, rest = said(own, name=speaker.role_name)
+            if text := _LABEL_OPENING.sub("(", strip_markers(own)):
+                made.append(TextPart(text))
+    return tuple(made)
+
+
+def _tool_lines(parts: Sequence[Part]) -> Iterator[str]:
+    done = {part.call_id for part in parts if isinstance(part, ToolResultPart)}
+    for part in parts:
+        if isinstance(part, ToolCallPart):
+            outcome = "done" if part.call_id in done else "no result"
+            yield f"(used the tool {_flat(part.name)}: {outcome})"
+        elif isinstance(part, FilePart):
+            yield file_text(replace(part, name=_flat(part.name)))
+
+
+def _counted(message: Message, counter: TokenCounter) -> Message:
+    return replace(message, tokens=message_tokens(message.parts, message.role, counter))
+
+
+def _flat(name: str) -> str:
+    return " ".join(name.replace("]", ")").replace("[", "(").split())
+
+
+def window_before(seq: int, *, size: int) -> int:
+    """Return the seq up to which an agent's window leaves messages out, before a question at `seq`.
+
+    At most `size` earlier messages stay, and at least three quarters of that: the window moves in
+    steps, so that the beginning of a prompt stays the same for some replies and the provider's
+    cache keeps it. 0: all stay. Without a size none does.
+    """
+    if size == 0:
+        return seq - 1
+    step = max(1, size // 4)
+    over = seq - 1 - size
+    return 0 if over <= 0 else -(-over // step) * step
+
+
+def instructions(viewer: Viewer, *, humans: Collection[str] = ()) -> str:
+    """Tell an agent who it is, who its mates are, and how it calls one."""
+    mates = [_flat(mate) + (" (a person)" if mate in humans else "") for mate in viewer.mates]
+    lines = [f"You are {_flat(viewer.name)}, a member of a team that works in one chat."]
+    if mates:
+        lines.append(f"Your mates are {', '.join(mates)}.")
+    lines.append(
+        "Messages of others begin with a line [FROM:name]. Do not write such a line, and never "
+        "speak for anybody else."
+    )
+    if mates:
+        lines.append(
+            "To let a mate speak next, end your reply with [NEXT:name]; without it the team's "
+            "order holds, and [NEXT:user] hands back to the person. If you have nothing to add, "
+            "reply only with [NEXT:]."
+        )
+    return "\n".join(lines)

@@ -1,0 +1,41 @@
+"""Teams of agents and their chats."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.models import Agent, Chat, Message, Team, TeamVersion
+
+
+@pytest.fixture
+def team_of(alice: User, now: datetime) -> Callable[..., Team]:
+    """Makes a team of Alice's: names of its agents, and the values of its rules."""
+
+    def make(*names: str, humans: tuple[str, ...] = (), **rules: Any) -> Team:
+        team = Team.objects.create(owner=alice, created_at=now)
+        version = TeamVersion.objects.create(
+            team=team, number=1, name="Team", created_at=now, **rules
+        )
+        for place, name in enumerate((*names, *humans)):
+            Agent.objects.create(
+                version=version,
+                place=place,
+                role_id=name.lower(),
+                name=name,
+                type="human" if name in humans else "ai",
+                instruction=f"You are the {name.lower()} of this team.",
+            )
+        team.current = version
+        team.save()
+        return team
+
+    return make
+
+
+def said(chat: Chat) -> list[tuple[str, str]]:
+    """Who said what on the chat's active branch, in order; what waits is last."""
+    rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
+    return [(row.said_by, row.text) for row in rows if row.seq]

@@ -1,0 +1,493 @@
+"""Teams as people make them: what a team may be, its versions, and who may change it."""
+
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.utils import timezone
+
+from chats.actions import lifecycle
+from chats.ground.refusals import NotFound
+from chats.models import Chat, Round, Team, TeamVersion, Turn
+from chats.record import access
+from chats.teams import play, rosters
+from chats.teams.presets import PRESETS
+from chats.teams.rosters import AgentDraft, InvalidTeam, NotYours, TeamBusy, TeamDraft
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
+from contextpolicy.publish import assign, create_policy
+from tests.chats.teams.test_team_rounds import Play
+
+Work = Callable[..., Any]
+CANARY = "canary"
+
+
+def draft(*agents: str | AgentDraft, **values: Any) -> TeamDraft:
+    """A team of agents, some of which are only a name."""
+    given = [AgentDraft(name=each) if isinstance(each, str) else each for each in agents]
+    return TeamDraft(**{"name": "Team", **values}, agents=given)
+
+
+def as_admin(user: User) -> User:
+    """The same person, who may change policies now."""
+    user.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
+    return User.objects.get(pk=user.pk)
+
+
+def roles(team: Team) -> dict[str, str]:
+    """The role id of each name in the newest version."""
+    assert team.current is not None
+    return dict(team.current.agents.values_list("name", "role_id"))
+
+
+@pytest.fixture
+def made(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[..., Team]:
+    """Makes a team of Alice's through the door that people take."""
+
+    def make(*agents: str | AgentDraft, **values: Any) -> Team:
+        found = rosters.create(user=alice, draft=draft(*agents, **values), shared=False, now=now)
+        return found.team
+
+    return make
+
+
+@pytest.fixture
+def policy(db: None, now: datetime) -> ContextPolicy:
+    """A policy that an agent could get."""
+    return create_policy(
+        slug="brief", name="Brief", values={"input_length_limit": 900}, actor="system", now=now
+    )
+
+
+def one(**values: Any) -> TeamDraft:
+    """A team of one agent with these values."""
+    return draft(AgentDraft(**{"name": "Planner", **values}))
+
+
+REFUSED = {
+    "nobody": (draft(), "agents", "at least one agent"),
+    "nine": (draft(*"abcdefghi"), "agents", "at most 8 members"),
+    "only resting": (draft(AgentDraft(name="A", rests=True)), "agents", "does not rest"),
+    "only a person": (draft(AgentDraft(name="Ann", type="human")), "agents", "does not rest"),
+    "no name": (draft("A", name=" "), "name", "1 to 100"),
+    "a long name": (draft("A", name="x" * 101), "name", "1 to 100"),
+    "a line break": (draft("A", name="a\nb"), "name", "printable"),
+    "a routing": (draft("A", routing="model"), "routing", "all, round_robin, person"),
+    "no hop": (draft("A", hop_limit=0), "hop_limit", "1 to 50 replies"),
+    "51 hops": (draft("A", hop_limit=51), "hop_limit", "1 to 50 replies"),
+    "no token": (draft("A", token_limit=0), "token_limit", "tokens"),
+    "many tokens": (draft("A", token_limit=10**7 + 1), "token_limit", "10,000,000 tokens"),
+    "no second": (draft("A", seconds_limit=0), "seconds_limit", "seconds"),
+    "a long day": (draft("A", seconds_limit=86_401), "seconds_limit", "86,400 seconds"),
+    "a NUL in the task": (draft("A", task="ab\x00"), "task", "position 2"),
+    "half a pair in the task": (draft("A", task="\ud800"), "task", "position 0"),
+    "a window below": (one(window_size=-1), "agents.0.window_size", "is -1"),
+    "a window above": (one(window_size=101), "agents.0.window_size", "up to 100"),
+    "a model": (one(model="gpt-99"), "agents.0.model", "gpt-99"),
+    "a policy": (one(policy="nowhere"), "agents.0.policy", "nowhere"),
+    "a type": (one(type="robot"), "agents.0.type", "`ai` or `human`"),
+    "a long kind": (one(agent_type="x" * 61), "agents.0.agent_type", "60"),
+    "a kind with a tab": (one(agent_type="a\tb"), "agents.0.agent_type", "kind"),
+    "a long instruction": (one(instruction="x" * 200_001), "agents.0.instruction", "200,000"),
+    "a NUL in a file": (
+        one(instruction_file_text="\x00"),
+        "agents.0.instruction_file_text",
+        "cannot be stored",
+    ),
+    "one role twice": (
+        draft(AgentDraft(name="A", role_id="a"), AgentDraft(name="B", role_id="a")),
+        "agents.1.role_id",
+        "Two members",
+    ),
+    "an empty name": (draft("A", " "), "agents.1.name", "name"),
+    "a long agent's name": (draft("x" * 61), "agents.0.name", "60"),
+    "a space at the end": (draft("Ann "), "agents.0.name", "space"),
+}
+
+
+@pytest.mark.parametrize(("asked", "param", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_no_team_can_be_is_refused_with_its_place(
+    asked: TeamDraft, param: str, words: str, alice: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    with pytest.raises(InvalidTeam) as refused:
+        rosters.create(user=alice, draft=asked, shared=False, now=now)
+    assert refused.value.param == param
+    assert words in refused.value.sentence
+    assert not Team.objects.exists()
+    assert not AuditEvent.objects.filter(type="team.created").exists()
+
+
+@pytest.mark.parametrize("name", ["all", "ALL", "User", "s-ystem", "Sys tem", "-"])
+def test_names_that_mean_something_else_are_taken(name: str, made: Callable[..., Team]) -> None:
+    with pytest.raises(InvalidTeam, match="means something else") as refused:
+        made("Planner", name)
+    assert refused.value.param == "agents.1.name"
+
+
+@pytest.mark.parametrize("mark", [*',][@:"`', "\n", "\x00"])
+def test_names_have_no_character_that_routing_reads(mark: str, made: Callable[..., Team]) -> None:
+    with pytest.raises(InvalidTeam) as refused:
+        made(f"A{mark}B")
+    assert refused.value.param == "agents.0.name"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("Planner", "planner"), ("Data Analyst", "data-analyst"), ("Ann B", "AnnB"), ("A_B", "a b")],
+)
+def test_names_that_only_case_spaces_and_hyphens_tell_apart_are_one(
+    first: str, second: str, made: Callable[..., Team]
+) -> None:
+    with pytest.raises(InvalidTeam, match="cannot be told apart") as refused:
+        made(first, "Critic", second)
+    assert refused.value.param == "agents.2.name"
+    assert first in refused.value.sentence
+
+
+def test_a_task_over_its_bytes_is_cut_and_the_person_is_told(alice: User, now: datetime) -> None:
+    whole = rosters.create(user=alice, draft=draft("A", task="x" * 5_120), shared=False, now=now)
+    assert whole.warnings == ()
+    cut = rosters.create(user=alice, draft=draft("A", task="é" * 2_561), shared=False, now=now)
+    assert cut.warnings == (
+        "The task was longer than 5,120 bytes; its first 5,120 of 5,122 bytes are kept.",
+    )
+    assert cut.team.current is not None
+    assert cut.team.current.task == "é" * 2_560
+
+
+def test_a_window_below_the_limit_of_replies_is_stored_with_a_warning(
+    alice: User, now: datetime
+) -> None:
+    small, wide = AgentDraft(name="Small", window_size=7), AgentDraft(name="Wide", window_size=8)
+    ann = AgentDraft(name="Ann", type="human", window_size=0)
+    saved = rosters.create(user=alice, draft=draft(small, wide, ann), shared=False, now=now)
+    (warning,) = saved.warnings
+    assert "The window of Small is smaller than the 8 replies of a round" in warning
+    assert saved.team.current is not None
+    assert rosters.draft_of(saved.team.current).agents[0].window_size == 7
+    changed = draft(replace(small, window_size=8), wide)
+    again = rosters.change(user=alice, team_id=saved.team.pk, draft=changed, now=now)
+    assert again.warnings == ()
+
+
+@pytest.mark.requirement("S3.11")
+def test_a_change_is_a_version_and_a_role_keeps_its_id_over_a_new_name(
+    made: Callable[..., Team], alice: User, now: datetime
+) -> None:
+    team = made("Planner", "Critic")
+    assert roles(team) == {"Planner": "planner", "Critic": "critic"}
+    renamed = AgentDraft(name="Critic", role_id="planner", instruction="Plan.")
+    rosters.change(
+        user=alice, team_id=team.pk, draft=draft(renamed, "Planner", routing="person"), now=now
+    )
+    team.refresh_from_db()
+    assert roles(team) == {"Critic": "planner", "Planner": "planner-2"}
+    assert list(team.versions.order_by("number").values_list("number", "routing")) == [
+        (1, "all"),
+        (2, "person"),
+    ]
+    first = team.versions.get(number=1)
+    assert list(first.agents.values_list("name", "instruction")) == [
+        ("Planner", ""),
+        ("Critic", ""),
+    ]
+
+
+def test_an_id_of_a_role_that_was_taken_out_never_becomes_anothers(
+    made: Callable[..., Team], alice: User, now: datetime
+) -> None:
+    team = made("Planner", "Critic")
+    for asked in (draft("Critic"), draft("Planner", AgentDraft(name="Old", role_id="planner"))):
+        rosters.change(user=alice, team_id=team.pk, draft=asked, now=now)
+    team.refresh_from_db()
+    assert roles(team) == {"Planner": "planner-2", "Old": "old"}
+
+
+def test_ids_of_roles_are_made_of_names(made: Callable[..., Team]) -> None:
+    found = roles(made("Data Analyst", "Größe", "🙂", "Assistant", "User!", "规划"))
+    assert list(found.values()) == [
+        "data-analyst",
+        "größe",
+        "agent",
+        "assistant-agent",
+        "user-agent",
+        "规划",
+    ]
+
+
+@pytest.mark.requirement("S3.11")
+def test_a_round_that_runs_keeps_the_version_it_began_with(
+    made: Callable[..., Team], chat: Chat, alice: User, work: Work
+) -> None:
+    team = made("Planner", "Critic")
+    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=timezone.now())
+    game = Play(chat, alice, work)
+    game.ask()
+    game.answer("One.")
+    changed = draft("Writer", AgentDraft(name="Judge", role_id="critic"))
+    rosters.change(user=alice, team_id=team.pk, draft=changed, now=timezone.now())
+    assert game.answer("Two.") == ["Critic"]
+    assert game.round().version.number == 1
+    game.ask("Again.")
+    assert game.answer("Three.", "Four.") == ["Writer", "Judge"]
+    assert game.round().version.number == 2
+    assert game.prompts[-1][2:3] == [("assistant", "Two.")]
+
+
+def test_a_copy_is_a_team_of_its_own_with_agents_of_its_own(
+    made: Callable[..., Team], alice: User, bob: User, now: datetime
+) -> None:
+    team = made(
+        AgentDraft(name="Planner", instruction="Plan.", model="demo", window_size=9),
+        AgentDraft(name="Ann", type="human"),
+        name="x" * 100,
+        routing="round_robin",
+        task="Sell apples",
+    )
+    twin = rosters.copy(user=alice, team_id=team.pk, now=now).team
+    assert team.current is not None
+    assert twin.current is not None
+    before, after = rosters.draft_of(team.current), rosters.draft_of(twin.current)
+    assert after == replace(before, name="x" * 93 + " (copy)")
+    assert not set(team.current.agents.values_list("pk")) & set(
+        twin.current.agents.values_list("pk")
+    )
+    rosters.change(user=alice, team_id=twin.pk, draft=draft("Writer"), now=now)
+    team.refresh_from_db()
+    assert list(roles(team)) == ["Planner", "Ann"]
+    with pytest.raises(NotFound):
+        rosters.copy(user=bob, team_id=team.pk, now=now)
+
+
+def test_a_deleted_team_is_offered_no_more_and_its_chats_keep_it(
+    made: Callable[..., Team], chat: Chat, alice: User, work: Work, now: datetime
+) -> None:
+    team = made("Planner")
+    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
+    rosters.delete(user=alice, team_id=team.pk, now=now)
+    assert not access.teams_visible_to(user=alice).exists()
+    for deed in (rosters.delete, rosters.copy):
+        with pytest.raises(NotFound):
+            deed(user=alice, team_id=team.pk, now=now)
+    other = lifecycle.create_chat(owner=alice, now=now)
+    with pytest.raises(NotFound):
+        rosters.choose(user=alice, chat=other, team_id=team.pk, now=now)
+    game = Play(chat, alice, work)
+    game.ask()
+    assert game.answer("Still here.") == ["Planner"]
+
+
+def test_a_shared_team_is_everybodys_and_changed_by_few(
+    alice: User, bob: User, charlie: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    with pytest.raises(NotYours):
+        rosters.create(user=alice, draft=draft("Planner"), shared=True, now=now)
+    admin, other = as_admin(alice), as_admin(bob)
+    team = rosters.create(user=admin, draft=draft("Planner"), shared=True, now=now).team
+    assert access.team_for(user=charlie, team_id=team.pk) == team
+    with pytest.raises(NotYours):
+        rosters.change(user=charlie, team_id=team.pk, draft=draft("Mine"), now=now)
+    with pytest.raises(NotYours):
+        rosters.delete(user=charlie, team_id=team.pk, now=now)
+    assert rosters.copy(user=charlie, team_id=team.pk, now=now).team.owner == charlie
+    rosters.change(user=other, team_id=team.pk, draft=draft("Critic"), now=now)
+    rosters.delete(user=other, team_id=team.pk, now=now)
+    assert team.versions.count() == 2
+
+
+def test_teams_of_others_are_not_found(made: Callable[..., Team], bob: User, now: datetime) -> None:
+    team = made("Planner")
+    own = lifecycle.create_chat(owner=bob, now=now)
+    admin = as_admin(bob)
+    for team_id in (team.pk, uuid.uuid4()):
+        with pytest.raises(NotFound):
+            rosters.change(user=admin, team_id=team_id, draft=draft("Mine"), now=now)
+        with pytest.raises(NotFound):
+            rosters.delete(user=admin, team_id=team_id, now=now)
+        with pytest.raises(NotFound):
+            rosters.copy(user=admin, team_id=team_id, now=now)
+        with pytest.raises(NotFound):
+            rosters.choose(user=admin, chat=own, team_id=team_id, now=now)
+    assert Team.objects.get() == team
+    assert not access.teams_visible_to(user=bob).exists()
+
+
+def test_only_who_edits_policies_gives_one_to_an_agent(
+    policy: ContextPolicy, alice: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    asked = one(policy="brief")
+    with pytest.raises(InvalidTeam, match="only an administrator") as refused:
+        rosters.create(user=alice, draft=asked, shared=False, now=now)
+    assert refused.value.param == "agents.0.policy"
+    admin = as_admin(alice)
+    team = rosters.create(user=admin, draft=asked, shared=False, now=now).team
+    assert team.current is not None
+    assert team.current.agents.get().policy == policy
+    # What a team has already stays when the right is gone.
+    admin.user_permissions.clear()
+    plain = User.objects.get(pk=alice.pk)
+    rosters.change(user=plain, team_id=team.pk, draft=replace(asked, name="New"), now=now)
+    policy.retired = True
+    policy.save()
+    with pytest.raises(InvalidTeam, match="cannot be given"):
+        rosters.change(user=plain, team_id=team.pk, draft=asked, now=now)
+
+
+def test_a_copy_of_a_shared_team_keeps_the_policies_it_was_given(
+    policy: ContextPolicy, alice: User, bob: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    asked = draft(AgentDraft(name="Planner", policy="brief"), "Critic")
+    team = rosters.create(user=as_admin(alice), draft=asked, shared=True, now=now).team
+    twin = rosters.copy(user=bob, team_id=team.pk, now=now).team
+    assert twin.current is not None
+    assert list(twin.current.agents.values_list("policy__slug", flat=True)) == ["brief", None]
+
+
+def test_a_model_that_is_switched_off_is_given_to_nobody(
+    made: Callable[..., Team], demo_model: ModelSpec
+) -> None:
+    team = made(AgentDraft(name="Planner", model="demo"))
+    assert team.current is not None
+    assert team.current.agents.get().model == demo_model
+    demo_model.enabled = False
+    demo_model.save()
+    with pytest.raises(InvalidTeam, match="no model called “demo”"):
+        made(AgentDraft(name="Planner", model="demo"))
+
+
+def test_a_person_has_so_many_teams_and_no_more(
+    made: Callable[..., Team], alice: User, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rosters, "MOST_TEAMS", 1)
+    team = made("Planner")
+    with pytest.raises(rosters.TooManyTeams, match="You have 1 teams"):
+        made("Critic")
+    with pytest.raises(rosters.TooManyTeams):
+        rosters.copy(user=alice, team_id=team.pk, now=now)
+    rosters.delete(user=alice, team_id=team.pk, now=now)
+    made("Critic")
+
+
+def test_a_team_is_chosen_between_replies_and_brings_its_task(
+    made: Callable[..., Team], chat: Chat, alice: User, work: Work, now: datetime
+) -> None:
+    first, second = made("Planner", task="Sell apples"), made("Critic", task="Sell pears")
+    chosen = rosters.choose(user=alice, chat=chat, team_id=first.pk, now=now)
+    assert (chosen.team, chosen.team_task) == (first, "Sell apples")
+    game = Play(chat, alice, work)
+    game.ask()
+    for team_id in (second.pk, None):
+        with pytest.raises(TeamBusy):
+            rosters.choose(user=alice, chat=chat, team_id=team_id, now=now)
+    game.answer("One.")
+    chosen = rosters.choose(user=alice, chat=chat, team_id=second.pk, now=now)
+    # The task of a chat is its own from then on.
+    assert (chosen.team, chosen.team_task) == (second, "Sell apples")
+    chosen = rosters.choose(user=alice, chat=chat, team_id=None, now=now)
+    assert (chosen.team, chosen.team_task) == (None, "Sell apples")
+    chat.refresh_from_db()
+    assert chat.team is None
+
+
+def test_an_agent_of_a_chat_is_found_by_its_role(
+    made: Callable[..., Team], chat: Chat, alice: User, now: datetime
+) -> None:
+    with pytest.raises(NotFound):
+        play.agent_in(chat, role_id="planner")
+    chosen = rosters.choose(user=alice, chat=chat, team_id=made("Planner").pk, now=now)
+    assert play.agent_in(chosen, role_id="planner").name == "Planner"
+    with pytest.raises(NotFound):
+        play.agent_in(chosen, role_id="critic")
+    assert play.newest_round(chosen) is None
+
+
+def test_the_ledger_knows_the_teams_and_none_of_their_words(
+    chat: Chat, alice: User, now: datetime
+) -> None:
+    planner = AgentDraft(
+        name="Planner",
+        instruction=CANARY,
+        instruction_file_text=CANARY,
+        agent_type=CANARY,
+    )
+    asked = draft(planner, name=CANARY, task=CANARY)
+    team = rosters.create(user=alice, draft=asked, shared=False, now=now).team
+    rosters.change(user=alice, team_id=team.pk, draft=replace(asked, hop_limit=3), now=now)
+    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
+    rosters.choose(user=alice, chat=chat, team_id=None, now=now)
+    rosters.delete(user=alice, team_id=team.pk, now=now)
+    told = list(AuditEvent.objects.filter(type__startswith="team.").order_by("pk"))
+    assert [(event.type, event.chat_id) for event in told] == [
+        ("team.created", None),
+        ("team.changed", None),
+        ("team.chosen", chat.pk),
+        ("team.chosen", chat.pk),
+        ("team.deleted", None),
+    ]
+    assert {event.actor for event in told} == {f"user:{alice.pk}"}
+    assert CANARY not in json.dumps([event.data for event in told])
+    made, changed, chosen, none, deleted = (event.data for event in told)
+    assert made["team"] == chosen["team"] == str(team.pk)
+    assert (made["shared"], made["version"], made["agents"]) == (False, 1, ["planner"])
+    assert none["team"] == ""
+    assert changed["version"] == 2
+    assert changed["sha256"] == deleted["sha256"] != made["sha256"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_a_team_without_a_warning(
+    name: str, alice: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    saved = rosters.create(user=alice, draft=PRESETS[name], shared=False, now=now)
+    assert saved.warnings == ()
+    version = TeamVersion.objects.get()
+    made = rosters.draft_of(version)
+    assert replace(made, agents=()) == replace(PRESETS[name], agents=())
+    assert [replace(a, role_id="") for a in made.agents] == list(PRESETS[name].agents)
+
+
+def test_the_names_that_presets_call_are_members_of_theirs() -> None:
+    for preset in PRESETS.values():
+        names = {agent.name for agent in preset.agents}
+        for agent in preset.agents:
+            called = {part.partition("]")[0] for part in agent.instruction.split("[NEXT:")[1:]}
+            assert called <= names - {agent.name}
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "status", "follows"),
+    [(True, Round.Status.SETTLED, ["Writer"]), (False, Round.Status.FAILED, [])],
+)
+def test_an_agent_that_may_not_use_its_model_fails_alone(
+    goes_on: bool,
+    status: str,
+    follows: list[str],
+    made: Callable[..., Team],
+    chat: Chat,
+    alice: User,
+    work: Work,
+    now: datetime,
+) -> None:
+    ModelSpec.objects.create(slug="other", provider="demo", name="other", context_window=128_000)
+    critic = AgentDraft(name="Critic", model="other")
+    team = made("Planner", critic, "Writer", goes_on_after_failure=goes_on)
+    rosters.choose(user=alice, chat=chat, team_id=team.pk, now=now)
+    game = Play(chat, alice, work)
+    first = game.ask()
+    strict = create_policy(
+        slug="strict", name="S", values={"allowed_models": ["demo"]}, actor="system", now=now
+    )
+    assign(policy=strict, level="chat", chat_id=chat.pk, actor="system", now=now)
+    game.answer("One.")
+    first.refresh_from_db()
+    assert first.status == Turn.Status.COMPLETED
+    second = game.queued()
+    assert second is not None
+    game.work(second)
+    assert (second.status, second.error_code) == (Turn.Status.FAILED, "model_not_allowed")
+    assert game.answer(*("Three.",) * len(follows)) == follows
+    assert (game.queued(), game.round().status) == (None, status)

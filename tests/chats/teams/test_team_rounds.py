@@ -1,0 +1,537 @@
+"""Rounds of a team: who replies after whom, what each sees, and how a round ends."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats.actions.branching import regenerate
+from chats.models import Chat, Message, Receipt, Round, Team, Turn
+from chats.prompt import agents
+from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats.turns import rounds
+from chats.turns.roster import roster_for
+from chats.turns.start import retry, start
+from chats.turns.stop import stop, stop_all
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent
+from tests.chats.teams.conftest import said
+
+Work = Callable[..., Any]
+Teams = Callable[..., Team]
+
+
+def reply(text: str) -> list[Any]:
+    return [TextDelta(text), UsageReport(10, 5, 0, 0), Finished("stop")]
+
+
+class Play:
+    """A chat of a team in which the test says what each agent replies."""
+
+    def __init__(self, chat: Chat, user: User, work: Work) -> None:
+        self.chat, self.user, self.work = chat, user, work
+        self.prompts: list[list[tuple[str, str]]] = []
+
+    @property
+    def now(self) -> datetime:
+        """The worker's own clock: a round has a limit in time."""
+        return timezone.now()
+
+    def ask(self, text: str = "Plan a trip.", *, as_role: str = "") -> Turn:
+        self.chat.refresh_from_db()
+        now = self.now
+        return start(user=self.user, chat=self.chat, text=text, now=now, as_role=as_role).turn
+
+    def queued(self) -> Turn | None:
+        turns = Turn.objects.filter(branch__chat=self.chat, status=Turn.Status.QUEUED)
+        return turns.exclude(agent=None).order_by("accepted").first()
+
+    def answer(self, *texts: str) -> list[str]:
+        """Let the queued agents reply, one text each; return who replied."""
+        names = []
+        for text in texts:
+            turn = self.queued()
+            assert turn is not None, f"nobody is left to say {text!r}"
+            assert turn.agent is not None
+            names.append(turn.agent.name)
+            worker = self.work(turn, reply(text))
+            for request in worker.scripted.requests[:1]:
+                self.prompts.append([(m.role, m.content) for m in request.messages])
+        return names
+
+    def round(self) -> Round:
+        branch = Chat.objects.get(pk=self.chat.pk).active_branch
+        assert branch is not None
+        found = rounds.newest(branch)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def play(chat: Chat, alice: User, work: Work, team_of: Teams) -> Callable[..., Play]:
+    """Makes a chat of a team."""
+
+    def make(*names: str, **rules: Any) -> Play:
+        chat.team = team_of(*names, **rules)
+        chat.save()
+        return Play(chat, alice, work)
+
+    return make
+
+
+@pytest.mark.requirement("S3.11")
+def test_each_agent_replies_once_in_order_and_sees_those_before(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Plan a trip to Rome.")
+    assert game.answer("Day one.", "Too short.", "Done.") == ["Planner", "Critic", "Writer"]
+    assert game.queued() is None
+    assert said(game.chat) == [
+        ("You", "Plan a trip to Rome."),
+        ("Planner", "Day one."),
+        ("Critic", "Too short."),
+        ("Writer", "Done."),
+    ]
+    made = game.round()
+    assert (made.status, made.hops, made.tokens) == (Round.Status.SETTLED, 3, 45)
+    system, *rest = game.prompts[2]
+    assert system[0] == "system"
+    assert "You are the writer of this team." in system[1]
+    assert "Your mates are Planner, Critic." in system[1]
+    assert rest == [
+        (
+            "user",
+            "[FROM:alice]\nPlan a trip to Rome.\n\n[FROM:Planner]\nDay one."
+            "\n\n[FROM:Critic]\nToo short.",
+        )
+    ]
+
+
+def test_own_replies_are_an_agents_own_in_its_next_prompt(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic")
+    game.ask("One.")
+    game.answer("A1", "B1")
+    game.ask("Two.")
+    game.answer("A2", "B2")
+    assert [part for part in game.prompts[2] if part[0] != "system"] == [
+        ("user", "[FROM:alice]\nOne."),
+        ("assistant", "A1"),
+        ("user", "[FROM:Critic]\nB1\n\n[FROM:alice]\nTwo."),
+    ]
+
+
+@pytest.mark.requirement("S3.11")
+def test_the_persons_addressees_speak_and_a_reply_calls_the_next(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("@critic and @Planner, what do you say?")
+    assert game.answer("Fine. [NEXT:Writer]", "Yes.") == ["Critic", "Planner"]
+    assert game.answer("Written.") == ["Writer"]
+    first = Message.objects.get(branch__chat=game.chat, seq=1)
+    second = Message.objects.get(branch__chat=game.chat, seq=2)
+    assert (first.addressees, second.addressees) == (["Critic", "Planner"], ["Writer"])
+    assert game.round().status == Round.Status.SETTLED
+
+
+def test_a_name_in_code_or_a_quotation_calls_nobody(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic", routing="person")
+    game.ask("@Planner explain routing.")
+    game.answer("Write `[NEXT:Critic]`, as in\n> [NEXT:Critic]\n```\n[NEXT:Critic]\n```\nDone.")
+    assert game.queued() is None
+
+
+def test_an_unknown_name_is_noted_and_the_round_goes_on(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic")
+    game.ask()
+    assert game.answer("Hm. [NEXT:Ghost]", "Ok.") == ["Planner", "Critic"]
+    assert game.round().unknown == ["Ghost"]
+
+
+@pytest.mark.requirement("S3.11")
+def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic", hop_limit=2)
+    game.ask("@Planner begin.")
+    game.answer("One. [NEXT:Critic]", "Two. [NEXT:Planner]")
+    made = game.round()
+    assert (made.status, made.reason, made.queue) == (Round.Status.LIMIT, "hops", ["planner"])
+    assert game.queued() is None
+    game.chat.refresh_from_db()
+    branch = game.chat.active_branch
+    assert branch is not None
+    rounds.resume(chat=game.chat, branch=branch, actor="user:1", now=game.now)
+    assert game.answer("Three.") == ["Planner"]
+    assert game.round().status == Round.Status.SETTLED
+
+
+def test_two_agents_who_only_answer_each_other_stop_before_the_limit(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", "Writer", hop_limit=20)
+    game.ask("@Planner begin.")
+    thanks = [
+        "Thanks! [NEXT:Critic]",
+        "Thank you. [NEXT:Planner]",
+        "You are welcome. [NEXT:Critic]",
+        "Likewise. [NEXT:Planner]",
+        "Glad to help. [NEXT:Critic]",
+        "The same here. [NEXT:Planner]",
+    ]
+    game.answer(*thanks)
+    assert (game.round().status, game.queued()) == (Round.Status.PAIR, None)
+
+
+def test_a_token_limit_ends_a_round(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic", token_limit=15)
+    game.ask()
+    game.answer("One.")
+    assert (game.round().status, game.round().reason) == (Round.Status.LIMIT, "tokens")
+
+
+def test_agents_in_turn_go_on_until_the_limit_and_pass(play: Callable[..., Play]) -> None:
+    game = play("A", "B", "C", routing="round_robin", hop_limit=7)
+    game.ask()
+    assert game.answer("1", "2", "3", "4") == ["A", "B", "C", "A"]
+    assert game.answer("[NEXT:]", "[NEXT:]", "[NEXT:]") == ["B", "C", "A"]
+    assert game.round().status == Round.Status.SETTLED
+
+
+def test_a_pass_is_not_in_the_next_prompt(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Go.")
+    game.answer("One.", "[NEXT:]", "Two.")
+    assert game.prompts[2][-1] == ("user", "[FROM:alice]\nGo.\n\n[FROM:Planner]\nOne.")
+
+
+def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    first = game.ask("Go.")
+
+    async def interrupts(worker: Any) -> None:
+        await worker.db(game.ask, text="In German, please.")
+
+    worker = game.work(first, [TextDelta("One."), interrupts, Finished("stop")])
+    assert len(worker.scripted.requests) == 1
+    assert game.answer("Zwei.", "Drei.") == ["Critic", "Writer"]
+    assert said(game.chat) == [
+        ("You", "Go."),
+        ("You", "In German, please."),
+        ("Planner", "One."),
+        ("Critic", "Zwei."),
+        ("Writer", "Drei."),
+    ]
+    assert "In German" in game.prompts[0][-1][1]
+    assert game.queued() is None
+    assert Round.objects.count() == 1
+
+
+def test_a_message_with_an_addressee_replaces_those_who_were_to_follow(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    first = game.ask("Go.")
+
+    async def interrupts(worker: Any) -> None:
+        await worker.db(game.ask, text="@Writer finish it.")
+
+    game.work(first, [TextDelta("One."), interrupts, Finished("stop")])
+    assert game.answer("Finished.") == ["Writer"]
+    assert game.queued() is None
+    assert sorted(Round.objects.values_list("status", "hops")) == [
+        ("replaced", 1),
+        ("settled", 1),
+    ]
+
+
+def test_a_message_between_two_replies_opens_the_round_that_it_asks_for(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Go.")
+    game.answer("One.")
+    game.ask("@Writer finish it.")
+    made = game.round()
+    assert made.opening is not None
+    assert made.opening.text == "@Writer finish it."
+    assert game.answer("Finished.") == ["Writer"]
+
+
+def test_a_message_between_two_replies_lets_a_pair_count_anew(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic", hop_limit=20)
+    game.ask("@Planner begin.")
+    thanks = ["Thanks! [NEXT:Critic]", "Thank you. [NEXT:Planner]"]
+    game.answer(*thanks, *thanks)
+    game.ask("Go on.")
+    game.answer(*thanks)
+    assert game.round().status == Round.Status.RUNNING
+    assert game.queued() is not None
+
+
+@pytest.mark.parametrize("text", ["Be quick.", "@C be quick."])
+def test_a_message_between_two_independent_replies_is_taken_up(
+    play: Callable[..., Play], text: str
+) -> None:
+    game = play("A", "B", "C", independent=True)
+    game.ask("Guess a number.")
+    game.answer("1")
+    game.ask(text)
+    game.answer("2")
+    assert Message.objects.filter(branch__chat=game.chat, seq=None).count() == 0
+    assert text in game.prompts[1][-1][1]
+
+
+def test_whoever_stops_all_leaves_no_round_to_a_message_behind_a_lost_reply(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic")
+    turn = game.ask("Go.")
+
+    async def breaks_off(worker: Any) -> None:
+        await worker.db(game.ask, text="Later.")
+        worker.runs[turn.pk].interrupt("shutdown")
+
+    game.work(turn, [TextDelta("On"), breaks_off, Finished("stop")])
+    stop_all(chat=game.chat, actor="user:1", now=game.now)
+    assert not Turn.objects.filter(status=Turn.Status.QUEUED)
+    assert not Round.objects.filter(status=Round.Status.RUNNING)
+
+
+def test_what_was_written_during_the_last_reply_opens_a_round_of_its_own(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic")
+    game.ask("Go.")
+    game.answer("One.")
+    last = game.queued()
+    assert last is not None
+
+    async def interrupts(worker: Any) -> None:
+        await worker.db(game.ask, text="Again.")
+
+    game.work(last, [TextDelta("Two."), interrupts, Finished("stop")])
+    assert game.answer("Three.", "Four.") == ["Planner", "Critic"]
+    assert Round.objects.filter(status=Round.Status.SETTLED).count() == 2
+    assert not Turn.objects.filter(status=Turn.Status.QUEUED)
+
+
+def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice: User) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask()
+    game.answer("One.")
+    waits = game.queued()
+    assert waits is not None
+    stop(user=alice, turn=waits, now=game.now)
+    assert (game.queued(), game.round().status) == (None, Round.Status.STOPPED)
+    assert len(said(game.chat)) == 2
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "status", "follows"),
+    [(True, Round.Status.SETTLED, ["Critic"]), (False, Round.Status.FAILED, [])],
+)
+def test_a_failing_agent_leaves_its_failure_and_the_rule_decides(
+    play: Callable[..., Play], goes_on: bool, status: str, follows: list[str]
+) -> None:
+    game = play("Planner", "Critic", goes_on_after_failure=goes_on)
+    turn = game.ask()
+    game.work(turn, [ProviderError("provider_rejected", status=400)])
+    turn.refresh_from_db()
+    assert turn.status == Turn.Status.FAILED
+    assert game.answer(*("Fine.",) * len(follows)) == follows
+    assert game.round().status == status
+
+
+def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
+    play: Callable[..., Play], alice: User
+) -> None:
+    game = play("Planner", "Critic", goes_on_after_failure=False)
+    turn = game.ask()
+    game.work(turn, [ProviderError("provider_rejected", status=400)])
+    turn.refresh_from_db()
+    again = retry(user=alice, turn=turn, now=game.now)
+    assert again.agent == turn.agent
+    assert game.answer("Now.", "Fine.") == ["Planner", "Critic"]
+    assert (game.round().status, game.round().hops) == (Round.Status.SETTLED, 2)
+
+
+@pytest.mark.parametrize(("play_on", "follows"), [(False, []), (True, ["Writer"])])
+def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
+    play: Callable[..., Play], alice: User, play_on: bool, follows: list[str]
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Go.")
+    game.answer("One.", "Two.", "Three.")
+    middle = Message.objects.get(branch__chat=game.chat, seq=3)
+    regenerate(user=alice, message=middle, now=game.now, play_on=play_on)
+    assert game.answer("Two again.", *("Three again.",) * len(follows)) == ["Critic", *follows]
+    assert game.prompts[3][-1] == ("user", "[FROM:alice]\nGo.\n\n[FROM:Planner]\nOne.")
+    assert game.queued() is None
+    assert game.round().status == Round.Status.SETTLED
+
+
+def test_independent_replies_do_not_see_each_other(play: Callable[..., Play]) -> None:
+    game = play("A", "B", "C", independent=True)
+    game.ask("Guess a number.")
+    assert game.answer("1", "2", "3") == ["A", "B", "C"]
+    assert {prompt[-1] for prompt in game.prompts} == {("user", "[FROM:alice]\nGuess a number.")}
+    receipt = Receipt.objects.order_by("-created_at").first()
+    assert receipt is not None
+    assert receipt.left_out == [[2, 3, "not_seen"]]
+
+
+def test_the_opening_goes_along_when_the_window_has_moved_past_it(
+    play: Callable[..., Play],
+) -> None:
+    game = play("A", "B", "C", "D")
+    assert game.chat.team is not None
+    assert game.chat.team.current is not None
+    game.chat.team.current.agents.update(window_size=1)
+    game.ask("What is the question?")
+    game.answer("1", "2", "3", "4")
+    last = "\n".join(content for _, content in game.prompts[3][1:])
+    assert "What is the question?" in last
+    assert "[FROM:A]" not in last
+    receipt = Receipt.objects.order_by("-created_at", "-turn__hop").first()
+    assert receipt is not None
+    assert "round_opening" in receipt.notes
+
+
+def test_a_later_attempt_composes_the_same_prompt(play: Callable[..., Play], alice: User) -> None:
+    game = play("A", "B")
+    turn = game.ask("Go.")
+
+    async def fails(worker: Any) -> None:
+        await worker.db(game.ask, text="Later.")
+        worker.runs[turn.pk].interrupt("shutdown")
+
+    first = game.work(turn, [TextDelta("On"), fails, Finished("stop")])
+    turn.refresh_from_db()
+    assert turn.status == Turn.Status.QUEUED
+    second = game.work(turn, reply("One."))
+    assert first.scripted.requests[0].messages == second.scripted.requests[0].messages
+    assert game.answer("Two.") == ["B"]
+    assert "Later." in game.prompts[0][-1][1]
+
+
+def test_where_the_person_decides_the_first_agent_answers_what_names_nobody(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", routing="person")
+    game.ask("Who am I talking to?")
+    assert game.answer("Me.") == ["Planner"]
+    assert game.queued() is None
+    game.ask("@all speak.")
+    assert game.answer("1", "2") == ["Planner", "Critic"]
+
+
+def test_a_round_waits_for_a_person_of_the_team(play: Callable[..., Play]) -> None:
+    game = play("Planner", humans=("Ann",))
+    game.ask()
+    game.answer("Ask Ann. [NEXT:Ann]")
+    made = game.round()
+    assert (made.status, made.queue, game.queued()) == (Round.Status.WAITING, ["ann"], None)
+    game.ask("Ann says yes.")
+    assert game.answer("Good.") == ["Planner"]
+
+
+def test_rounds_are_in_the_ledger(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Critic")
+    game.ask()
+    game.answer("One.", "Two.")
+    told = AuditEvent.objects.filter(type__startswith="round.").order_by("pk")
+    assert list(told.values_list("type", flat=True)) == ["round.started", "round.ended"]
+    assert told[0].data["speakers"] == ["Planner", "Critic"]
+    assert (told[1].data["status"], told[1].data["hops"]) == ("settled", 2)
+
+
+def test_a_person_of_the_team_answers_and_the_round_goes_on(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Writer", humans=("Ann",))
+    game.ask("@Planner plan it.")
+    game.answer("Ann has to say. [NEXT:Ann]")
+    waiting = game.round()
+    turn = game.ask("Rome it is. [NEXT:Writer]", as_role="ann")
+    assert (turn.round, turn.hop) == (waiting, 2)
+    assert game.answer("Written.") == ["Writer"]
+    assert said(game.chat)[2] == ("Ann", "Rome it is. [NEXT:Writer]")
+    assert "[FROM:Ann]\nRome it is." in game.prompts[-1][-1][1]
+    assert (game.round().pk, game.round().status, game.round().hops) == (
+        waiting.pk,
+        Round.Status.SETTLED,
+        2,
+    )
+
+
+def test_the_time_of_a_wait_does_not_count(play: Callable[..., Play]) -> None:
+    game = play("Planner", "Writer", humans=("Ann",), seconds_limit=60)
+    game.ask("@Planner plan it.")
+    game.answer("[NEXT:Ann] decide.")
+    hours = timedelta(hours=3)
+    made = game.round()
+    Round.objects.filter(pk=made.pk).update(
+        started_at=made.started_at - hours, finished_at=game.now - hours
+    )
+    assert game.ask("@Writer, yes.", as_role="ann").round == made
+
+
+def test_an_answer_that_nobody_follows_opens_a_round_of_its_own(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", humans=("Ann",))
+    game.ask()
+    game.answer("[NEXT:Ann] decide.")
+    waiting = game.round()
+    turn = game.ask("Yes.", as_role="ann")
+    waiting.refresh_from_db()
+    assert (turn.round == waiting, waiting.status) == (False, Round.Status.REPLACED)
+    assert game.answer("Then so.") == ["Planner"]
+
+
+def test_nobody_answers_in_the_name_of_an_agent_or_where_there_is_no_team(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", humans=("Ann",))
+    for role in ("planner", "bob"):
+        with pytest.raises(rounds.NoSuchSeat):
+            game.ask(as_role=role)
+    Chat.objects.update(team=None)
+    with pytest.raises(rounds.NoSuchSeat):
+        game.ask(as_role="ann")
+    assert not Message.objects.exists()
+
+
+@pytest.mark.requirement("S3.6")
+def test_what_an_agent_repeats_is_sent_once_and_what_a_person_repeats_twice(
+    play: Callable[..., Play],
+) -> None:
+    game = play("Planner", "Critic", "Writer", humans=("Ann",), routing="person")
+    game.ask("@Planner go.")
+    game.answer("The same.")
+    game.ask("@Planner again.")
+    game.answer("The same.")
+    asked = Message.objects.get(branch__chat=game.chat, seq=3)
+    asked.excluded = True
+    asked.save()
+    game.ask("@Critic", as_role="ann")
+    game.answer("[NEXT:Ann]")
+    Message.objects.filter(branch__chat=game.chat, seq=6).update(excluded=True)
+    game.ask("@Critic", as_role="ann")
+    game.answer("Fine.")
+    assert game.prompts[-1][-1][1].count("[FROM:Ann]") == 2
+    game.chat.refresh_from_db()
+    Message.objects.filter(branch__chat=game.chat, seq__gte=5).delete()
+    branch = game.chat.active_branch
+    assert branch is not None
+    branch.last_seq = 4
+    branch.save()
+    view = agents.view_of(
+        roster_for(game.chat).agents[1],
+        chat=game.chat,
+        team=roster_for(game.chat).agents,
+    )
+    counter = ApproximateCounter()
+    *_, duplicate = agents.newest_seen(view, branch=branch, border=4, counter=counter)
+    assert duplicate == 2

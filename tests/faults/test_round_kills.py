@@ -1,0 +1,48 @@
+"""Agents that reply one after another, killed at any border, and the product broken on purpose."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.faults.programs import ROOT, python
+from tests.faults.round_ways import WAYS
+
+# What each broken way is noticed as: a pattern in what is said.
+NOTICED = {
+    "forget-the-next": "the round was forgotten|the rounds are",
+    "forget-what-was-seen": "a later attempt|a turn of a round was absorbed",
+    "go-on-later": "the round was forgotten|the rounds are",
+}
+
+
+def round_kills(*options: str) -> subprocess.CompletedProcess[str]:
+    """What the program said, on a database of its own."""
+    return subprocess.run(  # our own command, no shell
+        python("-m", "tests.faults.round_kills", *options),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+
+
+@pytest.mark.requirement("S3.11")
+def test_a_process_killed_at_any_border_loses_and_doubles_no_reply_of_a_round() -> None:
+    done = round_kills("--rounds", "10", "--kills", "12")
+    assert done.returncode == 0, done.stderr
+    assert "0 hops lost, 0 doubled" in done.stdout
+
+
+def test_every_naive_way_is_tried() -> None:
+    assert set(NOTICED) == set(WAYS)
+
+
+@pytest.mark.parametrize("way", sorted(NOTICED))
+def test_a_broken_round_is_noticed(way: str) -> None:
+    done = round_kills("--rounds", "50", "--kills", "100", "--naive", way)
+    assert done.returncode != 0
+    assert re.search(f"laws.Violation: ({NOTICED[way]})", done.stderr), done.stderr
