@@ -20,6 +20,7 @@ from chats.prompt import composition, model_choice
 from chats.prompt.outlook import Outlook, outlook_on
 from chats.record.history import on_path, segments
 from chats.web.thread.facts import BranchFacts, facts_on, newest_turns, told_rows
+from chats.web.thread.round_state import RoundState, round_state
 from chats.web.thread.versions import Versions, versions_of
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
@@ -299,13 +300,15 @@ def now_on(branch: Branch) -> Now:
     turn = turns.only("status").order_by("-accepted").first()
     return Now(
         state=state_of(branch, cover=present_cover(branch), told=told, answer=answer),
-        turn=turn_state(turn),
+        turn=turn_state(turn, round_state(branch.chat)),
     )
 
 
-def turn_state(turn: Turn | None) -> str:
-    """Return which turn is the last one, and how it stands; empty without one."""
-    return f"{turn.pk}.{turn.status}" if turn else ""
+def turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
+    """Return which turn is the last one, how it stands, and its team's round; empty without one."""
+    if turn is None:
+        return ""
+    return ".".join([str(turn.pk), turn.status, *([team_round.status] if team_round else [])])
 
 
 def present_cover(branch: Branch) -> Coverage:

@@ -6,7 +6,6 @@ one piece.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from django.contrib.auth.models import User
 
@@ -86,6 +85,8 @@ class ThreadPage:
     # The branch under its policy, which the meter beside the thread is drawn from.
     ground: BranchUnderPolicy
     last_finished: Turn | None
+    # A team's round, read before the rows: a reply that still grows never stands above its end.
+    round: RoundState | None
     # What became of the messages above, if the page was drawn from another state.
     standing: Standing | None = None
 
@@ -97,15 +98,10 @@ class ThreadPage:
         )
         return next((seq for seq in found if seq > self.ground.cover.to_seq), self.tail_from)
 
-    @cached_property
-    def round(self) -> RoundState | None:
-        """The state of a team's round."""
-        return round_state(self.ground.branch.chat)
-
     @property
     def turn_state(self) -> str:
-        """Return which turn is the last one here, and how it stands."""
-        return turn_state(self.turn)
+        """Return what tells an open page whether the end of the thread is another now."""
+        return turn_state(self.turn, self.round)
 
     @property
     def is_replying(self) -> bool:
@@ -131,11 +127,12 @@ def thread_of(
     `branch` and `default`: what `ground_of` takes.
     """
     drawn_at = drawing_time()
+    # The newest page has all of them: an earlier one is put above it.
+    newest = before is None
+    team_round = round_state(chat) if newest else None
     ground = ground_of(chat=chat, user=user, branch=branch, default=default)
     branch, cover = ground.branch, ground.cover
     rows = load(ground, after=cover.to_seq, before=before)
-    # The newest page has all of them: an earlier one is put above it.
-    newest = before is None
     borders = borders_of(rows, cover=cover) if newest else []
     arranged = arrange(
         rows, ground=ground, top=not rows.has_earlier, borders=borders, newest=newest
@@ -155,6 +152,7 @@ def thread_of(
         locks=ground.locks,
         ground=ground,
         last_finished=rows.last_finished,
+        round=team_round,
     )
 
 
@@ -165,6 +163,7 @@ def thread_from(*, chat: Chat, user: User, start: int, shown: Shown | None = Non
     than a page has been said since, or when the page shows another path.
     """
     drawn_at = drawing_time()
+    team_round = round_state(chat)
     ground = ground_of(chat=chat, user=user)
     branch, cover = ground.branch, ground.cover
     if shown and shown.state.rpartition(".")[2] != path_of(branch):
@@ -193,6 +192,7 @@ def thread_from(*, chat: Chat, user: User, start: int, shown: Shown | None = Non
         locks=ground.locks,
         ground=ground,
         last_finished=rows.last_finished,
+        round=team_round,
         standing=standing,
     )
 

@@ -21,6 +21,8 @@ from chats.teams.presets import PRESETS
 from chats.teams.rosters import AgentDraft
 from chats.web.teams import number, version_of
 from chats.web.thread.entries import SHAPES, shape_of
+from chats.web.thread.round_state import round_state
+from chats.web.thread.thread import thread_of
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.publish import create_policy
 from tests.chats.teams.test_rosters import as_admin, draft
@@ -826,6 +828,38 @@ def test_agents_reply_one_after_another_and_the_page_follows(
     assert game.answer("Five.") == ["Critic"]
     assert round_words(page, chat) == "Settled. 1 reply, 15 tokens."
     assert "round/go-on" not in source(page, chat)
+
+
+def test_a_page_never_shows_the_end_of_a_round_below_a_reply_that_still_grows(
+    page: Client, alice: User, chat: Chat, play: Plays
+) -> None:
+    """Between reading a page's rows and showing it a round may end; the page hears of that."""
+    game = play("Planner")
+    game.ask()
+    chat.refresh_from_db()
+    thread = thread_of(chat=chat, user=alice)
+    game.answer("One.")
+    assert thread.is_replying
+    assert thread.round is not None
+    assert thread.round.status == Round.Status.RUNNING
+
+
+def test_a_page_with_the_last_reply_and_a_round_of_before_asks_again(
+    page: Client, alice: User, chat: Chat, play: Plays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = play("Planner")
+    game.ask()
+    chat.refresh_from_db()
+    before = round_state(chat)
+    game.answer("One.")
+    with monkeypatch.context() as patch:
+        patch.setattr("chats.web.thread.thread.round_state", lambda _: before)
+        drawn = thread_of(chat=Chat.objects.get(pk=chat.pk), user=alice)
+    seen: dict[str, str | int] = {"seen": drawn.state, "turn": drawn.turn_state}
+    seen["from"] = drawn.tail_from
+    answer = page.get(url(chat, "changes"), seen, headers=HTMX)
+    assert answer.status_code == 200
+    assert "Settled. 1 reply" in answer.content.decode()
 
 
 def test_going_on_without_scripts_leads_to_the_end(page: Client, chat: Chat, play: Plays) -> None:
