@@ -18,7 +18,7 @@ from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
 from chats.record.history import segments
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
-from chats.turns import rounds
+from chats.turns import round_again
 from chats.turns.start import Accepted, accept_message, caused_turn, recall
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
@@ -140,7 +140,7 @@ def regenerate(
         chat, at=question or message, fork_seq=fork_seq, cause="regenerate", user=user, now=now
     )
     actor = f"user:{user.pk}"
-    taken = rounds.again(message.turn, branch=branch, play_on=play_on, actor=actor, now=now)
+    taken = round_again.again(message.turn, branch=branch, play_on=play_on, actor=actor, now=now)
     turn = caused_turn(
         user=user, chat=chat, branch_id=branch.pk, cause=cause | taken, now=now, api_key=api_key
     )

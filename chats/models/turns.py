@@ -87,6 +87,8 @@ class Turn(Stored):
         db_index=False,
     )
     hop = models.PositiveIntegerField(null=True, blank=True)
+    # Its place among the replies of a round that are written at the same time; 0: it runs alone.
+    lane = models.PositiveIntegerField(default=0, db_default=0)
     seen_to = models.PositiveBigIntegerField(null=True, blank=True)
     step = models.PositiveIntegerField(default=0)
     # Counts how often the running step's text was taken back and begun anew: a viewer's place in it
@@ -111,7 +113,9 @@ class Turn(Stored):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["branch"], condition=Q(status="running"), name="one_running_turn"
+                fields=["branch", "lane"],
+                condition=Q(status="running"),
+                name="one_running_turn_in_a_lane",
             ),
             models.UniqueConstraint(fields=["branch", "accepted"], name="turn_accepted_once"),
             models.CheckConstraint(

@@ -148,11 +148,19 @@ def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: dat
     if all(message.pk == turn.trigger_id for message in taken):
         return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
+    if turn.lane:
+        # Beside it others of its round reply to the same message.
+        others = others.exclude(round=turn.round_id, lane__gt=0)
     # Locked before it is checked: somebody may stop one of them now.
     ended = list(others.select_for_update(no_key=True).order_by("accepted"))
+    end_absorbed(ended, by=turn, chat_id=chat_id, now=now)
+
+
+def end_absorbed(ended: Sequence[Turn], *, by: Turn, chat_id: uuid.UUID, now: datetime) -> None:
+    """End queued turns that another turn makes needless; the caller locked them."""
     for other in ended:
         other.status = Turn.Status.ABSORBED
-        other.absorbed_by = turn
+        other.absorbed_by = by
         other.finished_at = now
         other.save(update_fields=["status", "absorbed_by", "finished_at"])
     # The ledger's head is locked last, as everywhere: a stop of one of these turns locks the turn
@@ -164,7 +172,7 @@ def absorb(*, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: dat
             now=now,
             chat_id=chat_id,
             turn_id=other.pk,
-            data={"by": str(turn.pk)},
+            data={"by": str(by.pk)},
         )
 
 

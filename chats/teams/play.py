@@ -10,8 +10,8 @@ from chats.ground.refusals import NotFound
 from chats.models import Agent, ApiKey, Chat, Round, Turn
 from chats.record.locking import chat_to_write_in
 from chats.teams import conversation, rosters
-from chats.turns import rounds
-from chats.turns.roster import TeamGone, roster_for
+from chats.turns import round_again, rounds
+from chats.turns.roster import Roster, TeamGone, roster_for
 from chats.turns.start import check_room, open_branch
 from contextpolicy.engine.team import cut_team_task
 from contextpolicy.engine.team_view import Viewer, instructions
@@ -30,7 +30,7 @@ def go_on(
     branch.chat = chat
     check_room(user=user, chat=chat, api_key=api_key)
     actor = f"user:{user.pk}"
-    return rounds.resume(chat=chat, branch=branch, actor=actor, now=now, api_key=api_key)
+    return round_again.resume(chat=chat, branch=branch, actor=actor, now=now, api_key=api_key)
 
 
 def newest_round(chat: Chat) -> Round | None:
@@ -47,11 +47,19 @@ class Seat:
     is_waited_for: bool
 
 
-def seats_in(chat: Chat) -> list[Seat]:
-    """Return the persons of a chat's team that do not rest; none where the team is gone."""
+def roster_in(chat: Chat) -> Roster | None:
+    """Return the present version of a chat's team; None without a team, or where it is gone."""
+    if chat.team_id is None:
+        return None
     try:
-        roster = roster_for(chat)
+        return roster_for(chat)
     except TeamGone:
+        return None
+
+
+def seats_in(chat: Chat, *, roster: Roster) -> list[Seat]:
+    """Return the persons of a chat's team that do not rest."""
+    if not any(agent.type == Agent.Type.HUMAN and not agent.rests for agent in roster.agents):
         return []
     made = newest_round(chat)
     waits = made is not None and made.status == Round.Status.WAITING

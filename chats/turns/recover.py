@@ -105,6 +105,9 @@ def release(turn: Turn, *, now: datetime) -> int:
     )
     if not requeued and turn.round_id is not None:
         rounds.turn_ended(turn, status=str(changes["status"]), reply=None, usage={}, now=now)
+    if requeued and turn.lane:
+        # Others of its round may stand before it, and hold nobody up.
+        queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
     return 1
 

@@ -7,15 +7,15 @@ next agent's, which takes up what the person wrote meanwhile.
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import Agent, ApiKey, Branch, Chat, Message, Round, Turn
-from chats.models.turns import UNFINISHED
+from chats.models import Agent, Branch, Chat, Message, Round, Turn
 from chats.prompt import model_choice, statements
 from chats.record import messages
-from chats.record.locking import locked_branch
+from chats.turns import lanes
 from chats.turns.events import started_event
 from chats.turns.roster import Roster, TeamGone, roster_for, roster_of
 from contextpolicy import ledger
@@ -34,150 +34,41 @@ _ENDINGS = {
     "waiting": (Round.Status.WAITING, ""),
     "failed": (Round.Status.FAILED, ""),
 }
-# Where one button lets the round go on.
-RESUMABLE = (
-    Round.Status.LIMIT,
-    Round.Status.PAIR,
-    Round.Status.STOPPED,
-    Round.Status.FAILED,
-    Round.Status.WAITING,
-)
+# The reason of a round in which one agent alone replies again.
+ONLY_THIS = "only_this"
 
 
-class NoSuchSeat(Refusal):
-    """The team has no person in whose name the owner could answer so."""
+def begin_beside(turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: datetime) -> None:
+    """Let those who follow in an independent team begin together with the first of a new round.
 
-    code = "no_such_seat"
-    status = 422
-    sentence = "The team has no person with the role “{role}”. Answer as yourself, or as one of it."
-    param = "as_role"
-
-
-class RoundGoesOn(Refusal):
-    """There is no round that could go on: none has ended early, or another has begun."""
-
-    code = "round_not_resumable"
-    status = 409
-    sentence = "There is no round to go on with. Send a message instead."
-
-
-def addressees_in(text: str, *, roster: Roster) -> tuple[str, ...]:
-    """Return the names of the agents whom a person's message names; persons answer themselves."""
-    names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
-    return team_view.mentions(text, names=names)
-
-
-def accept(
-    *,
-    chat: Chat,
-    branch: Branch,
-    text: str,
-    now: datetime,
-    actor: str,
-    api_key: ApiKey | None,
-    as_role: str = "",
-) -> tuple[Message, Turn]:
-    """Store a person's message to a team with the turn that will take it up.
-
-    During a round the next agent takes it up; a message that names somebody replaces those who were
-    to follow. `as_role`: the person of the team in whose name it is said; a round that waits for
-    that person goes on. The caller locked the chat. Raises `TeamGone` and `NoSuchSeat`.
+    Each has a lane, as many as the limit of replies allows, up to the first person of the team. The
+    caller locked the chat, whose counter is `chat`'s, and saves it.
     """
-    roster = roster_for(chat)
-    seat = seat_of(roster, as_role) if as_role else None
-    addressees = addressees_in(text, roster=roster)
-    # Who begins a turn locks its branch: whether it has begun is known until the commit.
-    locked_branch(branch.pk)
-    message = messages.accept(
-        chat=chat,
-        branch=branch,
-        text=text,
-        now=now,
-        addressees=addressees,
-        speaker=spoken_as(seat) if seat else None,
-    )
-    unfinished = list(
-        Turn.objects.filter(branch=branch, status__in=UNFINISHED).order_by("accepted")
-    )
-    waits = next((t for t in unfinished if t.status == Turn.Status.QUEUED and not t.attempt), None)
-    if waits is not None:
-        # It takes the message up, and so sees what is there by then, in an independent team too.
-        waits.seen_to = None
-        if addressees:
-            begin(
-                waits,
-                roster=roster,
-                opening=message,
-                addressees=addressees,
-                actor=actor,
-                now=now,
-            )
-        elif waits.agent_id is not None and waits.round_id is not None:
-            # The person has spoken: who only answered each other begin to count anew.
-            Round.objects.filter(pk=waits.round_id).update(speakers=[], passes=0)
-        waits.save()
-        return message, waits
-    turn = Turn(branch=branch, trigger=message, api_key=api_key, queued_at=now)
-    running = Round.objects.filter(branch=branch, status=Round.Status.RUNNING).first()
-    if unfinished and running is not None and not addressees:
-        # Its agent is known when the reply that is being written ends.
-        turn.round = running
-        turn.model_name = ""
-    elif seat is not None and answered(turn, seat=seat, text=text, addressees=addressees, now=now):
-        pass
-    else:
-        begin(turn, roster=roster, opening=message, addressees=addressees, actor=actor, now=now)
-    turn.accepted = messages.next_accepted(chat=chat)
-    turn.save(force_insert=True)
-    return message, turn
-
-
-def seat_of(roster: Roster, role_id: str) -> Agent:
-    """Return the person of a team whom its owner plays. Raises `NoSuchSeat`."""
-    agent = roster.agent(role_id)
-    if agent is None or agent.type != Agent.Type.HUMAN:
-        raise NoSuchSeat(role=role_id[:80])
-    return agent
-
-
-def spoken_as(seat: Agent) -> dict[str, str]:
-    """Return the speaker of a message that is said in the name of a person of the team."""
-    return {"roleId": seat.role_id, "roleName": seat.name, "type": "human"}
-
-
-def answered(
-    turn: Turn, *, seat: Agent, text: str, addressees: Sequence[str], now: datetime
-) -> bool:
-    """Let the round that waits for a person go on with that person's answer; tell whether it does.
-
-    The time of the wait does not count. The unsaved turn becomes the next agent's.
-    """
-    waiting = Round.objects.filter(branch=turn.branch, status=Round.Status.WAITING)
-    made = waiting.select_related("version").order_by("-started_at").first()
-    if made is None or made.queue[:1] != [seat.role_id] or made.finished_at is None:
-        return False
-    roster = roster_of(made.version)
-    started_at = made.started_at + (now - made.finished_at)
-    following = engine.after_reply(
-        engine.Standing(
-            queue=tuple(made.queue[1:]),
-            speakers=(),
-            hops=made.hops,
-            tokens=made.tokens,
-            seconds=(now - started_at) / timedelta(seconds=1),
-        ),
-        roster.members,
-        roster.rules,
-        speaker=seat.role_id,
-        called=(*addressees, *team_view.called(text)),
-    )
-    if following.ending:
-        return False
-    made.status, made.started_at, made.finished_at = Round.Status.RUNNING, started_at, None
-    made.queue, made.speakers, made.passes = list(following.queue), [], 0
-    made.save()
-    give(turn, made=made, agent=roster.agent(following.role_id), hop=made.hops + 1)
-    return True
+    made = turn.round
+    if made is None or made.hops or turn.hop != 1 or not roster.version.independent:
+        return
+    agents = [roster.agent(role) for role in made.queue]
+    others = list(takewhile(lambda agent: agent and agent.type == Agent.Type.AI, agents))
+    others = others[: roster.version.hop_limit - 1]
+    if not others:
+        return
+    turn.lane = 1
+    turn.save(update_fields=["lane"])
+    made.queue = made.queue[len(others) :]
+    made.save(update_fields=["queue"])
+    for lane, agent in enumerate(others, start=2):
+        beside = Turn(
+            branch=turn.branch,
+            accepted=messages.next_accepted(chat=chat),
+            trigger_id=made.opening_id,
+            api_key_id=turn.api_key_id,
+            queued_at=now,
+            lane=lane,
+        )
+        give(beside, made=made, agent=agent, hop=lane)
+        beside.save(force_insert=True)
+        started_event(beside, actor=actor, chat=chat, now=now, message=None)
+        queue.enqueue(queue.RUN_TURN, turn_id=beside.pk)
 
 
 def opening_roles(roster: Roster, *, branch: Branch, addressees: Sequence[str]) -> tuple[str, ...]:
@@ -282,27 +173,64 @@ def turn_ended(
     waiting = Turn.objects.filter(
         branch=turn.branch_id, status=Turn.Status.QUEUED, attempt=0, round__isnull=False
     )
+    waiting = waiting.exclude(round=made, lane__gt=0)
     behind = waiting.exclude(pk=turn.pk).order_by("accepted").first()
     roster = roster_of(made.version)
     if turn.agent is not None:
         count(made, agent=turn.agent, reply=reply, usage=usage)
+    others = list(lanes.unfinished(made).exclude(pk=turn.pk).select_related("agent"))
     if made.status == Round.Status.RUNNING and (behind is None or behind.agent_id is None):
-        go_on(made, turn=turn, status=status, reply=reply, roster=roster, behind=behind, now=now)
+        if others:
+            note_calls(made, turn=turn, status=status, reply=reply, roster=roster, others=others)
+        else:
+            go_on(
+                made, turn=turn, status=status, reply=reply, roster=roster, behind=behind, now=now
+            )
+    is_cut_off = turn.lane and status == Turn.Status.STOPPED and reply is None
+    if is_cut_off and made.status == Round.Status.STOPPED and turn.agent is not None:
+        # It was asked with the others and has said nothing: it has its turn when the round goes on.
+        made.queue = list(dict.fromkeys([*made.queue, turn.agent.role_id]))
     made.save()
-    if behind is not None and behind.agent_id is None:
+    if behind is not None and behind.agent_id is None and not others:
         # Nobody of that round follows.
-        chat = turn.branch.chat
+        chat = Chat.objects.select_for_update(no_key=True).get(pk=turn.branch.chat_id)
+        known = roster_for(chat) if chat.team_id else roster
         begin(
             behind,
-            roster=roster_for(chat) if chat.team_id else roster,
+            roster=known,
             opening=behind.trigger,
             addressees=(),
             actor=WORKER,
             now=now,
         )
         behind.save()
+        begin_beside(behind, roster=known, chat=chat, actor=WORKER, now=now)
+        chat.save(update_fields=["accepted_count"])
         # Its first task came too early: it had no agent yet.
         queue.enqueue(queue.RUN_TURN, turn_id=behind.pk)
+
+
+def note_calls(
+    made: Round,
+    *,
+    turn: Turn,
+    status: str,
+    reply: Message | None,
+    roster: Roster,
+    others: Sequence[Turn],
+) -> None:
+    """Remember whom a reply called while others of its round are still written.
+
+    They have their turn behind all; who is replying anyway is not asked twice.
+    """
+    if turn.agent is None or reply is None or status != Turn.Status.COMPLETED:
+        return
+    owner = turn.branch.chat.owner.get_username()
+    called = calls_in(reply.text, agent=turn.agent, roster=roster, owner=owner)
+    roles, unknown = engine.found(called, members=roster.members, speaker=turn.agent.role_id)
+    busy = {other.agent.role_id for other in others if other.agent is not None}
+    made.queue = list(dict.fromkeys([*made.queue, *(role for role in roles if role not in busy)]))
+    made.unknown = [*made.unknown, *unknown][:20]
 
 
 def count(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
@@ -330,7 +258,7 @@ def go_on(
     now: datetime,
 ) -> None:
     """Decide what follows a turn of a running round, and create the next agent's turn."""
-    if status == Turn.Status.STOPPED:
+    if status == Turn.Status.STOPPED and not lanes.has_replied(turn):
         # The one who was stopped may go on, too: it said nothing whole.
         end(made, Round.Status.STOPPED, now=now)
         return
@@ -353,7 +281,7 @@ def go_on(
         roster.rules,
         speaker=agent.role_id if agent else "",
         called=calls_in(text, agent=agent, roster=roster, owner=owner) if agent and text else (),
-        failed=status == Turn.Status.FAILED,
+        failed=status == Turn.Status.FAILED or lanes.has_failed(turn),
     )
     made.queue = list(following.queue)
     made.unknown = [*made.unknown, *following.unknown][:20]
@@ -372,8 +300,7 @@ def go_on(
     if behind is not None:
         behind.save()
         return
-    if roster.version.independent:
-        following_turn.seen_to = turn.seen_to
+    following_turn.seen_to = turn.seen_to if roster.version.independent else None
     following_turn.save(force_insert=True)
     started_event(following_turn, actor=WORKER, chat=turn.branch.chat, now=now, message=None)
 
@@ -400,6 +327,14 @@ def end(made: Round, status: str, *, now: datetime) -> None:
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=made.branch.chat_id)
 
 
+def stop(made: Round, *, now: datetime) -> None:
+    """End a running round whose replies are told to stop; what they have said stays."""
+    made = Round.objects.select_for_update(of=("self",), no_key=True).get(pk=made.pk)
+    if made.status == Round.Status.RUNNING:
+        end(made, Round.Status.STOPPED, now=now)
+        made.save()
+
+
 def tell(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> None:
     """Record in the ledger what became of a round: names of roles and numbers, never words."""
     ledger.record(
@@ -411,10 +346,6 @@ def tell(event: str, made: Round, *, actor: str, now: datetime, **data: Any) -> 
     )
 
 
-# The reason of a round in which one agent alone replies again.
-ONLY_THIS = "only_this"
-
-
 def newest(branch: Branch) -> Round | None:
     """Return the round that began last on a branch."""
     return (
@@ -423,76 +354,3 @@ def newest(branch: Branch) -> Round | None:
         .order_by("-started_at")
         .first()
     )
-
-
-def resume(
-    *, chat: Chat, branch: Branch, actor: str, now: datetime, api_key: ApiKey | None = None
-) -> Turn:
-    """Go on with a round that ended early, with the same limits again; the caller locked the chat.
-
-    A round that waits for a person of the team goes on without that person. Raises `RoundGoesOn`.
-    """
-    locked_branch(branch.pk)
-    last = newest(branch)
-    busy = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
-    if busy or last is None or last.status not in RESUMABLE or last.opening is None:
-        raise RoundGoesOn
-    roster = roster_of(last.version)
-    ids = [role for role in last.queue if (a := roster.agent(role)) and a.type == Agent.Type.AI]
-    ids = ids or list(opening_roles(roster, branch=branch, addressees=()))
-    if not ids:
-        raise RoundGoesOn
-    if last.status == Round.Status.WAITING:
-        last.status = Round.Status.REPLACED
-        last.save(update_fields=["status"])
-    made = Round.objects.create(
-        branch=branch, version=last.version, opening=last.opening, queue=ids[1:], started_at=now
-    )
-    turn = Turn(branch=branch, trigger=last.opening, api_key=api_key, queued_at=now)
-    turn.accepted = messages.next_accepted(chat=chat)
-    chat.save(update_fields=["accepted_count"])
-    give(turn, made=made, agent=roster.agent(ids[0]), hop=1)
-    turn.save(force_insert=True)
-    tell("round.started", made, actor=actor, now=now, speakers=roster.names(ids), goes_on=True)
-    started_event(turn, actor=actor, chat=chat, now=now, message=None)
-    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
-    return turn
-
-
-def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
-    """Return what a new try of an agent's turn takes over; its round runs again.
-
-    Nothing for a turn of no round.
-    """
-    if turn.round is None or turn.agent is None:
-        return {}
-    made = turn.round
-    made.status, made.finished_at, made.reason = Round.Status.RUNNING, None, ""
-    made.hops = max(0, made.hops - 1)
-    made.speakers = made.speakers[:-1]
-    made.save()
-    return {"round": made, "agent": turn.agent, "hop": turn.hop}
-
-
-def again(
-    turn: Turn, *, branch: Branch, play_on: bool, actor: str, now: datetime
-) -> dict[str, Any]:
-    """Open a round on a branch that begins before an agent's reply: it replies again.
-
-    Only this one, or those who followed it then play on. Returns what the new turn takes over.
-    """
-    if turn.round is None or turn.agent is None:
-        return {}
-    later = turn.round.turns.filter(hop__gt=turn.hop or 0).order_by("hop").select_related("agent")
-    roles = dict.fromkeys(t.agent.role_id for t in later if t.agent)
-    made = Round.objects.create(
-        branch=branch,
-        version=turn.round.version,
-        opening=turn.round.opening,
-        queue=list(roles) if play_on else [],
-        reason="" if play_on else ONLY_THIS,
-        hops=(turn.hop or 1) - 1,
-        started_at=now,
-    )
-    tell("round.started", made, actor=actor, now=now, speakers=[turn.agent.name], again=True)
-    return {"round": made, "agent": turn.agent, "hop": turn.hop}

@@ -26,8 +26,8 @@ from chats.models import Message, Turn
 from chats.prompt import composition, model_choice
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns import lanes, overflow_learning, state_extraction, steps
 from chats.turns import lease as leases
-from chats.turns import overflow_learning, state_extraction, steps
 from chats.turns.call import ModelCall
 from chats.turns.lease import Heartbeat, LeaseLost, Partial
 from chats.turns.opening import Opening
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 STOP, LOST, SHUTDOWN = "stop", "lost", "shutdown"
+# How often a finished reply asks for its place, and how long it waits for one that has no worker.
+PLACE_EVERY, UNBEGUN_SECONDS = 0.2, 10
 CUT_SENTENCE = "The reply broke off before its end. The text so far is kept; continue or try again."
 
 
@@ -396,6 +398,7 @@ class TurnAttempt:
     async def finish(self, call: ModelCall) -> bool:
         """Store the model's reply; return False when the turn has ended."""
         await self.use_tools(call)
+        await self.await_place()
         if call.finish == Message.Finish.INCOMPLETE:
             await self.fail("reply_incomplete", CUT_SENTENCE, call=call)
             return False
@@ -448,8 +451,24 @@ class TurnAttempt:
             call.finish = Message.Finish.INCOMPLETE
         await self.end_early(Turn.Status.FAILED, self.ending(call, code=code, sentence=sentence))
 
+    async def await_place(self) -> None:
+        """Wait until the replies before this one in their round are over, to stand behind them.
+
+        One that nobody has begun again for long keeps no other from its end.
+        """
+        give_up = time.monotonic() + UNBEGUN_SECONDS
+        while self.turn.lane:
+            states = await self.worker.db(lanes.before, turn=self.turn)
+            if Turn.Status.RUNNING in states:
+                give_up = time.monotonic() + UNBEGUN_SECONDS
+            if not states or time.monotonic() > give_up:
+                return
+            await asyncio.sleep(PLACE_EVERY)
+            self.go_on_unless_gone()
+
     async def end_early(self, status: str, ending: Ending) -> None:
         """Write the end and send it on."""
+        await self.await_place()
         await self.worker.db(
             steps.end_early,
             lease=self.lease,

@@ -23,7 +23,7 @@ from chats.prompt import model_choice
 from chats.record import messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
-from chats.turns import rounds, statements
+from chats.turns import round_again, round_messages, statements
 from chats.turns.events import started_event
 from speed import prepared
 
@@ -112,8 +112,8 @@ def start(
 
     `as_role`: the person of the chat's team in whose name it is said. Raises the refusals of
     `record.messages.check_text`, `ChatBusy`, `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`,
-    `IdempotencyKeyReused`, `ModelUnavailable`, those of `rounds.accept`, and what resolving the
-    policy raises.
+    `IdempotencyKeyReused`, `ModelUnavailable`, those of `round_messages.accept`, and what resolving
+    the policy raises.
     """
     body = f"as:{as_role}\n{text}" if as_role else text
     keyed = IdempotentRequest(user=user, route=f"chat:{chat.pk}", key=idempotency_key, body=body)
@@ -187,7 +187,7 @@ def store_message(
     actor = f"user:{user.pk}"
     if chat.team_id is not None:
         branch.chat = chat
-        message, turn = rounds.accept(
+        message, turn = round_messages.accept(
             chat=chat,
             branch=branch,
             text=text,
@@ -197,7 +197,7 @@ def store_message(
             as_role=as_role,
         )
     elif as_role:
-        raise rounds.NoSuchSeat(role=as_role[:80])
+        raise round_messages.NoSuchSeat(role=as_role[:80])
     else:
         message = messages.accept(chat=chat, branch=branch, text=text, now=now)
         turn = Turn(
@@ -320,7 +320,7 @@ def follow_up(
             user=user,
             chat=chat,
             branch_id=turn.branch_id,
-            cause={**make(turn), **rounds.cause_of_retry(turn, now=now)},
+            cause={**make(turn), **round_again.cause_of_retry(turn, now=now)},
             now=now,
             api_key=api_key,
         )

@@ -13,12 +13,18 @@ from speed import prepared
 
 def overdue(at: prepared.At) -> QuerySet[Turn]:
     """Select turns that wait for longer than they should, or that a worker handed back."""
-    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
     since = leases.ago(at("age", DurationField()))
     # Filters by status twice: SQLite uses the index of unfinished turns only where its very
     # condition is repeated, and without it would read all turns there ever were.
     waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
-    return waiting.filter(~Exists(running), Q(queued_at__lt=since) | Q(handed_back=True))
+    return free(waiting.filter(Q(queued_at__lt=since) | Q(handed_back=True)))
+
+
+def free(turns: QuerySet[Turn]) -> QuerySet[Turn]:
+    """Select those whose branch has no running turn but others of their round, each in its lane."""
+    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
+    others = running.exclude(lane__gt=0, round=OuterRef("round"))
+    return turns.filter(~Exists(running) | Q(lane__gt=0) & ~Exists(others))
 
 
 OVERDUE = prepared.Select(lambda at: overdue(at).order_by("queued_at").values_list("pk")[:1000])
@@ -122,11 +128,10 @@ def claimable(at: prepared.At) -> QuerySet[Turn]:
     A turn whose lease ran out is left to the sweep, which counts the loss: a second task does
     nothing.
     """
-    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
     waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
     # A turn of a round without an agent waits for the end of the reply before it.
     waiting = waiting.filter(Q(round=None) | Q(agent__isnull=False))
-    return waiting.filter(~Exists(running))
+    return free(waiting)
 
 
 CLAIMED_FIELDS = (

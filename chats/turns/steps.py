@@ -19,7 +19,7 @@ from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
 from chats.record import locking, messages, receipts
-from chats.turns import breaker, rounds, statements
+from chats.turns import breaker, lanes, rounds, statements
 from chats.turns.lease import (
     RELEASED,
     Lease,
@@ -154,11 +154,13 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
     """Take up every waiting message and begin the next step, in the caller's transaction."""
     if turn.seen_to is None:
-        messages.take_up(turn=turn, counter=counter, now=now)
-    if turn.agent_id is not None and turn.seen_to is None:
-        # A later attempt composes the same prompt.
-        turn.seen_to = turn.branch.last_seq
-        write(lease, seen_to=turn.seen_to)
+        turn.seen_to = lanes.seen_to(turn) if turn.lane else None
+        if turn.seen_to is None:
+            messages.take_up(turn=turn, counter=counter, now=now)
+        if turn.agent_id is not None:
+            # A later attempt composes the same prompt.
+            turn.seen_to = turn.seen_to or turn.branch.last_seq
+            write(lease, seen_to=turn.seen_to)
     # A first attempt that begins has no steps yet.
     own = own_steps(turn) if turn.attempt > 1 or turn.step else 0
     if turn.attempt > 1 and turn.step == own + 1:

@@ -12,10 +12,10 @@ from redis.exceptions import RedisError
 
 from chats.ground.live import STOPS
 from chats.ground.refusals import Refusal
-from chats.models import Chat, Turn
+from chats.models import Chat, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import locking
-from chats.turns import rounds
+from chats.turns import lanes, rounds
 from chats.turns.lease import RELEASED
 from contextpolicy import ledger
 
@@ -30,9 +30,11 @@ class TurnIsOver(Refusal):
     sentence = "This reply is already over."
 
 
-def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
+def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool = False) -> Turn:
     """Ask the turn to stop. A queued one ends here, a running one at its next token.
 
+    Of a team's replies that are written at the same time only this one stops, or, `with_others`,
+    all of them, and their round.
     The request stands in the row, which the worker reads at each heartbeat; the bus only makes it
     quicker. Asking again changes nothing. Raises `TurnIsOver`.
     """
@@ -43,15 +45,25 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime) -> Turn:
         turn = Turn.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.pk)
         if turn.is_over:
             raise TurnIsOver
-        if turn.stop_requested_at is None:
-            request_stop(turn, actor=f"user:{user.pk}", now=now)
-    if turn.status == Turn.Status.RUNNING:
-        tell_workers(turn)
+        asked = [turn]
+        if with_others and turn.lane and turn.round is not None:
+            rows = lanes.unfinished(turn.round).exclude(pk=turn.pk).order_by("lane")
+            asked += rows.select_for_update(of=("self",), no_key=True)
+            rounds.stop(turn.round, now=now)
+        for each in asked:
+            if each.stop_requested_at is None:
+                request_stop(each, actor=f"user:{user.pk}", now=now)
+    for each in asked:
+        if each.status == Turn.Status.RUNNING:
+            tell_workers(each)
     return turn
 
 
 def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     """Ask every turn of a chat that is not over to stop; call inside a transaction."""
+    for made in Round.objects.filter(branch__chat=chat, status=Round.Status.RUNNING):
+        if lanes.unfinished(made).exists():
+            rounds.stop(made, now=now)
     running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED, stop_requested_at=None)
     rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
     for pk in list(running.order_by("accepted").values_list("pk", flat=True)):

@@ -42,20 +42,22 @@ document.addEventListener("htmx:afterSettle", () => {
   }
 });
 
-// The row that a reply is drawn from is up to a second behind the words that are shown already.
-let grown;
+// The rows that replies are drawn from are up to a second behind the words that are shown already.
+let grown = [];
 
 document.addEventListener("htmx:beforeSwap", () => {
-  const reply = find("#tail [data-live]");
-  grown = reply && { id: reply.id, words: find(".live", reply) };
+  const replies = document.querySelectorAll("#tail [data-live]");
+  grown = Array.from(replies, (reply) => ({ id: reply.id, words: find(".live", reply) }));
 });
 
 function bringWords() {
-  const reply = grown && document.getElementById(grown.id);
-  const place = reply && find(".live", reply);
-  if (!place || place === grown.words) return;
-  if (place.textContent.length < grown.words.textContent.length) place.replaceChildren(...grown.words.childNodes);
-  grown = undefined;
+  grown = grown.filter(({ id, words }) => {
+    const reply = document.getElementById(id);
+    const place = reply && find(".live", reply);
+    if (!place || place === words) return true;
+    if (place.textContent.length < words.textContent.length) place.replaceChildren(...words.childNodes);
+    return false;
+  });
 }
 document.addEventListener("htmx:oobAfterSwap", bringWords);
 document.addEventListener("htmx:afterSwap", bringWords);

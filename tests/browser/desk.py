@@ -112,6 +112,8 @@ class Person:
 
     def scrolls_sideways(self) -> bool:
         """Whether the page, or the thread in it, is wider than the screen."""
+        # Between two pages there is none.
+        self.page.wait_for_load_state("domcontentloaded")
         return bool(
             self.value(
                 "[document.documentElement, ...document.querySelectorAll('#thread')]"

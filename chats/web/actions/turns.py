@@ -38,10 +38,11 @@ def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @require_POST
 @signed_in
 def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Stop the reply. One that ended meanwhile is simply shown."""
+    """Stop the reply, or all that are written at the same time; one that ended is simply shown."""
     turn = access.turn_for(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    every = bool(request.POST.get("all"))
     with suppress(TurnIsOver):
-        stop(user=request.user, turn=turn, now=timezone.now())
+        stop(user=request.user, turn=turn, now=timezone.now(), with_others=every)
     return tail_update(request, access.chat_for(user=request.user, chat_id=chat_id))
 
 

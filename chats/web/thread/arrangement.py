@@ -82,30 +82,33 @@ def arrange(
 
 
 def unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:
-    """Yield the live reply and the waiting messages.
+    """Yield the live reply, or those in their lanes, and the waiting messages.
 
     The messages stand behind the reply, unless it replies to them.
     """
-    turn = rows.running
-    is_queued = turn is not None and turn.status == Turn.Status.QUEUED
+    turns = rows.running
+    is_queued = all(turn.status == Turn.Status.QUEUED for turn in turns) and bool(turns)
     reason = "queued" if is_queued else "waiting"
     waiting = [
         MessageEntry(m, html_of(m.text, html, key=m.pk), sent="pending", reason=reason)
         for m in rows.waiting
     ]
-    if turn is None:
+    live = [live_entry(turn, is_last=turn is turns[-1]) for turn in turns]
+    if is_queued:
         yield from waiting
-        return
+    yield from live
+    if not is_queued:
+        yield from waiting
+
+
+def live_entry(turn: Turn, *, is_last: bool) -> Live:
+    """Return a reply that is being written, or waits for a worker; the last one has the button."""
     words = turn.partial_text
     if turn.agent is not None:
         words = SpokenSoFar(turn.agent.name).take(words)
-    live = Live(turn, live_html(words), queue=queue_of(turn) if is_queued else None)
-    if is_queued:
-        yield from waiting
-        yield live
-    else:
-        yield live
-        yield from waiting
+    is_queued = turn.status == Turn.Status.QUEUED
+    queue = queue_of(turn) if is_queued else None
+    return Live(turn, live_html(words), queue=queue, is_last=is_last)
 
 
 def queue_of(turn: Turn) -> Queue:

@@ -181,13 +181,14 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The reply that is being written."""
+    """A reply that is being written. `is_last`: it has the button that stops all of them."""
 
     partial: ClassVar[str] = "chats/_live.html"
     turn: Turn
     html: SafeString
 
     queue: Queue | None = None
+    is_last: bool = True
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from chats.models import Chat, Round
 from chats.teams import play
-from chats.turns import rounds
+from chats.turns import lanes, round_again
 from chats.turns.roster import roster_of
 from chats.web.words import counted, grouped
 
@@ -15,6 +15,8 @@ class RoundState:
     """A round in words. `can_go_on`: the person may go on with it by one button."""
 
     status: str
+    # So many replies have ended.
+    hops: int
     title: str
     body: str
     is_running: bool
@@ -34,8 +36,8 @@ def round_state(chat: Chat) -> RoundState | None:
     if made.unknown:
         nobody = ", ".join(dict.fromkeys(made.unknown))
         body = f"{body} Nobody here is called {nobody}.".strip()
-    can_go_on = made.status in rounds.RESUMABLE
-    return RoundState(made.status, title, body, is_running, can_go_on)
+    can_go_on = made.status in round_again.RESUMABLE
+    return RoundState(made.status, made.hops, title, body, is_running, can_go_on)
 
 
 def words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
@@ -45,7 +47,12 @@ def words(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
     was_called = f"{called} {'was' if len(following) < 2 else 'were'} to reply." if called else ""
     if made.status == Round.Status.RUNNING:
         behind = f"Then {', '.join(following)}." if following else ""
-        return f"Reply {made.hops + 1} of at most {limit}", behind
+        together = lanes.unfinished(made).count() if made.version.independent else 1
+        number = made.hops + 1
+        if together > 1:
+            numbers = f"Replies {number} to {made.hops + together}"
+            return f"{numbers} of at most {limit}, at the same time", behind
+        return f"Reply {number} of at most {limit}", behind
     if made.status == Round.Status.WAITING:
         answer = f"Answer as {following[0]} in the box below, or go on without an answer."
         return f"Waiting for {following[0]}", f"{answer} {taken}"

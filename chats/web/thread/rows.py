@@ -87,11 +87,14 @@ class ThreadRows:
     state: str
 
     @property
-    def running(self) -> Turn | None:
-        """The turn that is being worked on, else the one that is next."""
+    def running(self) -> list[Turn]:
+        """The turns that are being worked on, else the one that is next; several in lanes."""
         unfinished = [turn for turn in self.turns if not turn.is_over]
         running = [turn for turn in unfinished if turn.status == Turn.Status.RUNNING]
-        return next(iter(running or unfinished), None)
+        first = next(iter(running or unfinished), None)
+        if first is None or not first.lane:
+            return [first] if first else []
+        return [turn for turn in unfinished if turn.lane and turn.round_id == first.round_id]
 
 
 def branch_of(chat: Chat) -> Branch:
@@ -308,7 +311,8 @@ def turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
     """Return which turn is the last one, how it stands, and its team's round; empty without one."""
     if turn is None:
         return ""
-    return ".".join([str(turn.pk), turn.status, *([team_round.status] if team_round else [])])
+    hops = [f"{team_round.status}{team_round.hops}"] if team_round else []
+    return ".".join([str(turn.pk), turn.status, *hops])
 
 
 def present_cover(branch: Branch) -> Coverage:

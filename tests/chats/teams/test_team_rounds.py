@@ -12,7 +12,7 @@ from chats.actions.branching import regenerate
 from chats.models import Chat, Message, Receipt, Round, Team, Turn
 from chats.prompt import agents
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
-from chats.turns import rounds
+from chats.turns import round_again, round_messages, rounds
 from chats.turns.roster import roster_for
 from chats.turns.start import retry, start
 from chats.turns.stop import stop, stop_all
@@ -83,6 +83,7 @@ def play(chat: Chat, alice: User, work: Work, team_of: Teams) -> Callable[..., P
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(12)
 def test_each_agent_replies_once_in_order_and_sees_those_before(play: Callable[..., Play]) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Plan a trip to Rome.")
@@ -109,6 +110,7 @@ def test_each_agent_replies_once_in_order_and_sees_those_before(play: Callable[.
     ]
 
 
+@pytest.mark.team_case(12)
 def test_own_replies_are_an_agents_own_in_its_next_prompt(play: Callable[..., Play]) -> None:
     game = play("Planner", "Critic")
     game.ask("One.")
@@ -136,6 +138,7 @@ def test_the_persons_addressees_speak_and_a_reply_calls_the_next(
     assert game.round().status == Round.Status.SETTLED
 
 
+@pytest.mark.team_case(2)
 def test_a_name_in_code_or_a_quotation_calls_nobody(play: Callable[..., Play]) -> None:
     game = play("Planner", "Critic", routing="person")
     game.ask("@Planner explain routing.")
@@ -151,6 +154,7 @@ def test_an_unknown_name_is_noted_and_the_round_goes_on(play: Callable[..., Play
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(3)
 def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., Play]) -> None:
     game = play("Planner", "Critic", hop_limit=2)
     game.ask("@Planner begin.")
@@ -161,11 +165,12 @@ def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., 
     game.chat.refresh_from_db()
     branch = game.chat.active_branch
     assert branch is not None
-    rounds.resume(chat=game.chat, branch=branch, actor="user:1", now=game.now)
+    round_again.resume(chat=game.chat, branch=branch, actor="user:1", now=game.now)
     assert game.answer("Three.") == ["Planner"]
     assert game.round().status == Round.Status.SETTLED
 
 
+@pytest.mark.team_case(1)
 def test_two_agents_who_only_answer_each_other_stop_before_the_limit(
     play: Callable[..., Play],
 ) -> None:
@@ -198,6 +203,7 @@ def test_agents_in_turn_go_on_until_the_limit_and_pass(play: Callable[..., Play]
     assert game.round().status == Round.Status.SETTLED
 
 
+@pytest.mark.team_case(19)
 def test_a_pass_is_not_in_the_next_prompt(play: Callable[..., Play]) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
@@ -205,6 +211,7 @@ def test_a_pass_is_not_in_the_next_prompt(play: Callable[..., Play]) -> None:
     assert game.prompts[2][-1] == ("user", "[FROM:alice]\nGo.\n\n[FROM:Planner]\nOne.")
 
 
+@pytest.mark.team_case(18)
 def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
     play: Callable[..., Play],
 ) -> None:
@@ -229,6 +236,7 @@ def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
     assert Round.objects.count() == 1
 
 
+@pytest.mark.team_case(18)
 def test_a_message_with_an_addressee_replaces_those_who_were_to_follow(
     play: Callable[..., Play],
 ) -> None:
@@ -271,19 +279,6 @@ def test_a_message_between_two_replies_lets_a_pair_count_anew(play: Callable[...
     assert game.queued() is not None
 
 
-@pytest.mark.parametrize("text", ["Be quick.", "@C be quick."])
-def test_a_message_between_two_independent_replies_is_taken_up(
-    play: Callable[..., Play], text: str
-) -> None:
-    game = play("A", "B", "C", independent=True)
-    game.ask("Guess a number.")
-    game.answer("1")
-    game.ask(text)
-    game.answer("2")
-    assert Message.objects.filter(branch__chat=game.chat, seq=None).count() == 0
-    assert text in game.prompts[1][-1][1]
-
-
 def test_whoever_stops_all_leaves_no_round_to_a_message_behind_a_lost_reply(
     play: Callable[..., Play],
 ) -> None:
@@ -318,6 +313,7 @@ def test_what_was_written_during_the_last_reply_opens_a_round_of_its_own(
     assert not Turn.objects.filter(status=Turn.Status.QUEUED)
 
 
+@pytest.mark.team_case(4)
 def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice: User) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask()
@@ -329,6 +325,7 @@ def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice
     assert len(said(game.chat)) == 2
 
 
+@pytest.mark.team_case(15)
 @pytest.mark.parametrize(
     ("goes_on", "status", "follows"),
     [(True, Round.Status.SETTLED, ["Critic"]), (False, Round.Status.FAILED, [])],
@@ -345,6 +342,7 @@ def test_a_failing_agent_leaves_its_failure_and_the_rule_decides(
     assert game.round().status == status
 
 
+@pytest.mark.team_case(15)
 def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
     play: Callable[..., Play], alice: User
 ) -> None:
@@ -358,6 +356,7 @@ def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
     assert (game.round().status, game.round().hops) == (Round.Status.SETTLED, 2)
 
 
+@pytest.mark.team_case(14)
 @pytest.mark.parametrize(("play_on", "follows"), [(False, []), (True, ["Writer"])])
 def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
     play: Callable[..., Play], alice: User, play_on: bool, follows: list[str]
@@ -400,6 +399,7 @@ def test_the_opening_goes_along_when_the_window_has_moved_past_it(
     assert "round_opening" in receipt.notes
 
 
+@pytest.mark.team_case(16)
 def test_a_later_attempt_composes_the_same_prompt(play: Callable[..., Play], alice: User) -> None:
     game = play("A", "B")
     turn = game.ask("Go.")
@@ -495,10 +495,10 @@ def test_nobody_answers_in_the_name_of_an_agent_or_where_there_is_no_team(
 ) -> None:
     game = play("Planner", humans=("Ann",))
     for role in ("planner", "bob"):
-        with pytest.raises(rounds.NoSuchSeat):
+        with pytest.raises(round_messages.NoSuchSeat):
             game.ask(as_role=role)
     Chat.objects.update(team=None)
-    with pytest.raises(rounds.NoSuchSeat):
+    with pytest.raises(round_messages.NoSuchSeat):
         game.ask(as_role="ann")
     assert not Message.objects.exists()
 

@@ -731,6 +731,7 @@ def test_a_message_names_all_one_or_several(
 
 
 @pytest.mark.requirement("S3.5", by="user")
+@pytest.mark.team_case(5)
 def test_labels_and_markers_are_not_shown_and_stay_stored(
     page: Client, chat: Chat, play: Plays
 ) -> None:
@@ -755,6 +756,7 @@ def test_labels_and_markers_are_not_shown_and_stay_stored(
     )
 
 
+@pytest.mark.team_case(7)
 def test_what_is_spoken_for_others_is_folded(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic")
     game.ask()
@@ -770,6 +772,7 @@ def test_what_is_spoken_for_others_is_folded(page: Client, chat: Chat, play: Pla
     assert "Spoken for others" not in article(page, chat, spoken(chat, 3))
 
 
+@pytest.mark.team_case(19)
 def test_a_pass_has_nothing_to_add(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic")
     game.ask()
@@ -808,6 +811,7 @@ def round_words(page: Client, chat: Chat) -> str:
 
 
 @pytest.mark.requirement("S3.11", by="user")
+@pytest.mark.team_case(3)
 def test_agents_reply_one_after_another_and_the_page_follows(
     page: Client, chat: Chat, play: Plays
 ) -> None:
@@ -1011,6 +1015,7 @@ def test_a_stopped_round_goes_on(page: Client, chat: Chat, play: Plays) -> None:
 # Failures, the live reply, the receipt
 
 
+@pytest.mark.team_case(15)
 def test_a_failed_agent_is_named_behind_the_message_that_it_was_shown(
     page: Client, chat: Chat, play: Plays, work: Work
 ) -> None:
@@ -1029,6 +1034,7 @@ def test_a_failed_agent_is_named_behind_the_message_that_it_was_shown(
     assert f"turns/{failing.pk}/retry" not in html
 
 
+@pytest.mark.team_case(15)
 def test_the_last_agent_that_failed_is_tried_again_and_the_round_goes_on(
     page: Client, chat: Chat, play: Plays, work: Work
 ) -> None:
@@ -1063,6 +1069,27 @@ def test_the_reply_that_is_being_written_has_its_agents_name(
     assert f'id="turn-{turn.pk}"' in html
 
 
+def test_replies_written_at_the_same_time_are_all_shown_with_one_button(
+    page: Client, chat: Chat, play: Plays
+) -> None:
+    game = play("Planner", "Critic", "Writer", independent=True)
+    game.ask()
+    turns = list(Turn.objects.filter(round=game.round()).order_by("lane"))
+    assert round_words(page, chat) == "Replies 1 to 3 of at most 8, at the same time."
+    for turn in turns[:2]:
+        running(turn)
+    html = source(page, chat)
+    places = [html.index(f'id="turn-{turn.pk}"') for turn in turns]
+    assert places == sorted(places)
+    assert html.count("data-live") == 3
+    assert html.count('id="stop"') == 1
+    assert html.count("Stop all") == 1
+    page.post(url(chat, f"turns/{turns[0].pk}/stop"), headers=HTMX)
+    assert [Turn.objects.get(pk=turn.pk).stop_requested_at for turn in turns].count(None) == 2
+    page.post(url(chat, f"turns/{turns[2].pk}/stop"), {"all": "1"}, headers=HTMX)
+    assert [Turn.objects.get(pk=turn.pk).stop_requested_at for turn in turns].count(None) == 0
+
+
 def test_what_an_agent_saw_is_shown_as_it_was_sent(page: Client, chat: Chat, play: Plays) -> None:
     critic = AgentDraft(name="Critic", instruction="Find what is wrong.", window_size=1)
     game = play("Planner", critic, "Writer", task="Plan a trip to Rome.")
@@ -1095,6 +1122,7 @@ def test_what_an_agent_saw_is_shown_as_it_was_sent(page: Client, chat: Chat, pla
 # Again, and erasing
 
 
+@pytest.mark.team_case(14)
 @pytest.mark.parametrize(
     ("way", "after"), [("regenerate", ["Critic"]), ("play-on", ["Critic", "Writer"])]
 )

@@ -1,0 +1,111 @@
+"""A round that goes on after its end, and replies of a round that are asked for again."""
+
+from datetime import datetime
+from typing import Any
+
+from chats.ground import queue
+from chats.ground.refusals import Refusal
+from chats.models import Agent, ApiKey, Branch, Chat, Round, Turn
+from chats.models.turns import UNFINISHED
+from chats.record import messages
+from chats.record.locking import locked_branch
+from chats.turns.events import started_event
+from chats.turns.roster import roster_of
+from chats.turns.rounds import ONLY_THIS, begin_beside, give, newest, opening_roles, tell
+
+# Where one button lets the round go on.
+RESUMABLE = (
+    Round.Status.LIMIT,
+    Round.Status.PAIR,
+    Round.Status.STOPPED,
+    Round.Status.FAILED,
+    Round.Status.WAITING,
+)
+
+
+class RoundGoesOn(Refusal):
+    """There is no round that could go on: none has ended early, or another has begun."""
+
+    code = "round_not_resumable"
+    status = 409
+    sentence = "There is no round to go on with. Send a message instead."
+
+
+def resume(
+    *, chat: Chat, branch: Branch, actor: str, now: datetime, api_key: ApiKey | None = None
+) -> Turn:
+    """Go on with a round that ended early, with the same limits again; the caller locked the chat.
+
+    A round that waits for a person of the team goes on without that person. Raises `RoundGoesOn`.
+    """
+    locked_branch(branch.pk)
+    last = newest(branch)
+    busy = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
+    if busy or last is None or last.status not in RESUMABLE or last.opening is None:
+        raise RoundGoesOn
+    roster = roster_of(last.version)
+    ids = [role for role in last.queue if (a := roster.agent(role)) and a.type == Agent.Type.AI]
+    ids = ids or list(opening_roles(roster, branch=branch, addressees=()))
+    if not ids:
+        raise RoundGoesOn
+    if last.status == Round.Status.WAITING:
+        last.status = Round.Status.REPLACED
+        last.save(update_fields=["status"])
+    made = Round.objects.create(
+        branch=branch, version=last.version, opening=last.opening, queue=ids[1:], started_at=now
+    )
+    turn = Turn(branch=branch, trigger=last.opening, api_key=api_key, queued_at=now)
+    turn.accepted = messages.next_accepted(chat=chat)
+    give(turn, made=made, agent=roster.agent(ids[0]), hop=1)
+    turn.save(force_insert=True)
+    tell("round.started", made, actor=actor, now=now, speakers=roster.names(ids), goes_on=True)
+    started_event(turn, actor=actor, chat=chat, now=now, message=None)
+    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
+    begin_beside(turn, roster=roster, chat=chat, actor=actor, now=now)
+    chat.save(update_fields=["accepted_count"])
+    return turn
+
+
+def border_of(turn: Turn) -> int | None:
+    """Return the last message that another reply in a turn's place may see; None: all of them."""
+    is_independent = turn.round is not None and turn.round.version.independent
+    return turn.seen_to if is_independent else None
+
+
+def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
+    """Return what a new try of an agent's turn takes over; its round runs again.
+
+    Nothing for a turn of no round.
+    """
+    if turn.round is None or turn.agent is None:
+        return {}
+    made = turn.round
+    made.status, made.finished_at, made.reason = Round.Status.RUNNING, None, ""
+    made.hops = max(0, made.hops - 1)
+    made.speakers = made.speakers[:-1]
+    made.save()
+    return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": border_of(turn)}
+
+
+def again(
+    turn: Turn, *, branch: Branch, play_on: bool, actor: str, now: datetime
+) -> dict[str, Any]:
+    """Open a round on a branch that begins before an agent's reply: it replies again.
+
+    Only this one, or those who followed it then play on. Returns what the new turn takes over.
+    """
+    if turn.round is None or turn.agent is None:
+        return {}
+    later = turn.round.turns.filter(hop__gt=turn.hop or 0).order_by("hop").select_related("agent")
+    roles = dict.fromkeys(t.agent.role_id for t in later if t.agent)
+    made = Round.objects.create(
+        branch=branch,
+        version=turn.round.version,
+        opening=turn.round.opening,
+        queue=list(roles) if play_on else [],
+        reason="" if play_on else ONLY_THIS,
+        hops=(turn.hop or 1) - 1,
+        started_at=now,
+    )
+    tell("round.started", made, actor=actor, now=now, speakers=[turn.agent.name], again=True)
+    return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": border_of(turn)}
