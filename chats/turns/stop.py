@@ -1,6 +1,8 @@
 """Stops a turn: at once when it only waits, else by telling its worker."""
 
 import logging
+import uuid
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
@@ -42,13 +44,11 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool
         if turn.round_id is not None:
             # As who accepts a message or ends a reply does: one at a time decides who follows.
             locking.chat_of(turn.pk)
-        turn = Turn.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.pk)
+        asked = locked_in_order({turn.pk, *(beside(turn) if with_others else ())})
+        turn = next(each for each in asked if each.pk == turn.pk)
         if turn.is_over:
             raise TurnIsOver
-        asked = [turn]
-        if with_others and turn.lane and turn.round is not None:
-            rows = lanes.unfinished(turn.round).exclude(pk=turn.pk).order_by("lane")
-            asked += rows.select_for_update(of=("self",), no_key=True)
+        if len(asked) > 1 and turn.round is not None:
             rounds.stop(turn.round, now=now)
         for each in asked:
             if each.stop_requested_at is None:
@@ -59,6 +59,19 @@ def stop(*, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool
     return turn
 
 
+def beside(turn: Turn) -> list[uuid.UUID]:
+    """Return the ids of the replies that are written at the same time as a turn's."""
+    if not turn.lane or turn.round is None:
+        return []
+    return list(lanes.unfinished(turn.round).values_list("pk", flat=True))
+
+
+def locked_in_order(pks: Iterable[uuid.UUID]) -> list[Turn]:
+    """Return turns, locked in the order of their ids, as the heartbeat of a worker locks them."""
+    rows = Turn.objects.filter(pk__in=pks).select_for_update(of=("self",), no_key=True)
+    return list(rows.order_by("pk"))
+
+
 def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     """Ask every turn of a chat that is not over to stop; call inside a transaction."""
     for made in Round.objects.filter(branch__chat=chat, status=Round.Status.RUNNING):
@@ -66,7 +79,9 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
             rounds.stop(made, now=now)
     running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED, stop_requested_at=None)
     rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
-    for pk in list(running.order_by("accepted").values_list("pk", flat=True)):
+    pks = list(running.order_by("accepted").values_list("pk", flat=True))
+    locked_in_order(pks)
+    for pk in pks:
         # Read one by one: the end of one may open a round for the next.
         turn = rows.filter(pk=pk).first()
         if turn is None:

@@ -42,6 +42,11 @@ class Database(Protocol):
         ...
 
 
+def place(run: LeasedTurn) -> uuid.UUID:
+    """Return the turn's id: whoever writes to several turns locks them in this order."""
+    return run.lease.turn_id
+
+
 class LeaseKeeper:
     """The two timers of a worker."""
 
@@ -53,7 +58,7 @@ class LeaseKeeper:
         """Renew every lease on its own timer, whether or not tokens arrive."""
         while True:
             await asyncio.sleep(settings.HEARTBEAT_EVERY)
-            runs = list(self.runs.values())
+            runs = sorted(self.runs.values(), key=place)
             if runs:
                 await self.tell(runs, partial(leases.renew, leases=[run.lease for run in runs]))
 
@@ -61,7 +66,8 @@ class LeaseKeeper:
         """Save the texts so far, at most once a second."""
         while True:
             await asyncio.sleep(settings.CHECKPOINT_EVERY)
-            texts = [(run, text) for run in self.runs.values() if (text := run.unsaved())]
+            runs = sorted(self.runs.values(), key=place)
+            texts = [(run, text) for run in runs if (text := run.unsaved())]
             if texts:
                 runs = [run for run, _ in texts]
                 await self.tell(runs, partial(leases.save, texts=[text for _, text in texts]))

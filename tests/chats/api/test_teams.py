@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import User
+from django.urls import reverse
 from django.utils import timezone
 
 from chats.models import Branch, Chat, Message, Turn
@@ -15,8 +16,11 @@ from chats.teams import conversation, signals, snapshots
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
+from contextpolicy.roles import AUDITOR
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.api.test_chats import code
+from tests.contextpolicy.pages import opened
+from tests.contextpolicy.people import person, signed_in
 
 PLANNER = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
 CRITIC = {"roleId": "critic", "roleName": "Critic", "type": "ai"}
@@ -395,6 +399,28 @@ def test_clearing_begins_again_and_keeps_what_was_said(
     first, _ = of_alice.get(f"chats/{chat.pk}/branches").json()["data"]
     of_alice.post(f"chats/{chat.pk}/branches/{first['id']}/choose")
     assert [row["content"] for row in team.listed()] == ["Hello"]
+
+
+@pytest.mark.requirement("S3.13", by="auditor")
+def test_an_auditor_finds_what_the_log_says_with_numbers_and_without_words(
+    team: Team, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="chats"), caplog.at_level(logging.DEBUG):
+        team.add("A secret", PLANNER)
+        team.program.call("PATCH", team.path, {"teamTask": "Secret X" * 1125})
+    written = "[ContextManager] TeamTask exceeded 5KB limit (9000 bytes), truncated to 5120 bytes"
+    assert written in caplog.text
+    assert "[ContextManager] Message added: msg-1" in caplog.text
+    assert "ecret" not in caplog.text
+    auditor = signed_in(person("ada", AUDITOR))
+    for kind, told in (
+        ("team.task_changed", ('"bytes": 5120', '"cut_from": 9000')),
+        ("team.message_added", ('"seq": 1', '"characters": 8')),
+    ):
+        event = AuditEvent.objects.get(type=kind)
+        page = opened(auditor, reverse("admin:contextpolicy_auditevent_change", args=[event.pk]))
+        assert all(part in page.words for part in told), page.words
+        assert "ecret" not in page.words
 
 
 def test_the_ledger_says_what_happened_and_the_log_never_what_was_said(

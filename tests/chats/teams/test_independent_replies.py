@@ -46,7 +46,7 @@ class ByAgent(ScriptedProvider):
 
 def at_once(*turns: Turn, **scripts: Script | Sequence[Script]) -> ByAgent:
     """Work on turns at the same time in one worker, until all are over; scripts by agent."""
-    several = {
+    several: dict[str, Any] = {
         name: script if script and isinstance(script[0], list) else [script]
         for name, script in scripts.items()
     }
