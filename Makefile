@@ -13,7 +13,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos round-kills faults together beside presets races bench clean
+	chaos round-kills team-load faults together beside presets races bench clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -107,6 +107,11 @@ chaos: $(VENV)/.for-testing
 round-kills: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.round_kills \
 		--rounds $(or $(ROUNDS),50) --kills $(or $(KILLS),100) --seed $(or $(SEED),1)
+
+# What teams cost others and themselves: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
+team-load: $(VENV)/.for-testing
+	@$(ON_DATABASE) $(BIN)/python -m tests.load.teams_beside \
+		--blocks $(or $(BLOCKS),6) --rounds $(or $(ROUNDS),50)
 
 # Every row of the fault table on both databases, where `make test-all` runs half of them on each.
 faults: $(VENV)/.for-testing

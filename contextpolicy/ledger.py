@@ -97,6 +97,7 @@ EVENT_TYPES = frozenset(
         "team.deleted",
         "team.imported",
         "team.message_added",
+        "team.restored",
         "team.task_changed",
         "tool.called",
         "turn.absorbed",

@@ -35,6 +35,7 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_effectivepolicy",
             "chats.view_compaction",
+            "chats.view_team",
         }
     ),
     OPERATOR: frozenset(
@@ -54,6 +55,7 @@ ROLES: Mapping[str, frozenset[str]] = {
         {
             "chats.view_compaction",
             "chats.view_receipt",
+            "chats.view_team",
             "chats.view_turn",
             "contextpolicy.view_auditevent",
             "contextpolicy.view_contextpolicy",

@@ -1,4 +1,4 @@
-"""The administration's pages of providers, models, people and the pipeline's records."""
+"""The administration's pages of providers, models, people, teams and the pipeline's records."""
 
 from django.contrib.auth.models import Group, User
 
@@ -7,7 +7,8 @@ from chats.admin.ledger import VerifiedLedgerAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
 from chats.admin.records import ReceiptAdmin, TurnAdmin
-from chats.models import Compaction, ProviderAccount, Receipt, Turn
+from chats.admin.teams import TeamAdmin
+from chats.models import Compaction, ProviderAccount, Receipt, Team, Turn
 from contextpolicy.admin import site
 from contextpolicy.models import AuditEvent, ModelSpec
 
@@ -19,6 +20,7 @@ site.register(ModelSpec, ModelSpecAdmin)
 site.register(Turn, TurnAdmin)
 site.register(Receipt, ReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
+site.register(Team, TeamAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
 # Replaces the page that cannot verify in the background.

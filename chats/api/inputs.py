@@ -238,6 +238,40 @@ class TeamMessagesQuery(PageQuery):
     speaker = PlainText(default="", help_text="The id of a role.")
     since = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment counts.")
     until = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment does not.")
+    stream = serializers.BooleanField(
+        default=False,
+        help_text="True: all of them at once, one JSON object a line; then without `limit`.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values; raises ValidationError for a stream of a page."""
+        if attrs["stream"] and "limit" in self.initial_data:
+            text = "A stream has no pages. Leave `limit` out, or `stream`."
+            raise serializers.ValidationError({"limit": [text]})
+        return attrs
+
+
+class ArchiveQuery(Strict):
+    """The search in the originals of a chat."""
+
+    q = PlainText(help_text="Words, or a question in plain words; at most 500 characters.")
+    speaker = PlainText(
+        default="",
+        help_text="Only what this one said: the id or the name of a role, whatever its case, spaces"
+        " and hyphens, or the name of the chat's owner.",
+    )
+    limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
+
+
+class RecentQuery(Strict):
+    """The newest messages across one's own chats."""
+
+    limit = serializers.IntegerField(
+        min_value=1,
+        required=False,
+        help_text="At most so many; never more than the policy's window.",
+    )
+    chat = serializers.UUIDField(required=False, help_text="Only those of this chat.")
 
 
 class MessagesQuery(PageQuery):

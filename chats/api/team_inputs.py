@@ -101,6 +101,11 @@ class TeamBody(Strict):
     token_limit = WholeNumber(default=100_000, help_text="Tokens of a round, 1 to 10,000,000.")
     seconds_limit = WholeNumber(default=600, help_text="Seconds of a round, 1 to 86,400.")
     goes_on_after_failure = Flag(default=True, help_text="A failed reply does not end a round.")
+    message_cap = WholeNumber(
+        default=0,
+        help_text="Of more messages the oldest leave prompts for the archive: 20, and no less than"
+        " `hop_limit`, to 100,000. 0: none leave.",
+    )
     task = PlainText(
         default="", help_text="Every agent is told it. Over 5,120 bytes the beginning is kept."
     )

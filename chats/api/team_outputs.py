@@ -126,6 +126,7 @@ class RosterOut(serializers.Serializer[Any]):
     token_limit = serializers.IntegerField()
     seconds_limit = serializers.IntegerField()
     goes_on_after_failure = serializers.BooleanField()
+    message_cap = serializers.IntegerField()
     task = serializers.CharField()
     agents = AgentOut(many=True)
 

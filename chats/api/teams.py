@@ -5,18 +5,24 @@ Names of fields are those that programs for agents use: `roleId`, `contextMessag
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
+from asgiref.sync import sync_to_async
+from django.db.models import QuerySet
+from django.http import HttpResponseBase
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api import team_inputs
 from chats.api.endpoint import Endpoint, idempotency_key, person
 from chats.api.inputs import Nothing, TeamMessagesQuery
+from chats.api.messages import follower
 from chats.api.outputs import listed
-from chats.api.pages import page_of
+from chats.api.pages import page_of, read_cursor, write_cursor
 from chats.api.parsing import SnapshotParser
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.api.team_outputs import (
@@ -26,9 +32,12 @@ from chats.api.team_outputs import (
     TeamMessageOut,
     TeamOut,
 )
+from chats.ground import databases
 from chats.models import Chat, Message
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
+from chats.streams import lines
+from chats.streams.api import user_of
 from chats.teams import conversation, lookup, snapshots
 from chats.turns.start import open_branch
 from contextpolicy.engine import team, team_state
@@ -58,6 +67,40 @@ def message_json(row: Message, *, chat: Chat) -> dict[str, Any]:
         "message": str(row.pk),
         "createdAt": row.created_at,
     }
+
+
+def streamed(
+    request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
+) -> HttpResponseBase:
+    """Return a list of messages as lines, from the cursor on.
+
+    Raises `InvalidCursor` and `TooManyStreams`.
+    """
+    viewer = follower(request)
+    after = int(read_cursor(cursor, name=name, length=1)[0]) if cursor else 0
+    writer = JSONRenderer()
+
+    def part(after: int) -> tuple[bytes, int | None]:
+        found = lookup.next_part(rows, after=after)
+        told = b"".join(writer.render(message_json(row, chat=chat)) + b"\n" for row in found)
+        return told, found[-1].seq if len(found) == lookup.PART else None
+
+    def may_still() -> bool:
+        user = user_of(viewer)
+        return user is not None and access.chats_visible_to(user=user).filter(pk=chat.pk).exists()
+
+    return lines.response(
+        user_id=int(viewer.user.pk),
+        read=sync_to_async(databases.briefly(part)),
+        may_still=sync_to_async(databases.briefly(may_still)),
+        cursor_at=partial(cursor_of, name=name),
+        after=after,
+    )
+
+
+def cursor_of(seq: int, *, name: str) -> str:
+    """Write the cursor of what follows a seq in a list."""
+    return write_cursor([seq], name=name)
 
 
 class Team(Endpoint):
@@ -100,19 +143,31 @@ class TeamMessages(Endpoint):
     @extend_schema(
         operation_id="chats_team_messages_list",
         parameters=[TeamMessagesQuery],
-        responses=answers({200: listed(TeamMessageOut)}, errors=READ_ERRORS),
+        responses=answers(
+            {
+                200: listed(TeamMessageOut),
+                (200, lines.CONTENT_TYPE): OpenApiResponse(
+                    TeamMessageOut, "With `stream`: one message a line."
+                ),
+            },
+            errors=READ_ERRORS,
+        ),
     )
-    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the messages, first to last, or those of a speaker, of a time, or of an id."""
+    def get(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
+        """List the messages, first to last, or those of a speaker, of a time, or of an id.
+
+        With `stream` all of them come as lines. Permission is checked again on the way. A list that
+        is ended early has as its last line an `error` (`list_cut`) and the `next_cursor` of the
+        rest.
+        """
         chat = access.chat_for(user=person(request), chat_id=chat_id)
         query = TeamMessagesQuery.read(request.query_params.dict())
         wanted = {name: query.pop(name) for name in LOOKED_FOR if name in query}
-        page = page_of(
-            lookup.messages_of(chat, **wanted),
-            order=("seq",),
-            name=f"team:{open_branch(chat).pk}:{sorted(wanted.items())}",
-            **query,
-        )
+        rows = lookup.messages_of(chat, **wanted)
+        name = f"team:{open_branch(chat).pk}:{sorted(wanted.items())}"
+        if query.pop("stream"):
+            return streamed(request, chat, rows, name=name, cursor=query["cursor"])
+        page = page_of(rows, order=("seq",), name=name, **query)
         told = [message_json(row, chat=chat) for row in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})
 

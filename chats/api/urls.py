@@ -4,6 +4,7 @@ from django.urls import path, re_path, register_converter
 from django.urls.converters import StringConverter
 
 from chats.api import (
+    archive,
     audit,
     branches,
     chats,
@@ -16,6 +17,7 @@ from chats.api import (
     models,
     own_keys,
     policy,
+    recent,
     rosters,
     state,
     teams,
@@ -45,6 +47,7 @@ urlpatterns = [
     path(f"{CHAT}/restore", chats.RestoreChat.as_view(), name="chat-restore"),
     path("folders", folders.Folders.as_view(), name="folders"),
     path("folders/<uuid:folder_id>", folders.OneFolder.as_view(), name="folder"),
+    path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
     path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
     path(f"{MESSAGE}/pin", message_actions.Pin.as_view(), name="message-pin"),
     path(f"{MESSAGE}/unpin", message_actions.Unpin.as_view(), name="message-unpin"),
@@ -56,6 +59,7 @@ urlpatterns = [
     path(f"{MESSAGE}/branch", message_actions.BranchFrom.as_view(), name="message-branch"),
     path(f"{MESSAGE}/erase", erasures.EraseMessage.as_view(), name="message-erase"),
     path(f"{CHAT}/erase", erasures.EraseChat.as_view(), name="chat-erase"),
+    path(f"{CHAT}/archive", archive.Archive.as_view(), name="archive"),
     path(f"{CHAT}/pins", message_actions.Pins.as_view(), name="pins"),
     path(TURN, turns.OneTurn.as_view(), name="turn"),
     path(f"{TURN}/stop", turns.StopTurn.as_view(), name="turn-stop"),

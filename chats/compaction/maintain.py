@@ -14,7 +14,7 @@ from functools import partial
 from django.conf import settings
 from django.db.models import F
 
-from chats.compaction import claims, places, plan, publish, running
+from chats.compaction import cap, claims, places, plan, publish, running
 from chats.compaction.claims import Claimed, Clock
 from chats.compaction.perform import Performed, perform
 from chats.compaction.plan import AttemptSpec
@@ -39,10 +39,11 @@ def maintain(
 ) -> None:
     """Prepare a summary if one is due or asked for; a second delivery finds the place taken.
 
-    It also indexes newly archived messages for the search. `clock` is read after each call to a
-    model, which may take minutes; without one the time does not advance.
+    It also keeps a team's cap, and indexes newly archived messages for the search. `clock` is read
+    after each call to a model, which may take minutes; without one the time does not advance.
     """
     clock = clock or (lambda: now)
+    cap.keep(chat_id=chat_id, now=now)
     for branch in Branch.objects.select_related("active_compaction").filter(
         chat_id=chat_id, chat__active_branch=F("pk"), active_compaction__isnull=False
     ):

@@ -6,6 +6,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from chats.compaction.coverage import HANDED_BACK, IN_THE_MAKING, active_branch
+from chats.compaction.window import is_makeshift
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import composition, model_choice
@@ -96,7 +97,7 @@ def no_longer_fits(
 ) -> bool:
     """Tell whether the prompt is over its limit, or only a window moved since keeps it below."""
     active, since = branch.active_compaction, branch.paused_at
-    if active is not None and active.kind == Compaction.Kind.WINDOW:
+    if active is not None and is_makeshift(active):
         moved = active.published_at
         return since is None or moved is None or moved > since
     limit = prompt_limit(choice.values, model_window=choice.model.window)

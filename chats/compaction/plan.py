@@ -10,6 +10,7 @@ from django.db.models import F, Min, Sum
 
 from chats.compaction import pauses
 from chats.compaction.coverage import summary_of
+from chats.compaction.window import CAP, is_makeshift
 from chats.ground import leases
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt import composition, model_choice
@@ -200,14 +201,13 @@ def plan_for(
 
 def came_late(branch: Branch) -> bool:
     """Tell whether a window had to move before one of the last few summaries was ready."""
-    active = branch.active_compaction
-    if active is not None and active.kind == Compaction.Kind.WINDOW:
+    if is_makeshift(branch.active_compaction):
         return True
     summaries = branch.compactions.filter(
         kind=Compaction.Kind.SUMMARY, published_at__isnull=False
     ).order_by("-published_at")
-    last = summaries.values_list("displaced__kind", flat=True)[:REMEMBERED]
-    return Compaction.Kind.WINDOW in list(last)
+    last = summaries.values_list("displaced__kind", "displaced__reason")[:REMEMBERED]
+    return any(kind == Compaction.Kind.WINDOW and reason != CAP for kind, reason in last)
 
 
 def plan_rerun(

@@ -13,6 +13,15 @@ from chats.record.locking import locked_branch
 from contextpolicy import ledger
 from contextpolicy.engine.budget import in_our_count, prompt_limit
 from contextpolicy.engine.policy import from_json
+from contextpolicy.engine.window import MoveReason
+
+# The reason of a window that no prompt moved: its chat had more messages than its team's cap.
+CAP: MoveReason = "cap"
+
+
+def is_makeshift(active: Compaction | None) -> bool:
+    """Tell whether a window is in force that a prompt needed because no summary was ready."""
+    return active is not None and active.kind == Compaction.Kind.WINDOW and active.reason != CAP
 
 
 @transaction.atomic
@@ -51,7 +60,7 @@ def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -
     """Put the window over a new summary once more, if too much to be sent comes after the summary.
 
     A chat that takes several summaries to catch up keeps its window meanwhile: without it the next
-    prompt would have to move it to the same place again.
+    prompt would have to move it to the same place again. One that a team's cap moved stays always.
     """
     if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
         return None
@@ -59,7 +68,8 @@ def still_hidden(row: Compaction, *, active: Compaction | None, now: datetime) -
     values = from_json(row.effective_policy.values)
     limit = prompt_limit(values, model_window=model.window if model else None)
     factor = calibration_of(row.branch, model=model) if model else 1.0
-    if row.tokens_after <= in_our_count(limit, calibration=factor):
+    fits = row.tokens_after <= in_our_count(limit, calibration=factor)
+    if fits and active.reason != CAP:
         return None
     return hide(
         Compaction(

@@ -20,6 +20,8 @@ Stretch = tuple[int, int]
 Text = tuple[int, str]
 # A statement and its values.
 Statement = tuple[str, list[Any]]
+# No condition beside the words.
+ANY: Statement = ("", [])
 # The most rows of one statement, and the most parts that one is put together from.
 MOST_VALUES = 500
 MOST_PARTS = 100
@@ -31,19 +33,25 @@ INDEXED = f"array_to_tsvector(string_to_array(words, ' ') || ('#' || (id >> {STR
 
 
 def newest(
-    words: Mapping[str, float], *, chat: str, stretches: Sequence[Stretch], most: int
+    words: Mapping[str, float],
+    *,
+    chat: str,
+    stretches: Sequence[Stretch],
+    most: int,
+    only: Statement = ANY,
 ) -> list[Text]:
     """Return the texts that hold one of the words, newest first, and no more than are wanted.
 
     `words`: each with about the share of the texts that hold it. `stretches`: the newest first.
+    `only`: one more condition of a text, with an `AND` before it.
     """
     share = min(sum(words.values()), 1.0)
     if connection.vendor == "sqlite":
-        parts = [sqlite_part(words, part, most) for part in stretches]
+        parts = [sqlite_part(words, part, most, only) for part in stretches]
     elif share * sum(last - first + 1 for first, last in stretches) <= 2 * most:
-        parts = [postgres_part(words, part, chat, most) for part in stretches]
+        parts = [postgres_part(words, part, chat, most, only) for part in stretches]
     else:
-        return list(from_newest(words, share, stretches=stretches, most=most))
+        return list(from_newest(words, share, stretches=stretches, most=most, only=only))
     found: list[Text] = []
     for start in range(0, len(parts), MOST_PARTS):
         some = parts[start : start + MOST_PARTS]
@@ -52,40 +60,59 @@ def newest(
     return sorted(found, reverse=True)[:most]
 
 
-def sqlite_part(words: Collection[str], part: Stretch, most: int) -> Statement:
-    """Write the query of the newest texts of some words in one stretch."""
+def sqlite_part(
+    words: Collection[str], part: Stretch, most: int, only: Statement = ANY
+) -> Statement:
+    """Write the query of the newest texts of some words in one stretch.
+
+    With a condition, CROSS JOIN keeps the order: the words first, then the text of each.
+    """
+    condition, values = only
+    text = " CROSS JOIN chats_searchtext ON chats_searchtext.id = chats_searchtext_words.rowid"
+    beside = text if condition else ""
     return (
-        "SELECT id, words FROM chats_searchtext WHERE id IN ("
-        "SELECT rowid FROM chats_searchtext_words"
-        " WHERE chats_searchtext_words MATCH %s AND rowid BETWEEN %s AND %s"
-        " ORDER BY rowid DESC LIMIT %s)",
-        [" OR ".join(f'"{word}"' for word in words), *part, most],
+        "SELECT id, words FROM chats_searchtext WHERE id IN ("  # noqa: S608  # a condition with places of parameters
+        f"SELECT chats_searchtext_words.rowid FROM chats_searchtext_words{beside}"
+        " WHERE chats_searchtext_words MATCH %s"
+        f" AND chats_searchtext_words.rowid BETWEEN %s AND %s{condition}"
+        " ORDER BY chats_searchtext_words.rowid DESC LIMIT %s)",
+        [" OR ".join(f'"{word}"' for word in words), *part, *values, most],
     )
 
 
-def postgres_part(words: Collection[str], part: Stretch, chat: str, most: int) -> Statement:
+def postgres_part(
+    words: Collection[str], part: Stretch, chat: str, most: int, only: Statement = ANY
+) -> Statement:
     """Write the same query for PostgreSQL.
 
     All the words in one, so that the chat's own long list is walked through once.
     """
-    return postgres_query(f"'{chat}' & ({either(words)})", "id BETWEEN %s AND %s", part, most)
+    asked = f"'{chat}' & ({either(words)})"
+    return postgres_query(asked, "id BETWEEN %s AND %s", part, most, only)
 
 
-def postgres_query(asked: str, where: str, part: Stretch, most: int) -> Statement:
+def postgres_query(
+    asked: str, where: str, part: Stretch, most: int, only: Statement = ANY
+) -> Statement:
     """Write a query of the index, the newest texts first.
 
     OFFSET 0 keeps the order out of the inner query: for its sake all texts would be read.
     """
     return (
         "SELECT id, words FROM (SELECT id, words FROM chats_searchtext"  # noqa: S608  # INDEXED is a constant
-        f" WHERE {INDEXED} @@ %s::tsquery AND {where} OFFSET 0) found"
+        f" WHERE {INDEXED} @@ %s::tsquery AND {where}{only[0]} OFFSET 0) found"
         " ORDER BY id DESC LIMIT %s",
-        [asked, *part, most],
+        [asked, *part, *only[1], most],
     )
 
 
 def from_newest(
-    words: Collection[str], share: float, *, stretches: Sequence[Stretch], most: int
+    words: Collection[str],
+    share: float,
+    *,
+    stretches: Sequence[Stretch],
+    most: int,
+    only: Statement = ANY,
 ) -> Iterator[Text]:
     """Yield the newest texts of some words, in growing parts of the stretches, until enough."""
     look = looked_through if share * COMMON >= 1 else looked_up
@@ -93,23 +120,27 @@ def from_newest(
         width = int(1.5 * most / share) + 1
         while last >= first and most > 0:
             begin = max(first, last - width)
-            found = look(words, (begin, last), most)
+            found = look(words, (begin, last), most, only)
             yield from found
             most -= len(found)
             last, width = begin - 1, 2 * width
 
 
-def looked_through(words: Collection[str], part: Stretch, most: int) -> list[Text]:
+def looked_through(
+    words: Collection[str], part: Stretch, most: int, only: Statement = ANY
+) -> list[Text]:
     """Read the texts of a part; each word has a space before it: the chat's own is the first."""
     stands = " OR ".join(["strpos(words || ' ', %s) > 0"] * len(words))
     statement = (
         "SELECT id, words FROM chats_searchtext WHERE id BETWEEN %s AND %s"  # noqa: S608  # places of parameters
-        f" AND ({stands}) ORDER BY id DESC LIMIT %s"
+        f" AND ({stands}){only[0]} ORDER BY id DESC LIMIT %s"
     )
-    return selected(statement, [*part, *(f" {word} " for word in words), most])
+    return selected(statement, [*part, *(f" {word} " for word in words), *only[1], most])
 
 
-def looked_up(words: Collection[str], part: Stretch, most: int) -> list[Text]:
+def looked_up(
+    words: Collection[str], part: Stretch, most: int, only: Statement = ANY
+) -> list[Text]:
     """Ask the index for the texts of a part, which it cuts out by the names of the stretches.
 
     `id + 0`: by the ids alone PostgreSQL would read the texts and make the words of each anew.
@@ -117,7 +148,7 @@ def looked_up(words: Collection[str], part: Stretch, most: int) -> list[Text]:
     first, last = (key >> STRETCH_BITS for key in part)
     names = either(f"#{number}" for number in range(first, last + 1))
     asked = f"({either(words)}) & ({names})"
-    return selected(*postgres_query(asked, "id + 0 BETWEEN %s AND %s", part, most))
+    return selected(*postgres_query(asked, "id + 0 BETWEEN %s AND %s", part, most, only))
 
 
 def either(words: Iterable[str]) -> str:

@@ -6,10 +6,12 @@ how many there are.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from django.db.models import Q
 
-from chats.memory import archive, fulltext
+from chats.ground.refusals import Refusal
+from chats.memory import archive, fulltext, speakers
 from chats.memory.ranking import RankedText, best_alone, rank
 from chats.memory.words import asked
 from chats.models import Branch, Message, SearchCount, SearchPlace
@@ -21,6 +23,17 @@ MOST_COMPARED = 600
 MOST_WORDS = 32
 # The best of them, whose neighbours are read as well.
 MOST_WITH_NEIGHBOURS = 200
+# The longest question, in characters.
+LONGEST = 500
+
+
+class QuestionTooLong(Refusal):
+    """The question is over its limit; questions are never cut."""
+
+    code = "question_too_long"
+    status = 422
+    sentence = "A search takes {limit} characters; this one has {length}. Use fewer words."
+    param = "q"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +85,31 @@ class Path:
         return None
 
 
-def search(branch: Branch, *, question: str, most: int) -> SearchResult:
+@dataclass(frozen=True)
+class Said:
+    """The condition that a message is one of a speaker's."""
+
+    condition: Q
+
+    @cached_property
+    def statement(self) -> fulltext.Statement:
+        """The same of a text in the index, with an `AND` before it."""
+        rows = Message.objects.filter(self.condition).order_by().values("pk")
+        text, values = rows.query.sql_with_params()
+        return f" AND EXISTS ({text} AND chats_message.id = chats_searchtext.message_id)", [*values]
+
+
+def check_question(question: str) -> None:
+    """Raise `QuestionTooLong` for a question over its limit."""
+    if len(question) > LONGEST:
+        raise QuestionTooLong(limit=LONGEST, length=len(question))
+
+
+def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> SearchResult:
     """Return the archived messages of a branch's path that answer a question best, best first.
 
-    Erased and excluded messages are not found. The caller has authorised the branch.
+    With a `speaker` (see `speakers.messages_of`) only what that one said. Erased and excluded
+    messages are not found. The caller has authorised the branch.
     """
     to = archive.archived(branch)
     if to is None:
@@ -84,11 +118,23 @@ def search(branch: Branch, *, question: str, most: int) -> SearchResult:
     missing = to - path.length
     if missing:
         archive.catch_up(branch)
-    counts, texts = candidates(branch, path, wanted=asked(question)[:MOST_WORDS])
+    said = Said(speakers.messages_of(branch, speaker=speaker, to=to)) if speaker else None
+    counts, texts = candidates(branch, path, wanted=asked(question)[:MOST_WORDS], said=said)
     if not texts:
         return SearchResult(missing=missing)
-    best = ranked(path, texts, counts=counts, total=to)[:most]
-    return SearchResult(messages_at(path, best), missing)
+    best = ranked(path, texts, counts=counts, total=to)
+    if said is not None:
+        # Their neighbours were ranked with them, and may be another's.
+        best = only(path, best, said=said)
+    return SearchResult(messages_at(path, best[:most]), missing)
+
+
+def only(path: Path, seqs: Sequence[int], *, said: Said) -> list[int]:
+    """Return those places of a path at which the speaker said something."""
+    ids = [key for seq in seqs if (key := path.id_at(seq)) is not None]
+    theirs = Message.objects.filter(said.condition, search_text__in=ids)
+    found = set(theirs.values_list("seq", flat=True))
+    return [seq for seq in seqs if seq in found]
 
 
 def ranked(
@@ -121,22 +167,23 @@ def path_of(branch: Branch, to: int) -> Path:
 
 
 def candidates(
-    branch: Branch, path: Path, *, wanted: Sequence[str]
+    branch: Branch, path: Path, *, wanted: Sequence[str], said: Said | None = None
 ) -> tuple[dict[str, int], list[RankedText]]:
     """Count the messages that hold each of the question's words, and read the texts to compare.
 
     The rarest words choose first. Once they lead to more messages than one search compares, the
-    more common words only add weight, by the counts that the index keeps.
+    more common words only add weight, by the counts that the index keeps. Of one speaker's messages
+    every word chooses: nobody counts who said the rare ones.
     """
     counts = kept_counts(path, wanted=wanted)
     chosen: dict[str, int] = {}
     for word in sorted(counts, key=lambda one: counts[one]):
-        if chosen and sum(chosen.values()) + counts[word] > MOST_COMPARED:
+        if chosen and said is None and sum(chosen.values()) + counts[word] > MOST_COMPARED:
             break
         chosen[word] = counts[word]
-    texts = newest(branch, path, words=chosen, telling=list(counts))
-    # A full list does not say how many there are.
-    if len(texts) < MOST_COMPARED:
+    texts = newest(branch, path, words=chosen, telling=list(counts), said=said)
+    # A full list does not say how many there are, nor does one of a speaker's.
+    if len(texts) < MOST_COMPARED and said is None:
         counts |= {word: sum(word in text.counts for text in texts) for word in chosen}
     return {word: count for word, count in counts.items() if count}, texts
 
@@ -156,7 +203,12 @@ def kept_counts(path: Path, *, wanted: Sequence[str]) -> dict[str, int]:
 
 
 def newest(
-    branch: Branch, path: Path, *, words: Mapping[str, int], telling: Sequence[str]
+    branch: Branch,
+    path: Path,
+    *,
+    words: Mapping[str, int],
+    telling: Sequence[str],
+    said: Said | None = None,
 ) -> list[RankedText]:
     """Read the newest texts with one of the words, and no more of them than are compared."""
     if not words:
@@ -166,6 +218,7 @@ def newest(
         chat=archive.chat_word(branch.chat_id),
         stretches=[part.stretch for part in path.parts],
         most=MOST_COMPARED + len(path.withdrawn),
+        only=said.statement if said is not None else fulltext.ANY,
     )
     left = [(key, text) for key, text in rows if seq_of(key) not in path.withdrawn]
     return as_ranked(left[:MOST_COMPARED], telling=telling)

@@ -48,6 +48,8 @@ class TeamVersion(Stored):
     token_limit = models.PositiveIntegerField(default=TOKEN_LIMIT)
     seconds_limit = models.PositiveIntegerField(default=SECONDS_LIMIT)
     goes_on_after_failure = models.BooleanField(default=True)
+    # The most messages that stand in prompts; of more the oldest are archived. 0: all stand.
+    message_cap = models.PositiveIntegerField(default=0, db_default=0)
     # The task of a chat that begins with this team.
     task = models.TextField(blank=True, default="")
     created_at = models.DateTimeField()

@@ -52,6 +52,8 @@ class Meter:
     system_hidden: bool
     kept: states.Kept | None
     writes_summaries: bool
+    # What it was made of.
+    outlook: Outlook
 
 
 def meter(
@@ -89,6 +91,7 @@ def meter(
         system_hidden=values.hide_system_text,
         kept=outlook.kept,
         writes_summaries=values.strategy == "dynamic_summary",
+        outlook=outlook,
     )
 
 

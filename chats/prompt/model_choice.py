@@ -1,6 +1,8 @@
 """Chooses the model that replies in a chat, under its policy, and finds the model's account."""
 
+import uuid
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, cast
 
 from django.conf import settings
@@ -112,13 +114,33 @@ def effective_policy(
             chat_id=chat.pk,
             agent_policy=agent.policy if agent else None,
             model_window=min(known) if known else None,
-            defaults={
-                "window_size": settings.HISTORY_WINDOW,
-                "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
-            },
+            defaults=server_defaults(),
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
+
+
+def server_defaults() -> dict[str, object]:
+    """Return what holds where no policy sets it."""
+    return {
+        "window_size": settings.HISTORY_WINDOW,
+        "max_chars_per_message": settings.MAX_CHARS_PER_MESSAGE,
+    }
+
+
+def recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
+    """Return how many messages count as recent under a person's policy, or that of their chat.
+
+    Raises `PolicyRefused`.
+    """
+    try:
+        effective = resolution.resolve(
+            user_id=user_id, chat_id=chat_id, model_window=None, defaults=server_defaults()
+        )
+    except PolicyImpossible as error:
+        raise PolicyRefused(reason=str(error)) from error
+    window = resolution.values_of(effective).window_size
+    return settings.HISTORY_WINDOW if window is None else window
 
 
 def available_account(model: ModelSpec) -> ProviderAccount:
@@ -162,3 +184,11 @@ def warms_up(row: ProviderAccount) -> bool:
 def has_price(model: ModelSpec) -> bool:
     """Tell whether a call of the model costs something."""
     return bool(model.input_price or model.output_price)
+
+
+def price_of(model: ModelSpec | None, *, sent: int, written: int = 0) -> Decimal | None:
+    """Return what so many tokens of a prompt and its reply cost; None where a price is not set."""
+    if model is None or model.input_price is None or (written and model.output_price is None):
+        return None
+    spent = model.input_price * sent + (model.output_price or 0) * written
+    return Decimal(spent) / 1_000_000

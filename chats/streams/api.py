@@ -134,10 +134,7 @@ def viewer_of(request: HttpRequest) -> Viewer:
 
 def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     """Tell whether the key or the session lives and the chat is still theirs."""
-    if viewer.key_id is not None:
-        user = viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
-    else:
-        user = cast(AbstractBaseUser, user_now(viewer.cookie))
+    user = user_of(viewer)
     if user is None:
         return False
     try:
@@ -145,6 +142,13 @@ def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     except NotFound:
         return False
     return True
+
+
+def user_of(viewer: Viewer) -> AbstractBaseUser | None:
+    """Return the person whose key or session it is at this moment; None if the key ended."""
+    if viewer.key_id is None:
+        return cast(AbstractBaseUser, user_now(viewer.cookie))
+    return viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
 
 
 class Program:

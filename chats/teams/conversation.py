@@ -16,6 +16,8 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
+from chats.compaction import cap
+from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message, Turn
 from chats.models.turns import UNFINISHED
@@ -141,6 +143,8 @@ def add_message(
 ) -> Added:
     """Store what a member of the team said at the end of the chat; nobody is asked for a reply.
 
+    Where the chat then has more messages than its team's cap, the oldest leave in the background.
+
     `data` is {content, speaker {roleId, roleName, type}, routing {resolvedAddressees}}; an id in it
     is ignored. Raises `TeamMessageRefused`, `InvalidSpeaker`, `InvalidCharacter`,
     `MessageTooLong`, `ReplyUnderWay`, `ChatFull`, `PolicyRefused`, and the refusals of the key.
@@ -172,6 +176,8 @@ def add_message(
             data={"message": str(row.pk), "seq": row.seq, "characters": len(said.content)},
         )
         keyed.remember(result={"message": str(row.pk)}, now=now)
+        if cap.is_over(branch, cap=cap.cap_of(chat)):
+            queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
         signals.tell(signals.message_added, chat_id=chat.pk, message=added)
     logger.debug("[ContextManager] Message added: %s", added.id)
     return Added(row, added)
@@ -259,8 +265,8 @@ def speaker_of(row: Message, *, chat: Chat) -> Speaker:
 def context_for(*, chat: Chat, agent: Agent) -> team.AgentContext:
     """Choose what an agent is shown of the chat now: the cost follows its window.
 
-    Messages that were excluded, erased or cut off are shown to nobody. Raises `InvalidWindow` and
-    `InstructionTooLong`.
+    It is never more than the cap of the chat's team. Messages that were excluded, erased or cut off
+    are shown to nobody. Raises `InvalidWindow` and `InstructionTooLong`.
     """
     if not 0 <= agent.window_size <= LARGEST_WINDOW:
         raise InvalidWindow(size=agent.window_size, limit=LARGEST_WINDOW)
@@ -273,7 +279,8 @@ def context_for(*, chat: Chat, agent: Agent) -> team.AgentContext:
             raise InstructionTooLong(param=param, length=len(text))
     branch = open_branch(chat)
     # The newest stands apart, and one more than the window says whether there are others.
-    most = agent.window_size + 2
+    window_size = min(agent.window_size, cap.cap_of(chat) or LARGEST_WINDOW)
+    most = window_size + 2
     backwards = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("-seq")
     rows = list(islice(sendable(backwards.iterator(chunk_size=most)), most))
     return team.context_for_agent(
@@ -281,7 +288,7 @@ def context_for(*, chat: Chat, agent: Agent) -> team.AgentContext:
         agent_id=agent.agent_id,
         agent_type=normalized_agent_type(agent.agent_type),
         team_task=chat.team_task,
-        window_size=agent.window_size,
+        window_size=window_size,
         system_instruction=agent.system_instruction,
         instruction_file_text=agent.instruction_file_text,
     )
@@ -308,12 +315,15 @@ def prompt_for(*, chat: Chat, agent: Agent) -> AgentPrompt:
 
 
 def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
-    """Set the team's task; of one over 5,120 bytes the beginning is kept, and the log says so.
+    """Set the team's task; of one over 5,120 bytes the beginning is kept.
 
-    Raises `InvalidCharacter`.
+    The log and the ledger say so. Raises `InvalidCharacter`.
     """
     check_task(task)
-    return change_task(chat=chat, task=team.cut_team_task(task), actor=actor, now=now)
+    kept = team.cut_team_task(task)
+    size = team.byte_count(task)
+    cut = {"cut_from": size} if size > team.byte_count(kept) else {}
+    return change_task(chat=chat, task=kept, actor=actor, now=now, **cut)
 
 
 def cut_notice(task: str, *, kept: str) -> str:
@@ -331,8 +341,8 @@ def check_task(task: str) -> None:
 
 
 @transaction.atomic
-def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime) -> Chat:
-    """Store the task as it is, and tell whoever hears of it."""
+def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
+    """Store the task as it is, and tell whoever hears of it; the ledger keeps the `numbers`."""
     chat_to_write_in(chat.pk)
     chat.team_task = task
     chat.save(update_fields=["team_task"])
@@ -341,7 +351,7 @@ def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime) -> C
         actor=actor,
         now=now,
         chat_id=chat.pk,
-        data={"bytes": team.byte_count(task or "")},
+        data={"bytes": team.byte_count(task or ""), **numbers},
     )
     signals.tell(signals.task_changed, chat_id=chat.pk, task=task)
     return chat

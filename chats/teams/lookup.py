@@ -5,12 +5,13 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from chats.memory.speakers import UNNAMED
 from chats.models import Chat, Message
 from chats.record import history
 from chats.turns.start import open_branch
 
-# Who speaks where no role is stored: see `conversation.speaker_of`.
-UNNAMED = {"user": Message.Role.USER, "assistant": Message.Role.ASSISTANT}
+# The messages that are read at once where all of a list are wanted.
+PART = 100
 _NUMBERED = re.compile(r"msg-([0-9]{1,15})")
 
 
@@ -43,3 +44,11 @@ def messages_of(
     if since is not None:
         rows = rows.filter(created_at__gte=since)
     return rows.filter(created_at__lt=until) if until is not None else rows
+
+
+def next_part(rows: QuerySet[Message], *, after: int) -> list[Message]:
+    """Return the next messages of a list behind a seq, in order: a part, so that memory is bounded.
+
+    No transaction outlives the reading.
+    """
+    return list(rows.filter(seq__gt=after).order_by("seq")[:PART])

@@ -30,6 +30,7 @@ from contextpolicy.models import ContextPolicy, ModelSpec
 
 MOST_TEAMS = 100
 LONGEST_TEAM_NAME = 100
+LEAST_CAP, MOST_CAP = 20, 100_000
 MOST_HOPS, MOST_TOKENS, MOST_SECONDS = 50, 10_000_000, 86_400
 LONGEST_ROLE_ID = 80
 # What a person and a model without a team say is theirs.
@@ -100,6 +101,7 @@ class TeamDraft:
     token_limit: int = rounds.TOKEN_LIMIT
     seconds_limit: int = rounds.SECONDS_LIMIT
     goes_on_after_failure: bool = True
+    message_cap: int = 0
     task: str = ""
 
 
@@ -147,6 +149,7 @@ RULES = (
     "token_limit",
     "seconds_limit",
     "goes_on_after_failure",
+    "message_cap",
     "task",
 )
 
@@ -213,6 +216,20 @@ def delete(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
         tell("team.deleted", known, user=user, now=now)
 
 
+def restore(*, user: User, team_id: uuid.UUID, now: datetime) -> None:
+    """Offer a deleted team of everybody again. Raises `NotFound` and `NotYours`."""
+    if not user.has_perm(EDITS_POLICIES):
+        raise NotYours
+    with transaction.atomic():
+        rows = Team.objects.select_for_update(of=("self",), no_key=True)
+        known = rows.filter(pk=team_id, owner=None, deleted_at__isnull=False).first()
+        if known is None or known.current is None:
+            raise NotFound
+        known.deleted_at = None
+        known.save(update_fields=["deleted_at"])
+        tell("team.restored", known, user=user, now=now)
+
+
 def to_change(*, user: User, team_id: uuid.UUID) -> Team:
     """Return a team, locked, that the person may change. Raises `NotFound` and `NotYours`."""
     access.team_for(user=user, team_id=team_id)
@@ -261,7 +278,11 @@ def tell(event: str, made: Team, *, user: User, now: datetime) -> None:
 
 def digest_of(version: TeamVersion) -> str:
     """Return a digest of a version's values: by it the ledger shows which one was in force."""
-    canonical = json.dumps(asdict(draft_of(version)), sort_keys=True, separators=(",", ":"))
+    values = asdict(draft_of(version))
+    if not values["message_cap"]:
+        # Versions from before there was a cap keep the digest that the ledger has of them.
+        del values["message_cap"]
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -367,10 +388,22 @@ def check_team(draft: TeamDraft) -> None:
     for param, what, most in limits:
         if not 1 <= getattr(draft, param) <= most:
             raise InvalidTeam(f"A round has a limit of 1 to {most:,} {what}.", param=param)
+    check_cap(draft)
     if found := UNSTORABLE.search(draft.task):
         raise InvalidTeam(
             f"The task has a character that cannot be stored, at position {found.start()}.",
             param="task",
+        )
+
+
+def check_cap(draft: TeamDraft) -> None:
+    """Check that a whole round fits under the cap, if there is one. Raises `InvalidTeam`."""
+    least = max(LEAST_CAP, draft.hop_limit)
+    if draft.message_cap and not least <= draft.message_cap <= MOST_CAP:
+        raise InvalidTeam(
+            f"The most messages in prompts are {least:,} to {MOST_CAP:,}, or 0 for as many as"
+            " there are.",
+            param="message_cap",
         )
 
 

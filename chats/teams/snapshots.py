@@ -12,6 +12,8 @@ from django.conf import settings
 from django.db import transaction
 
 from chats.actions.branching import open_empty_branch
+from chats.compaction import cap
+from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message
 from chats.record import history, messages
@@ -109,6 +111,8 @@ def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now
             team_id_offset=team_state.next_number(said) - 1 - len(said),
         )
         store(rows, chat=chat, branch=branch, now=now)
+        if cap.is_over(branch, cap=cap.cap_of(chat)):
+            queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
         ledger.record(
             "team.imported",
             actor=actor,

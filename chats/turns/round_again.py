@@ -82,7 +82,11 @@ def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     made = turn.round
     made.status, made.finished_at, made.reason = Round.Status.RUNNING, None, ""
     made.hops = max(0, made.hops - 1)
-    made.speakers = made.speakers[:-1]
+    role = turn.agent.role_id
+    made.queue = [each for each in made.queue if each != role]
+    if role in made.speakers:
+        last = len(made.speakers) - 1 - made.speakers[::-1].index(role)
+        made.speakers = [*made.speakers[:last], *made.speakers[last + 1 :]]
     made.save()
     return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": border_of(turn)}
 

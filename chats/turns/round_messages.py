@@ -1,4 +1,4 @@
-"""What a person writes in a chat with a team: which turn takes it up, and which round begins."""
+"""Accepts what a person writes to a team: which turn takes it up, and which round begins."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

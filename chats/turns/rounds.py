@@ -45,7 +45,7 @@ def begin_beside(turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: dat
     caller locked the chat, whose counter is `chat`'s, and saves it.
     """
     made = turn.round
-    if made is None or made.hops or turn.hop != 1 or not roster.version.independent:
+    if made is None or not roster.version.independent or turn.lane or made.hops or turn.hop != 1:
         return
     agents = [roster.agent(role) for role in made.queue]
     others = list(takewhile(lambda agent: agent and agent.type == Agent.Type.AI, agents))

@@ -4,6 +4,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from operator import itemgetter
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -12,31 +13,20 @@ from django.views.decorators.http import require_GET
 from chats.compaction.coverage import summary_of
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
-from chats.memory import archive, words
-from chats.memory.search import SearchResult, search
+from chats.memory import archive, speakers, words
+from chats.memory.search import QuestionTooLong, SearchResult, check_question, search
 from chats.models import Branch, Chat, Message
-from chats.prompt import model_choice
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.thread.compaction_marker import source
 from chats.web.thread.rows import branch_of
 
-# The best matches of one search, and the longest question, in characters.
+# The best matches of one search.
 MOST = 20
-LONGEST = 500
 # Characters of a match that are shown, and how many of them stand before its first word.
 SHOWN = 260
 BEFORE = 70
 TOKEN = re.compile(r"[^\W_]+")
-
-
-class QuestionTooLong(Refusal):
-    """The question is over its limit; questions are never cut."""
-
-    code = "question_too_long"
-    status = 422
-    sentence = "A search takes {limit} characters; this one has {length}. Use fewer words."
-    param = "q"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +49,43 @@ def find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.chat_for(user=request.user, chat_id=chat_id)
     branch = branch_of(chat)
     question = request.GET.get("q", "").strip()
-    closed = archive_lock(chat)
+    speaker = request.GET.get("speaker", "")
+    closed = rights.archive_lock(chat)
     refusal = closed or too_long(question)
     found = SearchResult()
+    archived = archive.archived(branch)
     if question and not refusal:
-        found = search(branch, question=question, most=MOST)
+        found = search(branch, question=question, most=MOST, speaker=speaker)
     context = {
         "chat": chat,
         "question": question,
-        "archived": archive.archived(branch),
+        "speaker": speaker,
+        "speakers": choices(branch, to=archived) if archived and not closed else [],
+        "archived": archived,
         "matches": matches_of(found, chat=chat, branch=branch, question=question),
         "missing": found.missing,
         "refusal": refusal,
         "archive_lock": closed,
     }
-    template = "chats/_found.html" if request.htmx else "chats/find.html"
+    template = "chats/_found_update.html" if request.htmx else "chats/find.html"
     status = refusal.status if refusal and not request.htmx else 200
     return render(request, template, context, status=status)
 
 
-def archive_lock(chat: Chat) -> Refusal | None:
-    """Return why the originals are not searched; a policy that cannot be used closes nothing."""
-    try:
-        return rights.closed_archive(model_choice.choose(chat=chat))
-    except Refusal:
-        return None
+def choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
+    """Return who may be asked for, (id of the role, name); nobody in a chat without roles."""
+    names = {each.role_id: each.name for each in speakers.known(branch, to=to)}
+    named = sorted(names.items(), key=itemgetter(1))
+    return [("user", "You"), *named] if named else []
 
 
 def too_long(question: str) -> Refusal | None:
     """Return the refusal of a question that is too long, else None."""
-    is_fine = len(question) <= LONGEST
-    return None if is_fine else QuestionTooLong(limit=LONGEST, length=len(question))
+    try:
+        check_question(question)
+    except QuestionTooLong as refusal:
+        return refusal
+    return None
 
 
 def matches_of(found: SearchResult, *, chat: Chat, branch: Branch, question: str) -> list[Match]:

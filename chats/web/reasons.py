@@ -65,6 +65,7 @@ WINDOW_REASONS = {
     "turns": "the chat has as many turns as its policy sends",
     "tokens": "the prompt reached its limit",
     "unloaded": "the prompt reached its limit",
+    "cap": "the chat has more messages than its team keeps in prompts",
 }
 # Why a summary was not used: codes of failed checks, of deeds and of faults.
 NOT_USED = {

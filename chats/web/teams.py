@@ -231,6 +231,7 @@ def typed(request: HttpRequest) -> TeamDraft:
         routing=sent.get("routing", ""),
         independent="independent" in sent,
         goes_on_after_failure="goes_on_after_failure" in sent,
+        message_cap=number(sent.get("message_cap") or "0"),
         task=lines(sent.get("task", "")),
         **{name: number(sent.get(name, "")) for name in LIMITS},
     )

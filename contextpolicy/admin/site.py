@@ -19,7 +19,11 @@ from contextpolicy.ledger import record
 
 # The menu: each group's models by class name, under the words that people use.
 MENU = {
-    "Govern": {"ContextPolicy": "Policies", "PolicyAssignment": "Assignments"},
+    "Govern": {
+        "ContextPolicy": "Policies",
+        "PolicyAssignment": "Assignments",
+        "Team": "Teams",
+    },
     "Check": {
         "AuditEvent": "Audit ledger",
         "EffectivePolicy": "Effective policies",

@@ -16,7 +16,8 @@ from contextpolicy.engine.groups import legal_cuts
 from contextpolicy.engine.messages import Message, ToolSpec
 from contextpolicy.engine.policy import PolicyValues
 
-MoveReason = Literal["tokens", "messages", "turns", "unloaded"]
+# `cap`: no prompt moved it but a cap on the messages of its chat, which is no policy's.
+MoveReason = Literal["tokens", "messages", "turns", "unloaded", "cap"]
 NO_CEILING = 1 << 62
 
 

@@ -6,6 +6,7 @@ import "./stream.js";
 import "./chat_list.js";
 import "./forms.js";
 import "./drafts.js";
+import "./mentions.js";
 import "./composer.js";
 import "./warm_ups.js";
 import "./sending.js";

@@ -27,6 +27,7 @@ PAGES = (
     "/admin/contextpolicy/auditevent/",
     "/admin/contextpolicy/auditevent/verify/",
     "/admin/chats/compaction/",
+    "/admin/chats/team/",
     "/api/v1/docs",
 )
 OF_A_CHAT = ("folder", "team", "erase", "compactions/", "find?q=what", "system-text")

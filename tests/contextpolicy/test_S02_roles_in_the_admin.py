@@ -9,7 +9,18 @@ from django.test import Client
 from django.urls import reverse
 from django.urls.resolvers import URLPattern, URLResolver
 
-from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn
+from chats.models import (
+    Agent,
+    Branch,
+    Chat,
+    Compaction,
+    Message,
+    ProviderAccount,
+    Receipt,
+    Team,
+    TeamVersion,
+    Turn,
+)
 from contextpolicy import roles
 from contextpolicy.admin.site import site
 from contextpolicy.ledger import record
@@ -35,6 +46,7 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "chats_turn": ({O, A, S}, set(), set(), set()),
     "chats_receipt": ({A, S}, set(), set(), set()),
     "chats_compaction": ({P, O, A, S}, set(), set(), set()),
+    "chats_team": ({P, A, S}, set(), set(), set()),
     "auth_user": ({W, S}, {W, S}, {W, S}, set()),
     "auth_group": ({W, S}, {W, S}, {W, S}, {W, S}),
 }
@@ -110,9 +122,22 @@ def rows(now: datetime) -> dict[str, object]:
         "chats_turn": turn,
         "chats_receipt": receipt,
         "chats_compaction": compaction,
+        "chats_team": team_of(alice, now=now),
         "auth_user": alice,
         "auth_group": Group.objects.create(name="Plain"),
     }
+
+
+def team_of(owner: User, *, now: datetime) -> Team:
+    """A team of one person's, whose words are theirs."""
+    team = Team.objects.create(owner=owner, created_at=now)
+    version = TeamVersion.objects.create(
+        team=team, number=1, name="Team", task=CANARY, created_at=now
+    )
+    Agent.objects.create(version=version, place=0, role_id="a", name="A", instruction=CANARY)
+    team.current = version
+    team.save()
+    return team
 
 
 def browser(role: str) -> Client:

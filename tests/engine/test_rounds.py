@@ -67,6 +67,7 @@ def test_all_are_the_agents_that_are_awake_and_no_person() -> None:
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(19)
 def test_a_resting_agent_speaks_neither_by_rule_nor_by_name() -> None:
     assert opening_queue(TEAM, ALL, addressees=["Sleeper"], last="") == ()
     assert found(["Sleeper"], members=TEAM, speaker="") == ((), ("Sleeper",))
@@ -92,6 +93,7 @@ def test_where_the_person_names_nobody_the_first_agent_awake_answers_alone() -> 
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(19)
 @pytest.mark.parametrize("rules", [ALL, IN_TURN, PERSON], ids=lambda rules: rules.routing)
 def test_a_team_with_one_agent_awake_works(rules: Rules) -> None:
     team = (SLEEPER, MAX, ANN)
@@ -103,6 +105,7 @@ def test_a_team_with_one_agent_awake_works(rules: Rules) -> None:
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(2)
 def test_names_are_found_once_each_and_never_the_speaker() -> None:
     names = ["Ghost", "billing_agent", "Max", "Critic", "Billing Agent", "Ghost", "Ann"]
     assert found(names, members=TEAM, speaker="max") == (("billing", "critic", "ann"), ("Ghost",))
@@ -160,6 +163,7 @@ def test_round_robin_stops_where_a_reply_gives_the_turn_to_the_person() -> None:
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(3)
 @pytest.mark.parametrize(
     ("facts", "ending"),
     [
@@ -186,6 +190,7 @@ def test_the_last_reply_that_is_allowed_settles_a_round_if_it_calls_nobody() -> 
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(1)
 def test_two_agents_who_only_thank_each_other_are_stopped_before_the_hop_limit() -> None:
     state, spoke = standing(), ["max"]
     while True:
@@ -231,6 +236,7 @@ def test_a_person_is_waited_for_at_a_limit_too() -> None:
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(15)
 def test_after_a_failure_the_others_go_on_or_the_round_ends() -> None:
     strict = replace(ALL, goes_on_after_failure=False)
     assert after(standing("critic"), failed=True) == Next("critic", ())

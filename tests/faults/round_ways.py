@@ -5,7 +5,7 @@ from typing import Any
 from django.db import transaction
 
 from chats.models import Turn
-from chats.turns import rounds, steps
+from chats.turns import lanes, rounds, run, steps
 from tests.faults.naive import put
 
 
@@ -37,8 +37,24 @@ def forget_what_was_seen() -> None:
     opened = put(steps, "opened", anew)
 
 
+def stand_anywhere() -> None:
+    """A reply that is written beside others takes the next place."""
+
+    async def at_once(_attempt: run.TurnAttempt) -> None:
+        """Wait for nobody."""
+
+    run.TurnAttempt.await_place = at_once  # type: ignore[method-assign, assignment]  # on purpose
+
+
+def look_anew() -> None:
+    """Each of the replies that are written beside each other sees what is there by then."""
+    put(lanes, "seen_to", lambda _turn: None)
+
+
 WAYS = {
     "go-on-later": go_on_later,
+    "look-anew": look_anew,
+    "stand-anywhere": stand_anywhere,
     "forget-the-next": forget_the_next,
     "forget-what-was-seen": forget_what_was_seen,
 }

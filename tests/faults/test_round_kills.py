@@ -1,4 +1,4 @@
-"""Agents that reply one after another, killed at any border, and the product broken on purpose."""
+"""Agents that reply in turn or at once, killed at any border, and the product broken on purpose."""
 
 import os
 import re
@@ -14,6 +14,8 @@ NOTICED = {
     "forget-the-next": "the round was forgotten|the rounds are",
     "forget-what-was-seen": "a later attempt|a turn of a round was absorbed",
     "go-on-later": "the round was forgotten|the rounds are",
+    "look-anew": "lanes of a round do not see the same|a lane was shown|a later attempt",
+    "stand-anywhere": "the lanes of a round do not stand in their order",
 }
 
 
@@ -31,6 +33,7 @@ def round_kills(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(16)
 def test_a_process_killed_at_any_border_loses_and_doubles_no_reply_of_a_round() -> None:
     done = round_kills("--rounds", "10", "--kills", "12")
     assert done.returncode == 0, done.stderr
@@ -43,6 +46,11 @@ def test_every_naive_way_is_tried() -> None:
 
 @pytest.mark.parametrize("way", sorted(NOTICED))
 def test_a_broken_round_is_noticed(way: str) -> None:
-    done = round_kills("--rounds", "50", "--kills", "100", "--naive", way)
-    assert done.returncode != 0
-    assert re.search(f"laws.Violation: ({NOTICED[way]})", done.stderr), done.stderr
+    said = []
+    # Which of two processes is quicker is not in the seed.
+    for seed in ("1", "2", "3"):
+        done = round_kills("--rounds", "50", "--kills", "100", "--seed", seed, "--naive", way)
+        said.append(done.stderr)
+        if done.returncode and re.search(f"laws.Violation: ({NOTICED[way]})", done.stderr):
+            return
+    pytest.fail("\n".join(said))

@@ -55,6 +55,14 @@ def closed_archive(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
     return None if choice.values.archive else ArchiveClosed(policy=choice.effective.label)
 
 
+def archive_lock(chat: Chat) -> Refusal | None:
+    """Return why a chat's originals are not searched; a policy that cannot be used closes none."""
+    try:
+        return closed_archive(model_choice.choose(chat=chat))
+    except Refusal:
+        return None
+
+
 def refusal(
     *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, deed: Deed
 ) -> NotAllowedByPolicy | None:

@@ -56,7 +56,9 @@ class OwnTools:
         It is offered from the first compaction on: the prompt's beginning changes then in any case.
         """
         has_archive = branch.active_compaction_id is not None and values.archive
-        return (history_search.SPEC,) if has_archive and model.supports_tools else ()
+        return (
+            (history_search.spec_for(branch.chat),) if has_archive and model.supports_tools else ()
+        )
 
     def answer(
         self, call: ToolCallPart, *, branch: Branch, offered: Collection[str], counter: TokenCounter

@@ -21,14 +21,18 @@ from chats.prompt import model_choice
 from chats.prompt.meter import meter as meter_of
 from chats.prompt.model_choice import ChosenModel
 from chats.teams import play
+from chats.teams.ahead import awake
 from chats.teams.play import Seat
+from chats.turns.roster import Roster
 from chats.web.state.page import StateView, state_view
+from chats.web.thread.ahead import AheadWords, ahead_words
 from chats.web.thread.facts import newest_turns
 from chats.web.thread.rows import branch_of
 from chats.web.thread.thread import ThreadPage
 from chats.web.words import grouped, short
 from contextpolicy.engine.ladder import Breaker
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.team_view import EVERYBODY
 from contextpolicy.models import ModelSpec
 
 # Space between the bar's parts, in percent of its width.
@@ -47,6 +51,8 @@ class Composer:
     key: str
     text: str = ""
     refusal: Refusal | None = None
+    # The team that replies in the chat.
+    roster: Roster | None = None
 
     @property
     def model(self) -> OfferedModel | None:
@@ -56,7 +62,17 @@ class Composer:
     @property
     def seats(self) -> Sequence[Seat]:
         """The persons of the chat's team, in whose names its owner may answer."""
-        return play.seats_in(self.chat) if self.chat and self.chat.team_id else ()
+        if self.chat is None or self.roster is None:
+            return ()
+        return play.seats_in(self.chat, roster=self.roster)
+
+    @property
+    def mentions(self) -> Sequence[tuple[str, str]]:
+        """The names that `@` may stand before in a message, each with words about it."""
+        if self.roster is None:
+            return ()
+        names = [agent.name for agent in awake(self.roster)]
+        return [*((name, "") for name in names), (EVERYBODY, "every agent")] if names else ()
 
     @property
     def rests_from(self) -> int | None:
@@ -121,6 +137,8 @@ class MeterView:
     rest: Breaker | None = None
     outcome: str = ""
     pins: str = ""
+    # In a chat with a team: who replies next, and what that takes.
+    ahead: AheadWords | None = None
 
 
 def composer_for(
@@ -143,6 +161,7 @@ def composer_for(
         key=uuid.uuid4().hex,
         text=text,
         refusal=refusal,
+        roster=play.roster_in(chat) if chat else None,
     )
 
 
@@ -196,6 +215,7 @@ def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
         limit=meter.limit,
         writes_summaries=meter.writes_summaries,
         pins=pin_words(chat, room=thread.locks.pins if thread else None),
+        ahead=ahead_words(chat, outlook=meter.outlook) if chat.team_id else None,
         **resting,
     )
 

@@ -71,6 +71,7 @@ OFFERS = {
         "goes_on_after_failure",
         "hop_limit",
         "independent",
+        "message_cap",
         "name",
         "routing",
         "seconds_limit",

@@ -292,6 +292,7 @@ def test_a_round_that_ended_early_goes_on_once(of_alice: Program, game: Play, al
     assert of_alice.get(path, limit=1, cursor=page["next_cursor"]).json()["data"] == [first]
 
 
+@pytest.mark.team_case(3)
 def test_a_round_at_its_limit_says_so_and_goes_on(
     of_alice: Program, crew: dict[str, Any], game: Play
 ) -> None:
@@ -355,6 +356,7 @@ def test_an_agents_context_has_its_own_window_and_words(
 
 
 @pytest.mark.requirement("S3.11")
+@pytest.mark.team_case(14)
 @pytest.mark.parametrize(("body", "follows"), [({}, []), ({"play_on": True}, ["Critic"])])
 def test_a_reply_of_an_agent_is_asked_for_again(
     body: dict[str, bool], follows: list[str], of_alice: Program, game: Play

@@ -128,6 +128,7 @@ def test_names_that_mean_something_else_are_taken(name: str, made: Callable[...,
     assert refused.value.param == "agents.1.name"
 
 
+@pytest.mark.team_case(11)
 @pytest.mark.parametrize("mark", [*',][@:"`', "\n", "\x00"])
 def test_names_have_no_character_that_routing_reads(mark: str, made: Callable[..., Team]) -> None:
     with pytest.raises(InvalidTeam) as refused:
@@ -135,6 +136,7 @@ def test_names_have_no_character_that_routing_reads(mark: str, made: Callable[..
     assert refused.value.param == "agents.0.name"
 
 
+@pytest.mark.team_case(10)
 @pytest.mark.parametrize(
     ("first", "second"),
     [("Planner", "planner"), ("Data Analyst", "data-analyst"), ("Ann B", "AnnB"), ("A_B", "a b")],
@@ -238,6 +240,7 @@ def test_a_round_that_runs_keeps_the_version_it_began_with(
     assert game.prompts[-1][2:3] == [("assistant", "Two.")]
 
 
+@pytest.mark.team_case(20)
 def test_a_copy_is_a_team_of_its_own_with_agents_of_its_own(
     made: Callable[..., Team], alice: User, bob: User, now: datetime
 ) -> None:

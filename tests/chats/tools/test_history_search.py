@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.memory import archive
-from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.models import Branch, Chat, Compaction, Message, Receipt, Team, Turn
 from chats.prompt.tools import history_search
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.turns.start import start
@@ -236,3 +236,25 @@ def test_the_page_shows_what_was_looked_up(alice: User, archived: Chat, work: Wo
     asked, looked_up = html.index("Where was it?"), html.index(NAME)
     assert asked < looked_up < html.index("At the lake.")
     assert "The heron stood at the lake" in html[looked_up:]
+
+
+def test_in_a_teams_chat_it_finds_what_one_member_said(
+    archived: Chat, alice: User, now: datetime
+) -> None:
+    branch = Branch.objects.select_related("active_compaction", "chat").get(chat=archived)
+    planner = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
+    Message.objects.filter(branch=branch, seq=2).update(speaker=planner)
+    asked = {"query": "see heron", "speaker": "planner"}
+
+    def answer(given: dict[str, str]) -> str:
+        told, _ = history_search.answer(
+            json.dumps(given), branch=branch, counter=ApproximateCounter()
+        )
+        return told
+
+    assert history_search.spec_for(archived) == history_search.SPEC
+    assert "not valid" in answer(asked)
+    branch.chat.team = Team.objects.create(owner=alice, created_at=now)
+    assert history_search.spec_for(branch.chat) == history_search.SPEC_OF_TEAM
+    assert [(row["seq"], row["speaker"]) for row in json.loads(answer(asked))] == [(2, "Planner")]
+    assert {row["seq"] for row in json.loads(answer({"query": "see heron"}))} > {2}

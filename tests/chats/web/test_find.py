@@ -6,9 +6,9 @@ import pytest
 from django.test import Client
 
 from chats.memory import archive
-from chats.memory.search import search
+from chats.memory.search import LONGEST, search
 from chats.models import Branch, Chat, Compaction, Message, Turn
-from chats.web.find import LONGEST, MOST, around
+from chats.web.find import MOST, around
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
@@ -154,3 +154,39 @@ def test_the_words_around_a_match_begin_and_end_between_words() -> None:
 def test_a_message_that_only_its_neighbours_explain_is_shown_from_its_beginning() -> None:
     assert around("It still works.", wanted={"fan"}) == [("It still works.", False)]
     assert around("", wanted={"fan"}) == []
+
+
+PLANNER = {"roleId": "planner", "roleName": "Trip <b>Planner", "type": "ai"}
+
+
+def test_a_chat_of_a_team_is_searched_by_speaker(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    Message.objects.filter(branch__chat=chat, role="assistant").update(speaker=PLANNER)
+    html = found(page, chat, "compressor fan board")
+    # The form stands on the page already, and gets the choice with the first matches.
+    assert 'id="find-speaker" hx-swap-oob="true"' in html
+    assert '<option value="planner" dir="auto">Trip &lt;b&gt;Planner</option>' in html
+    assert '<option value="user" dir="auto">You</option>' in html
+
+    query = {"q": "board", "speaker": "planner"}
+    html = page.get(url(chat, "find"), query).content.decode()
+    assert "hx-swap-oob" not in html
+    assert '<option value="planner" dir="auto" selected>' in html
+    assert "77-2041" in html
+    assert f"original-{covered.pk}-1" not in html
+    assert "<bdi><b>Trip &lt;b&gt;Planner</b></bdi>" in html
+    mine = page.get(url(chat, "find"), {**query, "speaker": "user"}).content.decode()
+    assert f"original-{covered.pk}-1" in mine
+    assert "77-2041" not in mine
+    none = page.get(url(chat, "find"), {**query, "speaker": "nobody"}).content.decode()
+    assert "Nothing that this speaker said in messages 1 to 4 matches" in none
+
+
+def test_a_chat_without_roles_offers_no_speaker(
+    page: Client, chat: Chat, covered: Compaction
+) -> None:
+    assert "hx-swap-oob" not in found(page, chat, "compressor")
+    html = page.get(url(chat, "find"), {"q": "compressor"}).content.decode()
+    assert 'name="speaker"' not in html
+    assert 'id="find-speaker"' in html

@@ -1,0 +1,99 @@
+"""The cap of a team: where more messages stand in a chat, the oldest leave prompts in one batch.
+
+They go as any window goes: into the archive, where they are found. Nothing is counted: the seqs say
+how many there are.
+"""
+
+import logging
+import uuid
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Max, Min
+
+from chats.compaction import window
+from chats.ground.refusals import NotFound
+from chats.memory import archive
+from chats.models import Branch, Chat, Compaction, Turn
+from chats.models.turns import UNFINISHED
+from chats.prompt import model_choice
+from chats.prompt.composition import Move
+from chats.record import history
+from chats.record.locking import chat_to_write_in
+from contextpolicy.engine.assembly import WindowNeeded
+
+logger = logging.getLogger(__name__)
+
+
+def cap_of(chat: Chat) -> int:
+    """Return how many messages the chat's team lets stand in prompts; 0: as many as there are."""
+    if chat.team_id is None:
+        return 0
+    caps = Chat.objects.filter(pk=chat.pk).values_list("team__current__message_cap", flat=True)
+    return caps.first() or 0
+
+
+def is_over(branch: Branch, *, cap: int) -> bool:
+    """Tell whether more messages than the cap stand behind those that a compaction covers.
+
+    While automatic compaction pauses on the branch, none are too many.
+    """
+    if not cap or branch.compaction_paused or branch.last_seq <= cap:
+        return False
+    return branch.last_seq - (archive.archived(branch) or 0) > cap
+
+
+def keep(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
+    """Leave the oldest messages of a chat out of prompts if they are more than its team's cap.
+
+    Returns the window; None where nothing was to do, and while a reply is under way: the end of its
+    round asks again.
+    """
+    rows = Chat.objects.select_related("owner", "model", "active_branch__active_compaction")
+    chat = rows.filter(pk=chat_id, deleted_at=None).first()
+    if chat is None or chat.active_branch is None:
+        return None
+    branch, cap = chat.active_branch, cap_of(chat)
+    if not is_over(branch, cap=cap):
+        return None
+    to_seq = last_to_leave(branch, cap=cap)
+    if to_seq is None:
+        return None
+    try:
+        effective = model_choice.effective_policy(chat=chat, model=chat.model)
+    except model_choice.PolicyRefused as refusal:
+        logger.warning("chat %s stays over its cap: %s", chat_id, refusal.code)
+        return None
+    # What agents are sent follows their own windows: no prompt has a size before and after.
+    needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=window.CAP)
+    return leave(branch, move=Move(needed, effective), now=now)
+
+
+def last_to_leave(branch: Branch, *, cap: int) -> int | None:
+    """Return the last seq to leave out for three quarters of the cap to stay; no turn is split.
+
+    None: one turn alone has more messages than that.
+    """
+    wanted = branch.last_seq - cap * 3 // 4
+    turn_id = history.on_path(branch, after=wanted - 1, before=wanted + 1).get().turn_id
+    if turn_id is None:
+        return wanted
+    path = history.on_path(branch, after=0, before=branch.last_seq + 1)
+    turn = path.filter(turn=turn_id).aggregate(first=Min("seq"), last=Max("seq"))
+    first, last = turn["first"], turn["last"]
+    if last < branch.last_seq:
+        return int(last)
+    return int(first) - 1 if first - 1 > (archive.archived(branch) or 0) else None
+
+
+@transaction.atomic
+def leave(branch: Branch, *, move: Move, now: datetime) -> Compaction | None:
+    """Move the window of a chat's active branch, unless a reply is under way there by now."""
+    try:
+        chat = chat_to_write_in(branch.chat_id)
+    except NotFound:
+        return None
+    is_busy = Turn.objects.filter(branch=branch.pk, status__in=UNFINISHED).exists()
+    if is_busy or chat.active_branch_id != branch.pk:
+        return None
+    return window.move(branch_id=branch.pk, move=move, now=now)

@@ -1,0 +1,38 @@
+"""The size of an agent's next prompt, foreseen from its chat's own outlook without a query."""
+
+from dataclasses import replace
+
+from chats.prompt import composition
+from chats.prompt.agents import AgentView, Seen, as_agent_sees
+from chats.prompt.outlook import Outlook
+from contextpolicy.engine.assembly import AssembledContext
+from contextpolicy.engine.team_view import window_before
+
+
+def sent_to_agent(outlook: Outlook, *, view: AgentView) -> int:
+    """Estimate what the next message would send to an agent of the chat's team, in tokens.
+
+    From the facts of the chat's own outlook, shown as to the agent and composed as for it, without
+    a query: a policy of the agent's own is not among them. Raises `composition.PromptRefused`.
+    """
+    plain = outlook.given
+    before = plain.last_seq
+    shown_from = window_before(before, size=view.window_size)
+    unloaded = plain.unloaded
+    if unloaded is not None:
+        first, last = unloaded
+        unloaded = (max(first, shown_from + 1), last) if last > shown_from else None
+    given = replace(
+        plain,
+        question=tuple(view.seen(message, counter=plain.counter) for message in plain.question),
+        history=tuple(message for message in plain.history if message.seq > shown_from),
+        unloaded=unloaded,
+    )
+    seen = Seen(question=None, before=before, steps=(), opening=None, duplicate=0)
+    given = as_agent_sees(given, view=view, seen=seen, counter=plain.counter)
+    for _ in range(composition.MOST_MOVES):
+        made = composition.ask_engine(given)
+        if isinstance(made, AssembledContext):
+            return round(made.prompt_tokens * plain.calibration)
+        given = replace(given, window_to=made.to_seq)
+    return outlook.sent.budget.prompt_limit

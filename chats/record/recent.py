@@ -1,0 +1,46 @@
+"""The newest messages of one person across their own chats, in the order of time."""
+
+import heapq
+import uuid
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from chats.models import Message
+from chats.record.access import chats_visible_to
+from chats.record.history import on_path
+
+# Chats are read newest first; so many are looked at, however little was said in them.
+MOST_CHATS = 1000
+
+
+def recent_messages(
+    *, owner: AbstractBaseUser, most: int, chat_id: uuid.UUID | None = None
+) -> list[Message]:
+    """Return the last `most` messages of a person's chats, or of one, ascending by time, then id.
+
+    Of each chat the path that is open counts. What was excluded or erased, what waits, steps
+    without words, and temporary chats are left out; the cost follows `most`.
+    """
+    chats = chats_visible_to(user=owner).filter(temporary=False, active_branch__isnull=False)
+    if chat_id is not None:
+        chats = chats.filter(pk=chat_id)
+    newest: list[tuple[object, uuid.UUID, Message]] = []
+    rows = chats.select_related("active_branch__parent").order_by("-updated_at")[:MOST_CHATS]
+    for chat in rows.iterator(chunk_size=20):
+        # Nothing in a chat is newer than the chat.
+        if len(newest) == most and newest[0][0] > chat.updated_at:  # type: ignore[operator]
+            break
+        branch = chat.active_branch
+        if branch is None:
+            continue
+        path = on_path(branch, after=0, before=branch.last_seq + 1).filter(
+            excluded=False, erased_at=None
+        )
+        spoken = (row for row in path.order_by("-seq")[: 2 * most] if row.text)
+        for message in spoken:
+            found = (message.created_at, message.pk, message)
+            if len(newest) < most:
+                heapq.heappush(newest, found)
+            elif newest[0][:2] < found[:2]:
+                heapq.heapreplace(newest, found)
+    return [message for _, _, message in sorted(newest, key=lambda found: found[:2])]

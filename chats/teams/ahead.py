@@ -1,0 +1,86 @@
+"""Foresees what a message of a team's chat takes: who replies, what is sent, what that costs."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from chats.models import Agent, Chat, Turn
+from chats.prompt import model_choice
+from chats.prompt.agent_outlook import sent_to_agent
+from chats.prompt.agents import view_of
+from chats.prompt.composition import PromptRefused
+from chats.prompt.outlook import Outlook
+from chats.teams import play
+from chats.turns.roster import Roster
+from contextpolicy.engine.rounds import opening_queue
+from contextpolicy.models import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The needs of the next message, if it names nobody; `tokens` are those of the first prompt.
+
+    `cost`: of that prompt, None where its model has no price.
+    """
+
+    agents: int
+    first: str
+    routing: str
+    most_replies: int
+    most_tokens: int
+    tokens: int | None
+    cost: Decimal | None
+
+
+def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
+    """Foresee what the next message takes, without a query; None where no agent is awake."""
+    said = (m.role_id for m in reversed(outlook.given.history) if m.role == "assistant")
+    queue = opening_queue(
+        roster.members, roster.rules, addressees=(), last=next((role for role in said if role), "")
+    )
+    first = roster.agent(queue[0]) if queue else None
+    if first is None:
+        return None
+    try:
+        view = view_of(first, chat=chat, team=roster.agents)
+        tokens = sent_to_agent(outlook, view=view)
+    except PromptRefused:
+        tokens = None
+    model = first.model or outlook.choice.model
+    return Ahead(
+        agents=len(awake(roster)),
+        first=first.name,
+        routing=roster.version.routing,
+        most_replies=roster.version.hop_limit,
+        most_tokens=roster.version.token_limit,
+        tokens=tokens,
+        cost=model_choice.price_of(model, sent=tokens) if tokens is not None else None,
+    )
+
+
+def awake(roster: Roster) -> list[Agent]:
+    """Return the agents that may reply: no persons, and none that rests."""
+    return [agent for agent in roster.agents if agent.type == Agent.Type.AI and not agent.rests]
+
+
+def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
+    """Tell whether a reply of any agent costs something; `model` is that of the chat."""
+    return any(model_choice.has_price(agent.model or model) for agent in awake(roster))
+
+
+def spent(chat: Chat) -> Decimal | None:
+    """Return what the replies to the newest message have cost; None without a price or a reply."""
+    made = play.newest_round(chat)
+    if made is None:
+        return None
+    turns = Turn.objects.filter(round=made).select_related("model").only("usage", "model")
+    costs = [
+        model_choice.price_of(
+            turn.model,
+            sent=int(turn.usage.get("input") or 0),
+            written=int(turn.usage.get("output") or 0),
+        )
+        for turn in turns
+        if turn.usage
+    ]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known, Decimal(0)) if known else None

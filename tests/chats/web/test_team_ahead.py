@@ -1,0 +1,223 @@
+"""What a team's chat says before a message is sent: whom `@` calls, who replies, what it takes."""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from chats.models import Agent, Chat, Compaction, Message, Receipt, Team
+from chats.teams.rosters import AgentDraft
+from chats.web.thread.ahead import money, rounded
+from chats.web.thread.composer import meter_view
+from contextpolicy.models import ModelSpec
+from tests.chats.web.conftest import HTMX
+from tests.chats.web.test_chat_page import fill, url
+from tests.chats.web.test_page_cost import left_out, long, pinned, short, summed_up
+from tests.chats.web.test_team_pages import Plays, made, play, source, words
+
+__all__ = ["made", "play"]
+
+pytestmark = pytest.mark.django_db
+
+
+def names(html: str) -> list[str]:
+    """The names that the message box offers."""
+    return re.findall(r'<li class="mentions__item"[^>]*data-name="([^"]*)"', html)
+
+
+def line(chat: Chat) -> str:
+    """What the meter says of the next message."""
+    chat = Chat.objects.select_related("active_branch", "model", "owner").get(pk=chat.pk)
+    ahead = meter_view(chat=chat).ahead
+    return ahead.line if ahead else ""
+
+
+def notes(chat: Chat) -> str:
+    """What it says beside that."""
+    ahead = meter_view(chat=chat).ahead
+    return " ".join(ahead.notes) if ahead else ""
+
+
+def tokens(chat: Chat) -> int:
+    """How many tokens it announces for the first reply."""
+    found = re.search(r"about ([\d,]+) tokens sent for the first", line(chat))
+    assert found is not None
+    return int(found[1].replace(",", ""))
+
+
+# Names
+
+
+def test_the_box_offers_the_agents_that_do_not_rest_and_all_of_them(
+    play: Plays, page: Client, chat: Chat
+) -> None:
+    play("Planner", AgentDraft(name="Sleeper", rests=True), AgentDraft(name="Ann", type="human"))
+    Agent.objects.filter(name="Planner").update(name="A <b>&' B")
+    html = source(page, chat)
+    assert names(html) == ["A &lt;b&gt;&amp;&#x27; B", "all"]
+    assert 'id="mentions" role="listbox" aria-label="Who answers" hidden' in html
+
+
+def test_nothing_is_offered_without_a_team_or_where_it_is_gone(
+    play: Plays, page: Client, chat: Chat
+) -> None:
+    assert "mentions" not in source(page, chat)
+    play("Planner")
+    assert names(source(page, chat)) == ["Planner", "all"]
+    Team.objects.update(current=None)
+    html = source(page, chat)
+    assert "mentions" not in html
+    assert "meter__ahead" not in html
+
+
+def test_a_message_box_that_comes_back_offers_them_too(
+    play: Plays, page: Client, chat: Chat
+) -> None:
+    play("Planner", "Critic")
+    answer = page.post(url(chat, "messages"), {"text": "", "key": "k"}, headers=HTMX)
+    assert names(answer.content.decode()) == ["Planner", "Critic", "all"]
+
+
+# What it takes
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({}, "3 agents reply, at most 8 replies; about "),
+        ({"routing": "round_robin"}, "3 agents reply in turn, at most 8 replies; about "),
+        ({"routing": "person", "hop_limit": 1}, "Planner replies, or whom you name, at most 1 re"),
+    ],
+)
+def test_it_says_who_replies_and_how_often_at_most(
+    play: Plays, page: Client, chat: Chat, rules: dict[str, Any], said: str
+) -> None:
+    play("Planner", "Critic", "Writer", AgentDraft(name="Sleeper", rests=True), **rules)
+    assert line(chat).startswith(said)
+    assert said in words(page, chat)
+    assert "round" not in f"{line(chat)} {notes(chat)}".lower()
+
+
+def test_one_agent_replies(play: Plays, chat: Chat) -> None:
+    play("Planner", hop_limit=2, token_limit=3000)
+    assert line(chat).startswith("1 agent replies, at most 2 replies; about ")
+    assert "once they have taken 3,000 tokens" in notes(chat)
+
+
+def test_a_chat_without_a_team_says_nothing_of_it(page: Client, chat: Chat) -> None:
+    assert line(chat) == ""
+    assert "meter__ahead" not in source(page, chat)
+
+
+def test_the_estimate_is_near_to_what_the_first_agent_is_sent(play: Plays, chat: Chat) -> None:
+    game = play(
+        AgentDraft(name="Planner", instruction="Plan it in steps. " * 30, window_size=4), "Critic"
+    )
+    for number in range(4):
+        game.ask(f"Question {number}: what about the Forum, and where do we eat after it?")
+        game.answer(f"First the Forum. {number} " * 20, f"Too long. {number} " * 20)
+    # The provider of the test counts every prompt alike.
+    ModelSpec.objects.update(calibration=1.0, calibration_by_script={})
+    told = tokens(chat)
+    assert len(str(told).rstrip("0")) <= 2
+    game.ask("What about the Forum?")
+    game.answer("Once more.")
+    sent = Receipt.objects.order_by("-created_at")[0].prompt_tokens
+    assert sent is not None
+    # The words of the question come on top.
+    assert 0.9 * sent < told <= sent
+
+
+def test_its_window_holds_the_price_level(play: Plays, chat: Chat, now: datetime) -> None:
+    play(AgentDraft(name="Planner", window_size=4))
+    fill(chat, count=40, now=now)
+    few = tokens(chat)
+    fill(chat, count=400, now=now)
+    assert tokens(chat) <= 1.5 * few
+
+
+@pytest.mark.parametrize("window_size", [0, 1, 12, 100])
+@pytest.mark.parametrize("state", [short, long, summed_up, left_out, pinned])
+def test_it_is_foreseen_whatever_stands_in_place_of_messages(
+    play: Plays,
+    page: Client,
+    chat: Chat,
+    summary: Callable[..., Compaction],
+    now: datetime,
+    state: Callable[..., Any],
+    window_size: int,
+) -> None:
+    game = play(AgentDraft(name="Planner", window_size=window_size))
+    game.ask()
+    game.answer("One.")
+    state(chat, summary, now)
+    assert "tokens sent for the first" in words(page, chat)
+
+
+def test_it_is_foreseen_where_not_all_of_the_window_fits(
+    play: Plays, page: Client, chat: Chat, demo_model: ModelSpec, now: datetime
+) -> None:
+    play(AgentDraft(name="Planner", window_size=100))
+    fill(chat, count=300, now=now)
+    ModelSpec.objects.filter(pk=demo_model.pk).update(context_window=6000)
+    Message.objects.update(token_count=120)
+    assert "tokens sent for the first" in words(page, chat)
+
+
+def test_it_takes_as_many_statements_in_a_long_chat(
+    play: Plays, page: Client, chat: Chat, now: datetime
+) -> None:
+    game = play("Planner", "Critic")
+    game.ask()
+    game.answer("One.", "Two.")
+
+    def statements() -> int:
+        page.get(url(chat))
+        with CaptureQueriesContext(connection) as heard:
+            page.get(url(chat))
+        return len(heard)
+
+    few = statements()
+    fill(chat, count=150, now=now)
+    assert statements() <= few
+    Team.objects.update(current=None)
+    # The roster is read for the meter and for the box: its version and its members each.
+    assert few - statements() <= 8
+
+
+# What it costs
+
+
+def test_where_the_model_has_a_price_the_cost_stands_beside(
+    play: Plays, page: Client, chat: Chat, demo_model: ModelSpec
+) -> None:
+    game = play("Planner", "Critic")
+    game.ask()
+    game.answer("One.", "Two.")
+    assert "cost" not in f"{line(chat)} {notes(chat)}"
+    ModelSpec.objects.filter(pk=demo_model.pk).update(input_price=200, output_price=1000)
+    assert re.search(r"sent for the first, at a cost of about 0\.\d{4}\.$", line(chat))
+    # Twice 10 tokens in and 5 out.
+    assert "The replies to the newest message have cost 0.0140." in notes(chat)
+    assert "in the currency of the model’s price" in words(page, chat)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "said"), [(0, 0), (7, 7), (94, 94), (114, 110), (2449, 2400), (12_550, 13_000)]
+)
+def test_an_estimate_has_two_figures(tokens: int, said: int) -> None:
+    assert rounded(tokens) == said
+
+
+@pytest.mark.parametrize(
+    ("cost", "said"),
+    [("0", "0.0000"), ("0.00002", "less than 0.0001"), ("0.0021", "0.0021"), ("1234.5", "1,234.5")],
+)
+def test_sums_are_written_with_four_places(cost: str, said: str) -> None:
+    assert money(Decimal(cost)).startswith(said)

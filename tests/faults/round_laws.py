@@ -1,0 +1,69 @@
+"""What the turns of a team's rounds must hold among themselves, whoever was killed."""
+
+from itertools import combinations
+from typing import Any
+
+from chats.models import Branch, Chat, Receipt, Round, Turn
+from chats.models.turns import UNFINISHED
+from tests.faults.laws import Violation
+
+# How often a finished reply looks for its place, and how long it waits for one without a worker.
+PLACE_EVERY, UNBEGUN_SECONDS = 0.01, 0.4
+
+
+def assert_one_waits(branch: Branch) -> None:
+    """At most one turn of the branch is not begun, beside lanes, and one round runs, if any."""
+    turns = list(Turn.objects.filter(branch=branch, status__in=UNFINISHED))
+    if sum(t.status == "queued" and not t.attempt and not t.lane for t in turns) > 1:
+        raise Violation("two turns of a branch wait that nobody has begun")
+    running = Round.objects.filter(branch=branch, status="running")
+    if running.count() > 1:
+        raise Violation("two rounds run")
+    if running and not any(turn.round_id == running[0].pk for turn in turns):
+        raise Violation("a round runs without a turn")
+
+
+def assert_lanes(made: Round) -> None:
+    """Lanes see the same, reply once each, and stand in their order.
+
+    One stands behind a later one only if that has waited for it, while it had no worker.
+    """
+    lanes = list(Turn.objects.filter(round=made, lane__gt=0).order_by("lane"))
+    seen = {lane.seen_to for lane in lanes if lane.seen_to is not None}
+    if len(seen) > 1:
+        raise Violation(f"lanes of a round do not see the same: up to {seen}")
+    if [lane.lane for lane in lanes] != list(range(1, len(lanes) + 1)):
+        raise Violation("two turns have one lane, or none has it")
+    placed = [(lane, reply_of(lane)) for lane in lanes]
+    if any(0 < place <= border for _, place in placed for border in seen):
+        raise Violation("a lane was shown the reply of another one")
+    for (lane, place), (other, behind) in combinations(placed, 2):
+        if 0 < behind < place and not has_waited(other, lane):
+            raise Violation("the lanes of a round do not stand in their order")
+
+
+def reply_of(lane: Turn) -> int:
+    """The place of a lane's reply; 0 without one."""
+    places = [row.seq or 0 for row in lane.messages.filter(role="assistant")]
+    if len(places) > 1:
+        raise Violation("a lane replied twice")
+    return sum(places)
+
+
+def has_waited(later: Turn, earlier: Turn) -> bool:
+    """Whether a lane waited long enough for an earlier one, which nobody worked on until then."""
+    begun, end, beginning = later.first_token_at, later.finished_at, earlier.started_at
+    if begun is None or end is None or beginning is None:
+        return False
+    waited = (end - begun).total_seconds() >= UNBEGUN_SECONDS
+    return waited and (end - beginning).total_seconds() <= UNBEGUN_SECONDS
+
+
+def assert_same_prompts(chat: Chat) -> None:
+    """Each attempt at a reply sent the same prompt, byte for byte."""
+    receipts = Receipt.objects.filter(turn__branch__chat=chat, turn__agent__isnull=False)
+    prompts: dict[Any, set[str]] = {}
+    for turn, step, digest in receipts.values_list("turn", "step", "prompt_sha256"):
+        prompts.setdefault((turn, step), set()).add(digest)
+    if any(len(found) > 1 for found in prompts.values()):
+        raise Violation("a later attempt sent another prompt than the first one")

@@ -1,0 +1,376 @@
+"""What must become of a team's rounds, told by a script and the events of a chat's ledger.
+
+Knows nothing of rows: who follows is asked of the pure engine, the rest is written down here once
+more. `round_kills` compares what it tells with what the product stored.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from contextpolicy.engine import rounds as engine
+from contextpolicy.models import AuditEvent
+from tests.faults.laws import Violation
+
+NAMES = ("Alpha", "Beta", "Gamma", "Delta", "Omega")
+MEMBERS = tuple(engine.Member(name.lower(), name) for name in NAMES)
+FOREVER = 10**7
+# The rules of the teams; the names are those of their scripts.
+RULES: dict[str, dict[str, Any]] = {
+    "all": {"routing": "all", "hop_limit": 8},
+    "robin": {"routing": "round_robin", "hop_limit": 6},
+    "person": {"routing": "person", "hop_limit": 7},
+    "apart": {"routing": "all", "independent": True, "hop_limit": 8},
+    "strict": {"routing": "all", "goes_on_after_failure": False, "hop_limit": 8},
+    # Fewer begin together than there are.
+    "narrow": {"routing": "all", "independent": True, "hop_limit": 3},
+}
+INPUT, OUTPUT = 10, 5
+ENDED_EARLY = {"limit", "pair", "stopped", "failed"}
+OVER = {"turn.completed", "turn.failed", "turn.stopped"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What an agent says: its words, whom it calls, or that it fails or only passes."""
+
+    words: str
+    called: tuple[str, ...] = ()
+    fails: bool = False
+    passes: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of the reply."""
+        return " ".join([self.words, f"[NEXT:{', '.join(self.called)}]" if self.called else ""])
+
+
+def line(kind: str, number: int, hop: int, *, tries: int = 1) -> Line:
+    """What the reply at a hop of a chat's round says; the scripts take turns."""
+    words, way = f"Reply {number}.{hop} of {kind}.", number % 5
+    if way == 1 and hop == 2 and tries == 1:
+        return Line(words, fails=True)
+    if way == 0 and hop == 1 and tries == 1:
+        return Line(words, fails=True)
+    if way == 2 and hop == 1:
+        return Line("[NEXT:]", passes=True)
+    if way == 3 and hop == 1:
+        return Line(words, ("Delta", "Alpha"))
+    if way == 3 and hop == 4:
+        return Line(words, ("Beta", "Ghost"))
+    if way == 4 and hop == 3:
+        return Line(words, ("all",) if kind != "robin" else ("user",))
+    if kind == "person" and hop == 1:
+        return Line(words, ("Gamma", "Beta"))
+    return Line(words)
+
+
+@dataclass(eq=False)
+class Expected:
+    """A round as the script has it; `only`: it ends with its first reply."""
+
+    number: int
+    branch: str
+    opening: str
+    queue: list[str]
+    status: str = "running"
+    spoke: list[str] = field(default_factory=list)
+    speakers: list[str] = field(default_factory=list)
+    hops: int = 0
+    passes: int = 0
+    tokens: int = 0
+    only: bool = False
+    pk: str = ""
+
+
+@dataclass(eq=False)
+class Part:
+    """A turn as the script has it; `lane`: its place among those that began together."""
+
+    made: Expected
+    role: str = ""
+    hop: int = 0
+    status: str = "queued"
+    lane: int = 0
+    tries: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known beside the ledger: whom a person's messages name, and what people asked for.
+
+    `asked`: of each branch, the turn whose reply was asked for again, and whether those who
+    followed play on. `retried`: the failed turns that somebody tried again. `stopped`: whether
+    anybody stopped several replies at once.
+    """
+
+    said: Mapping[str, str]
+    branch_of: Mapping[str, str]
+    asked: Mapping[str, tuple[str, bool]]
+    retried: Collection[str]
+
+
+class Play:
+    """The rounds of a chat as they must be after the events of its ledger."""
+
+    def __init__(self, kind: str, known: Known) -> None:
+        self.kind, self.known = kind, known
+        self.is_independent = bool(RULES[kind].get("independent"))
+        rules = {name: value for name, value in RULES[kind].items() if name != "independent"}
+        self.rules = engine.Rules(token_limit=FOREVER, seconds_limit=FOREVER, **rules)
+        self.rounds: list[Expected] = []
+        self.parts: dict[str, Part] = {}
+        # The message that a turn was made for.
+        self.words: dict[str, str] = {}
+        # The following turns, of which the ledger has not told yet.
+        self.pending: list[Part] = []
+
+    def read(self, events: Iterable[AuditEvent], *, texts: Mapping[str, str]) -> None:
+        """Follow a chat's ledger. What was written in one transaction has one time.
+
+        A message is told of behind what it caused, so it is taken first.
+        """
+        for _, group in groupby(events, key=lambda event: event.at):
+            for event in sorted(group, key=lambda event: "message" not in event.data):
+                self.heed(event, texts=texts)
+        if self.pending:
+            raise Violation("the round was forgotten: nobody follows an ended reply")
+
+    def heed(self, event: AuditEvent, *, texts: Mapping[str, str]) -> None:
+        """One event."""
+        turn = str(event.turn_id)
+        if event.type == "turn.started" and "message" in event.data:
+            self.message(turn, texts[event.data["message"]])
+        elif event.type == "turn.started":
+            self.follows(turn, event.data)
+        elif event.type == "turn.absorbed":
+            self.absorbed(turn)
+        elif event.type == "round.started":
+            self.began(event.data)
+        elif event.type == "round.ended" and event.data["status"] == "stopped":
+            self.stopped(event.data["round"])
+        elif event.type in OVER:
+            self.over(turn, event.type.removeprefix("turn."))
+
+    def message(self, turn: str, text: str) -> None:
+        """A person's message, and the turn that was named for it."""
+        named = self.known.said[text]
+        names = [named] if named else []
+        known = self.parts.get(turn)
+        branch = self.known.branch_of[turn]
+        self.words.setdefault(turn, text)
+        if known is not None:
+            if names:
+                self.open(turn, names, opening=text)
+            elif known.role:
+                known.made.speakers, known.made.passes = [], 0
+            return
+        busy = any(
+            part.status == "queued" and part.made.branch == branch for part in self.parts.values()
+        )
+        running = next(
+            (m for m in self.rounds if m.status == "running" and m.branch == branch), None
+        )
+        if busy and running is not None and not names:
+            self.parts[turn] = Part(running)
+        else:
+            self.open(turn, names, opening=text)
+
+    def open(self, turn: str, names: Sequence[str], *, opening: str) -> None:
+        """A new round, begun by this turn."""
+        branch = self.known.branch_of[turn]
+        here = [made for made in self.rounds if made.branch == branch]
+        for made in here:
+            made.status = "replaced" if made.status == "running" else made.status
+        roles = engine.opening_queue(
+            MEMBERS, self.rules, addressees=names, last=self.last_speaker(branch)
+        )
+        made = Expected(len(self.rounds) + 1, branch, opening, list(roles[1:]))
+        self.rounds.append(made)
+        self.parts[turn] = self.with_others(Part(made, roles[0], 1))
+
+    def last_speaker(self, branch: str) -> str:
+        """Who replied last on a branch."""
+        spoken = [made for made in self.rounds if made.branch == branch and made.hops]
+        return spoken[-1].spoke[-1] if spoken and spoken[-1].spoke else ""
+
+    def with_others(self, first: Part) -> Part:
+        """The first turn of a round; in an independent team others begin together with it."""
+        made = first.made
+        beside = made.queue[: self.rules.hop_limit - 1] if self.is_independent else []
+        if beside:
+            first.lane = 1
+            made.queue = made.queue[len(beside) :]
+        self.pending += [
+            Part(made, role, lane, lane=lane) for lane, role in enumerate(beside, start=2)
+        ]
+        return first
+
+    def began(self, data: Mapping[str, Any]) -> None:
+        """A round of which the ledger tells: by a message, or because a person asked."""
+        if data.get("goes_on"):
+            self.goes_on(data["round"])
+        elif data.get("again"):
+            return
+        elif self.rounds and not self.rounds[-1].pk:
+            self.rounds[-1].pk = data["round"]
+        else:
+            raise Violation("a round came from nowhere")
+
+    def goes_on(self, pk: str) -> None:
+        """A person goes on with the last round of a branch, with its limits anew."""
+        branch = self.known.branch_of[pk]
+        last = [made for made in self.rounds if made.branch == branch][-1]
+        busy = any(p.status == "queued" and p.made.branch == branch for p in self.parts.values())
+        if last.status not in ENDED_EARLY or busy:
+            raise Violation(f"a round went on that is {last.status}, or beside another")
+        roles = last.queue or engine.opening_queue(
+            MEMBERS, self.rules, addressees=[], last=self.last_speaker(branch)
+        )
+        made = Expected(len(self.rounds) + 1, branch, last.opening, list(roles[1:]), pk=pk)
+        self.rounds.append(made)
+        first = Part(made, roles[0], 1)
+        self.pending.append(first)
+        self.with_others(first)
+
+    def again(self, branch: str, pk: str) -> Part:
+        """Another reply in the place of one, on a branch of its own."""
+        turn, plays_on = self.known.asked[branch]
+        source = self.parts[turn]
+        later = [p for p in self.parts.values() if p.made is source.made and p.hop > source.hop]
+        roles = dict.fromkeys(p.role for p in sorted(later, key=lambda p: p.hop) if p.role)
+        made = Expected(
+            len(self.rounds) + 1,
+            branch,
+            source.made.opening,
+            list(roles) if plays_on else [],
+            hops=source.hop - 1,
+            only=not plays_on,
+            pk=pk,
+        )
+        self.rounds.append(made)
+        return Part(made, source.role, source.hop)
+
+    def follows(self, turn: str, data: Mapping[str, Any]) -> None:
+        """A turn that the round made itself, or that a person asked for without a message."""
+        if self.pending:
+            self.parts[turn] = self.pending.pop(0)
+            return
+        branch, pk = self.known.branch_of[turn], data["round"]
+        if branch in self.known.asked and all(made.pk != pk for made in self.rounds):
+            self.parts[turn] = self.again(branch, pk)
+            return
+        here = [key for key, part in self.parts.items() if part.made.branch == branch]
+        last = self.parts[here[-1]] if here else None
+        if last is None or here[-1] not in self.known.retried or last.status != "failed":
+            raise Violation("a turn came from nowhere")
+        made = last.made
+        made.status, made.hops, made.speakers = "running", made.hops - 1, made.speakers[:-1]
+        made.spoke = made.spoke[:-1]
+        self.parts[turn] = Part(made, last.role, last.hop, tries=last.tries + 1)
+
+    def absorbed(self, turn: str) -> None:
+        """A turn that another one made needless: only a lane that nobody has begun."""
+        part = self.parts[turn]
+        if not part.lane or part.made.status != "replaced" or part.status != "queued":
+            raise Violation("a turn of a round was absorbed by another one")
+        part.status = "absorbed"
+
+    def stopped(self, pk: str) -> None:
+        """A person stopped all that is written at the same time."""
+        made = next(made for made in self.rounds if made.pk == pk)
+        if made.status == "running" and not self.beside(made):
+            raise Violation("a round was stopped before its reply")
+        made.status = "stopped"
+
+    def beside(self, made: Expected, *, but: Part | None = None) -> list[Part]:
+        """The lanes of a round that are not over."""
+        found = (p for p in self.parts.values() if p.made is made and p.lane and p is not but)
+        return [part for part in found if part.status == "queued"]
+
+    def over(self, turn: str, status: str) -> None:
+        """The end of a turn, and who follows."""
+        part = self.parts[turn]
+        if part.status != "queued" or self.pending:
+            raise Violation("a turn ended twice, or the one before it left nobody behind")
+        part.status = status
+        made = part.made
+        if part.role:
+            self.count(part)
+        others = self.beside(made, but=part)
+        unnamed = (
+            pk
+            for pk, p in self.parts.items()
+            if not p.role and p.status == "queued" and p.made.branch == made.branch
+        )
+        behind = next(unnamed, "")
+        if made.status == "running":
+            if others:
+                self.note_calls(part, others=others)
+            else:
+                self.go_on(part, behind=behind)
+        if part.lane and status == "stopped" and made.status == "stopped":
+            made.queue = list(dict.fromkeys([*made.queue, part.role]))
+        if behind and not self.parts[behind].role and not others:
+            self.open(behind, [], opening=self.words[behind])
+
+    def count(self, part: Part) -> None:
+        """An ended reply counts."""
+        made, says = part.made, self.line(part)
+        completed = part.status == "completed"
+        made.hops += 1
+        made.spoke.append(part.role)
+        made.speakers.append(part.role)
+        made.passes = made.passes + 1 if completed and says.passes else 0
+        made.tokens += INPUT + OUTPUT if completed else 0
+
+    def line(self, part: Part) -> Line:
+        """What a turn says."""
+        return line(self.kind, part.made.number, part.hop, tries=part.tries)
+
+    def note_calls(self, part: Part, *, others: Sequence[Part]) -> None:
+        """Who is called while others are still writing has a turn behind all."""
+        if part.status != "completed":
+            return
+        roles, _ = engine.found(self.line(part).called, members=MEMBERS, speaker=part.role)
+        busy = {other.role for other in others}
+        queue = [*part.made.queue, *(role for role in roles if role not in busy)]
+        part.made.queue = list(dict.fromkeys(queue))
+
+    def go_on(self, part: Part, *, behind: str) -> None:
+        """What the engine says."""
+        made = part.made
+        lanes = [p for p in self.parts.values() if p.made is made and p.lane and part.lane]
+        if part.status == "stopped" and not any(p.status == "completed" for p in lanes):
+            made.status = "stopped"
+            return
+        if made.only:
+            made.status = "settled"
+            return
+        standing = engine.Standing(
+            queue=tuple(made.queue),
+            speakers=tuple(made.speakers),
+            hops=made.hops,
+            tokens=made.tokens,
+            seconds=0,
+            passes=made.passes,
+        )
+        found = engine.after_reply(
+            standing,
+            MEMBERS,
+            self.rules,
+            speaker=part.role,
+            called=self.line(part).called if part.status == "completed" else (),
+            failed=part.status == "failed" or any(p.status == "failed" for p in lanes),
+        )
+        made.queue = list(found.queue)
+        if found.ending:
+            made.status = "limit" if found.ending == "hops" else found.ending
+            return
+        following = Part(made, found.role_id, made.hops + 1)
+        if behind:
+            made.speakers, made.passes = [], 0
+            self.parts[behind] = following
+        else:
+            self.pending.append(following)
