@@ -1,6 +1,6 @@
 // One's own message stands in the thread while it is on its way, and says so if it does not arrive.
 
-import { drop, keep } from "./drafts.js";
+import { drop, keep, send } from "./drafts.js";
 import { box, find, say } from "./page.js";
 
 const place = find("#sending");
@@ -42,6 +42,7 @@ function set(value) {
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.id !== "composer") return;
   text = box().value;
+  send();
   show();
   // Its words are in the request already.
   box().value = "";

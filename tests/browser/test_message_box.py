@@ -43,6 +43,44 @@ def test_a_draft_survives_other_chats_and_reloading_until_it_is_sent(admin: Pers
     expect(box).to_have_value("")
 
 
+def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
+    admin: Person,
+) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    admin.open("/chats/new")
+    for _ in range(2):
+        box.fill("The same words")
+        box.press("Enter")
+        admin.wait_for_reply()
+        expect(page.locator("#sending")).to_be_empty()
+    answered = held(page.context)
+    # It did not arrive: the words are there still, also where the same were said before.
+    for words in (LATER, "The same words"):
+        box.fill(words)
+        box.press("Enter")
+        expect(page.locator("#sending")).to_contain_text(words)
+        page.reload()
+        expect(box).to_have_value(words)
+    assert len(answered) == 2
+    box.fill(LATER)
+    page.context.unroute_all()
+    # It arrives, and nobody hears the answer.
+    box.press("Enter")
+    expect(page.locator(".msg--user", has_text=LATER)).to_be_visible()
+    page.evaluate(
+        """([text, behind]) => {
+          const path = new URL(document.querySelector("#composer").action).pathname;
+          const key = `draft:${document.querySelector("#stream").dataset.person}:${path}`;
+          localStorage.setItem(key, text);
+          localStorage.setItem(`${key}#sent`, JSON.stringify({ text, behind }));
+        }""",
+        [LATER, page.locator(".msg--user").nth(1).get_attribute("id")],
+    )
+    page.reload()
+    expect(box).to_have_value("")
+    expect(page.locator(".msg--user", has_text=LATER)).to_have_count(1)
+
+
 def test_drafts_are_gone_after_signing_out(open_tab: Any, fresh: Product) -> None:
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
