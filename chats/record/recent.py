@@ -1,7 +1,7 @@
 """The newest messages of one person across their own chats, in the order of time."""
 
-import heapq
 import uuid
+from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
 
@@ -21,26 +21,23 @@ def recent_messages(
     Of each chat the path that is open counts. What was excluded or erased, what waits, steps
     without words, and temporary chats are left out; the cost follows `most`.
     """
-    chats = chats_visible_to(user=owner).filter(temporary=False, active_branch__isnull=False)
+    chats = chats_visible_to(user=owner).filter(temporary=False)
     if chat_id is not None:
         chats = chats.filter(pk=chat_id)
-    newest: list[tuple[object, uuid.UUID, Message]] = []
+    newest: list[Message] = []
     rows = chats.select_related("active_branch__parent").order_by("-updated_at")[:MOST_CHATS]
     for chat in rows.iterator(chunk_size=20):
         # Nothing in a chat is newer than the chat.
-        if len(newest) == most and newest[0][0] > chat.updated_at:  # type: ignore[operator]
+        if len(newest) >= most and (not most or newest[0].created_at > chat.updated_at):
             break
         branch = chat.active_branch
-        if branch is None:
-            continue
-        path = on_path(branch, after=0, before=branch.last_seq + 1).filter(
-            excluded=False, erased_at=None
-        )
-        spoken = (row for row in path.order_by("-seq")[: 2 * most] if row.text)
-        for message in spoken:
-            found = (message.created_at, message.pk, message)
-            if len(newest) < most:
-                heapq.heappush(newest, found)
-            elif newest[0][:2] < found[:2]:
-                heapq.heapreplace(newest, found)
-    return [message for _, _, message in sorted(newest, key=lambda found: found[:2])]
+        if branch is not None:
+            path = on_path(branch, after=0, before=branch.last_seq + 1)
+            path = path.filter(excluded=False, erased_at=None).order_by("-seq")[: 2 * most]
+            newest = sorted([*newest, *(row for row in path if row.text)], key=at)[-most:]
+    return newest
+
+
+def at(message: Message) -> tuple[datetime, uuid.UUID]:
+    """Return a message's place in time; of equal times the id decides."""
+    return message.created_at, message.pk

@@ -138,6 +138,7 @@ def test_the_cost_follows_what_is_asked_for(
     for minute in range(60):
         pk = of_alice.post("chats", {}).json()["id"]
         say(Chat.objects.select_related("active_branch").get(pk=pk), "a", "b", minute=100 + minute)
+    assert recent_messages(owner=alice, most=0) == []
     with django_assert_max_num_queries(30):
         found = recent_messages(owner=alice, most=12)
     assert len(found) == 12
