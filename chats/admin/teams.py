@@ -168,9 +168,9 @@ class TeamAdmin(ReadOnlyAdmin):
         return team.deleted_at is None
 
     @admin.display(description="Last change", ordering="current__created_at")
-    def changed_at(self, team: Team) -> Any:
+    def changed_at(self, team: Team) -> str:
         """Return the time of its present version."""
-        return team.current.created_at if team.current else None
+        return f"{team.current.created_at:%Y-%m-%d %H:%M:%S} UTC" if team.current else ""
 
     @admin.display(description="Page")
     def page(self, team: Team) -> str | SafeString:
