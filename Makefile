@@ -2,9 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A file goes whole to one tester, with the processes and databases that its tests share.
 TESTERS := auto
+# Half of what `make test-all` takes is waiting for processes and browsers.
+WAITERS := $(shell expr 2 \* $$(nproc))
 # What is run a second time, on PostgreSQL.
-ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/contextpolicy
+ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/chats/simulation \
+	tests/contextpolicy
 
 # What is run once more with plain Django in place of the package `speed`.
 WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
@@ -13,7 +17,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos round-kills team-load faults together beside presets races bench clean
+	chaos round-kills team-long team-load faults whole together beside presets races previews recall search-load bench clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -21,18 +25,24 @@ run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 # Every room in a few minutes. A test that needs Chromium is listed as skipped where it is absent.
 test: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs -m "not slow"
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs -m "not slow"
 
 # All tests, half an hour: killed processes, browsers, PostgreSQL, more examples of each property. An
 # absent program fails the run.
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	@$(MAKE) --no-print-directory check coverage
-	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -rs \
+	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(WAITERS) --dist loadfile -rfEs \
 		--hypothesis-profile=whole
 	@echo "Some rooms without the work on speed"
-	@SPEED=0 $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -q -m "not slow" $(WITHOUT_SPEED)
+	@SPEED=0 $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
 	@echo "Some rooms on PostgreSQL"
-	@scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup -q $(ON_POSTGRES)
+	@scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" \
+		$(ON_POSTGRES)
+
+# The full form of the long programmes that are no rows of the fault table.
+whole: $(VENV)/.for-testing
+	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
+		$(BIN)/python -m pytest -n 1 -rfEs --timeout 900 -m whole tests
 
 check: $(VENV)/.for-testing
 	$(BIN)/ruff check .
@@ -108,6 +118,10 @@ round-kills: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.round_kills \
 		--rounds $(or $(ROUNDS),50) --kills $(or $(KILLS),100) --seed $(or $(SEED),1)
 
+# What a team chat of 100,000 messages costs beside one of 1,000.
+team-long: $(VENV)/.for-testing
+	@$(BIN)/python -m tests.load.long_team
+
 # What teams cost others and themselves: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.teams_beside \
@@ -140,6 +154,21 @@ presets: $(VENV)/.for-testing $(VENV)/.small-model
 races: $(VENV)/.for-testing
 	@PALIMPSEST_EVERY_ROW=1 PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
 		tests/faults/test_web_rows.py -k races_with_the_end
+
+# Random pairs of chat and policy: the preview against what the run then decides.
+previews: $(VENV)/.for-testing
+	@PREVIEW_PAIRS=$(or $(PAIRS),200) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
+		tests/chats/simulation/test_preview.py -k is_what_the_run_decides
+
+# The share of each question's evidence among what the search finds: make recall DATA=folder/of/jsonl
+recall: $(VENV)/.for-testing
+	@test -n "$(DATA)" || { echo "Say where the conversations are: make recall DATA=DIR"; exit 1; }
+	@$(BIN)/python -m tests.load.recall $(DATA)
+
+# Search in 100,000 messages of one person, indexed by processes that are killed meanwhile; fails where the
+# 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [KILLS=0] [DATABASE=postgres]
+search-load: $(VENV)/.for-testing
+	@$(ON_DATABASE) $(BIN)/python -m tests.load.search --messages $(or $(MESSAGES),100000) --kills $(or $(KILLS),0)
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing

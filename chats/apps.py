@@ -15,3 +15,4 @@ class ChatsConfig(AppConfig):
         """Connect what hears of the ledger and what verifies it; models are loaded by now."""
         import_module("chats.record.notices")
         import_module("chats.record.witness")
+        import_module("chats.checkpoints.checks")

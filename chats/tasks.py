@@ -17,9 +17,9 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from chats.actions import erasure
-from chats.compaction import maintain, publish, running
+from chats.checkpoints import upkeep
+from chats.compaction import indexing, maintain, publish, running
 from chats.ground import queue, queues
-from chats.memory import archive
 from chats.prompt.tokenizer import O200kCounter
 from chats.turns import completed, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
@@ -71,10 +71,16 @@ def verify_ledger(*, verification_id: str, **_later: Any) -> None:
     verification.run(pk=int(verification_id), clock=timezone.now)
 
 
+@shared_task(name=queue.KEEP_LEDGER)
+def keep_ledger(**_later: Any) -> None:
+    """Sign the checkpoint and ask for the verification that are due."""
+    upkeep.keep(now=timezone.now())
+
+
 @shared_task(name=queue.INDEX_CHAT)
 def index_chat(*, chat_id: str, **_later: Any) -> None:
-    """Make newly archived messages searchable."""
-    archive.index_chat(chat_id=uuid.UUID(chat_id))
+    """Make what was said in a chat searchable."""
+    indexing.index_chat(chat_id=uuid.UUID(chat_id))
 
 
 @shared_task(name=queue.WARM_UP)

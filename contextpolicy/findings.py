@@ -3,9 +3,11 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from dataclasses import field as made_by
+from typing import Literal
 
 from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
-from contextpolicy.engine.policy import PolicyValues, defaults_for
+from contextpolicy.engine.policy import PolicyValues, defaults_for, quarter
 from contextpolicy.engine.policy_checks import estimated_tokens
 
 # A compaction that frees less than this share of the prompt limit comes back within a few turns.
@@ -48,18 +50,30 @@ _UNUSED: Mapping[str, tuple[str, ...]] = {
 }
 
 
+Level = Literal["error", "risk", "note"]
+UNSET = "not set"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know: a stable code, the field it is about, and a sentence."""
+    """One thing to know: a stable code, the field it is about, and a sentence.
+
+    An `error` prevents saving, a `risk` works badly, a `note` may surprise. `mend`: values that
+    would end it, by field; a field that should no longer be set has `UNSET`.
+    """
 
     code: str
     field: str
     sentence: str
+    level: Level = "note"
+    mend: Mapping[str, object] = made_by(default_factory=dict)
 
 
 def findings(values: PolicyValues) -> list[Finding]:
     """List what to know before these values apply; nothing here prevents saving."""
     limit = prompt_limit(values, model_window=None)
+    if limit < 1:
+        return []
     return [finding for judge in _JUDGES for finding in judge(values, limit)]
 
 
@@ -88,12 +102,16 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "compact_to",
             f"The prompt falls by only {gap:.0%} at each compaction, so the next one "
             "follows soon and providers' prompt caches help less. Lower compact_to.",
+            "risk",
+            {"compact_to": PolicyValues().compact_to, "compact_to_tokens": UNSET},
         )
     if values.reserve_tokens < SMALL_RESERVE:
         yield Finding(
             "small_reserve",
             "reserve_tokens",
             f"Replies will be cut at {values.reserve_tokens:,} tokens.",
+            "risk",
+            {"reserve_tokens": quarter(values.token_budget)},
         )
 
 
@@ -146,6 +164,7 @@ def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
                 name,
                 f"{name} lets {number:,} {unit} in{told}, and a prompt may have {limit:,}: the "
                 "token limit is reached first. Lower it or raise token_budget.",
+                mend={name: max(1, limit // tokens - 1)},
             )
 
 
@@ -159,6 +178,7 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "max_bytes",
             f"max_bytes ({values.max_bytes:,}) holds about {held:,} tokens of {limit:,}: the rest "
             "of the token budget is never used. The shares in percent are of the token limit.",
+            mend={"max_bytes": 2 * FEWEST_BYTES * limit},
         )
     if values.max_bytes > MOST_BYTES * limit:
         yield Finding(
@@ -166,6 +186,7 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "max_bytes",
             f"max_bytes ({values.max_bytes:,}) is more than {limit:,} tokens ever take. It "
             "changes nothing.",
+            mend={"max_bytes": UNSET},
         )
 
 
@@ -181,12 +202,15 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "pins_tokens",
             f"Full of pins, a prompt has {fixed:,} tokens before any history and compacts down to "
             f"{low:,}: then it would compact at each turn. Lower pins_tokens or raise compact_to.",
+            "risk",
+            {"pins_tokens": max(1, (low - estimated_tokens(values.system_text)) // 2)},
         )
     elif 2 * pins > limit:
         yield Finding(
             "pins_crowd_out",
             "pins_tokens",
             f"Pins may take {pins:,} of {limit:,} prompt tokens, more than the history.",
+            mend={"pins_tokens": limit // 4},
         )
 
 
@@ -208,7 +232,14 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "keep_last_messages",
             f"The newest {values.keep_last_messages:,} messages go along beside the state. With 0 "
             "the state alone stands for the past.",
+            mend={"keep_last_messages": 0},
         )
+
+
+def unused_fields(values: PolicyValues) -> frozenset[str]:
+    """Return the fields that these values' strategy and layout never read, set or not."""
+    prefix = {"question_prefix"} if values.layout in ("multi_turn", "B") else set()
+    return frozenset({*_UNUSED.get(values.strategy, ()), *prefix})
 
 
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
@@ -221,10 +252,12 @@ def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     names = [name for name in _UNUSED.get(values.strategy, ()) if is_set(name)]
     if names:
         sentence = f"The strategy {values.strategy} does not use what is set: {', '.join(names)}."
-        yield Finding("setting_unused", names[0], sentence)
+        yield Finding("setting_unused", names[0], sentence, mend=dict.fromkeys(names, UNSET))
     if values.layout in ("multi_turn", "B") and is_set("question_prefix"):
         sentence = f"The layout {values.layout} does not use question_prefix."
-        yield Finding("setting_unused", "question_prefix", sentence)
+        yield Finding(
+            "setting_unused", "question_prefix", sentence, mend={"question_prefix": UNSET}
+        )
 
 
 _JUDGES: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (

@@ -37,11 +37,16 @@ EVENT_TYPES = frozenset(
         "chat.created",
         "chat.deleted",
         "chat.erased",
+        "chat.exported",
+        "chat.imported",
         "chat.model_changed",
         "chat.restored",
         "chat.system_text_changed",
         "chat.title_asked",
         "chat.titled",
+        "checkpoint.key_changed",
+        "checkpoint.origin_opened",
+        "checkpoint.signed",
         "compaction.approved",
         "compaction.asked",
         "compaction.breaker_reset",
@@ -56,14 +61,25 @@ EVENT_TYPES = frozenset(
         "compaction.skipped",
         "compaction.started",
         "compaction.undone",
+        "content.downloaded",
+        "content.opened",
+        "content.read",
         "context.compressed",
         "context.warmed",
+        "ledger.export_started",
+        "ledger.exported",
         "ledger.form_changed",
+        "ledger.read",
         "login.failed",
         "login.link_created",
         "login.succeeded",
         "login.throttled",
         "logout.succeeded",
+        "memory.consented",
+        "memory.instructions_changed",
+        "memory.paused",
+        "memory.resumed",
+        "memory.withdrawn",
         "message.erased",
         "message.excluded",
         "message.included",
@@ -78,7 +94,12 @@ EVENT_TYPES = frozenset(
         "policy.changed",
         "policy.created",
         "policy.unassigned",
+        "policy.version_activated",
         "policy.version_created",
+        "preference.accepted",
+        "preference.deleted",
+        "preference.noted",
+        "preference.written",
         "provider.breaker_opened",
         "provider.changed",
         "provider.created",
@@ -89,7 +110,10 @@ EVENT_TYPES = frozenset(
         "state.corrected",
         "state.extracted",
         "state.kept",
+        "skill.changed",
+        "skill.created",
         "state.reset",
+        "state.restored",
         "team.changed",
         "team.chosen",
         "team.cleared",
@@ -216,7 +240,12 @@ def _whole_if_it_is(text: str) -> float | int:
 
 
 def event_hash(event: AuditEvent) -> str:
-    """Hash the previous hash and the row's canonical JSON (sorted keys, no spaces) with SHA-256."""
+    """Hash the previous hash and the row's line with SHA-256."""
+    return hashlib.sha256((event.previous_hash + line_of(event)).encode()).hexdigest()
+
+
+def line_of(event: AuditEvent) -> str:
+    """Write the row as canonical JSON (sorted keys, no spaces, ASCII): what is hashed, exported."""
     content = {
         "scope": event.scope,
         "seq": event.seq,
@@ -227,8 +256,7 @@ def event_hash(event: AuditEvent) -> str:
         "turn_id": str(event.turn_id) if event.turn_id else None,
         "data": event.data,
     }
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256((event.previous_hash + canonical).encode()).hexdigest()
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 
 
 @dataclass(frozen=True, slots=True)

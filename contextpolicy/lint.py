@@ -9,11 +9,12 @@ from contextpolicy.engine.policy import (
     PolicyValues,
     Problem,
     defaults_for,
+    filled,
     from_json,
     problems,
 )
 from contextpolicy.engine.schema import SchemaRefused, check_schema
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import ModelSpec, Skill
 
 LONGEST_TEXT = 20_000
 
@@ -26,12 +27,17 @@ def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Pro
     """
     malformed = [problem for name in values for problem in _malformed(name, values[name])]
     if malformed:
-        return malformed
+        unread = {name for problem in malformed for name in problem.fields}
+        read = {name: value for name, value in values.items() if name not in unread}
+        rest = check(read, locks=set(locks) - unread) if read else []
+        # What is wrong between two values may be so because one of them cannot be read.
+        return malformed + [problem for problem in rest if len(problem.fields) == 1]
     strategy = values.get("strategy", PolicyValues().strategy)
-    whole = from_json(values, base=defaults_for(strategy))
+    whole = filled(values, base=defaults_for(strategy))
     found = _lock_problems(values, locks) + _strategy_problems(values)
     found += _text_problems(whole) + _schema_problems(values) + _model_problems(values)
-    return found or problems(whole, model_window=None)
+    found += _skill_problems(values)
+    return found + problems(whole, model_window=None)
 
 
 def _malformed(name: str, value: object) -> list[Problem]:
@@ -108,5 +114,15 @@ def _model_problems(values: Mapping[str, Any]) -> list[Problem]:
         Problem("unknown_model", (name,), f"There is no model {slug!r}. Choose another one.")
         for name, slugs in named.items()
         for slug in slugs
+        if slug not in known
+    ]
+
+
+def _skill_problems(values: Mapping[str, Any]) -> list[Problem]:
+    wanted = list(values.get("skills") or [])
+    known = set(Skill.objects.filter(slug__in=wanted).values_list("slug", flat=True))
+    return [
+        Problem("unknown_skill", ("skills",), f"There is no skill {slug!r}. Choose another one.")
+        for slug in wanted
         if slug not in known
     ]

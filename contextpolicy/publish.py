@@ -59,6 +59,17 @@ class PolicyNotInUse(Exception):
         super().__init__("This policy is retired or has no version yet. Choose another one.")
 
 
+class NoSuchVersion(Exception):
+    """A version that was named does not exist."""
+
+    code = "no_such_version"
+
+    def __init__(self, *, number: int) -> None:
+        super().__init__(
+            f"This policy has no version {number}. Choose one from the table of versions."
+        )
+
+
 def create_policy(
     *,
     slug: str,
@@ -69,12 +80,21 @@ def create_policy(
     locks: Collection[str] = (),
     description: str = "",
     note: str = "",
+    is_draft: bool = False,
 ) -> ContextPolicy:
     """Create a policy with its version 1. Raises `PolicyProblems`."""
     with transaction.atomic():
         policy = ContextPolicy.objects.create(slug=slug, name=name, description=description)
         record("policy.created", actor=actor, now=now, data={"policy": slug, "name": name})
-        new_version(policy=policy, values=values, locks=locks, note=note, actor=actor, now=now)
+        new_version(
+            policy=policy,
+            values=values,
+            locks=locks,
+            note=note,
+            actor=actor,
+            now=now,
+            is_draft=is_draft,
+        )
     return policy
 
 
@@ -87,37 +107,91 @@ def new_version(
     actor: str,
     now: datetime,
     based_on: int | None = None,
+    is_draft: bool = False,
 ) -> PolicyVersion:
     """Make the next version of a policy and put it in force wherever the policy applies.
 
     `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
-    that no nearer level may override; `based_on` the version that was edited. Raises
-    `PolicyProblems` and `PolicyChangedMeanwhile`.
+    that no nearer level may override; `based_on` the version that was edited, the newest one. A
+    draft comes into force by `activate`. Raises `PolicyProblems` and `PolicyChangedMeanwhile`.
     """
     found = check(values, locks=locks)
     if found:
         raise PolicyProblems(found)
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
-        before = locked.current
-        if before is not None and based_on not in {None, before.number}:
-            raise PolicyChangedMeanwhile(current=before.number)
+        before, newest = locked.current, locked.newest
+        if newest is not None and based_on not in {None, newest.number}:
+            raise PolicyChangedMeanwhile(current=newest.number)
         version = PolicyVersion.objects.create(
             policy=locked,
-            number=before.number + 1 if before is not None else 1,
+            number=newest.number + 1 if newest is not None else 1,
             values=dict(values),
             locks=sorted(locks),
             note=note,
             created_by_id=person_of(actor),
             created_at=now,
+            activated_at=None if is_draft else now,
         )
-        ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
-        data = {"policy": locked.slug, "version": version.number, "note": note}
-        data["changes"] = changes(before.values if before else {}, version.values)
-        data["locks"] = {"from": before.locks if before else [], "to": version.locks}
+        if not is_draft:
+            ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
+        data: dict[str, Any] = {"policy": locked.slug, "version": version.number, "note": note}
+        data |= differences(before, version) | ({"draft": True} if is_draft else {})
         record("policy.version_created", actor=actor, now=now, data=data)
+    if not is_draft:
+        policy.current = version
+    return version
+
+
+def activate(*, policy: ContextPolicy, number: int, actor: str, now: datetime) -> PolicyVersion:
+    """Put a draft in force wherever the policy applies; one that is in force stays so.
+
+    Only the newest version can be put in force: an older one is restored as a new one. Raises
+    `PolicyProblems` if it cannot work any more, and `PolicyChangedMeanwhile`.
+    """
+    with transaction.atomic():
+        locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
+        before, version = locked.current, locked.newest
+        if version is None or version.number != number:
+            raise PolicyChangedMeanwhile(current=version.number if version else 0)
+        if version != before:
+            found = check(version.values, locks=version.locks)
+            if found:
+                raise PolicyProblems(found)
+            PolicyVersion.objects.filter(pk=version.pk).update(activated_at=now)
+            ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
+            data = {"policy": locked.slug, "version": number, **differences(before, version)}
+            record("policy.version_activated", actor=actor, now=now, data=data)
     policy.current = version
     return version
+
+
+def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) -> PolicyVersion:
+    """Make a new version with the values and locks of an older one, in force at once.
+
+    History stays a line: nothing is taken back. Name, retirement and assignments of the policy are
+    not of a version and stay. Raises `NoSuchVersion`, and `PolicyProblems` if the values cannot
+    work any more.
+    """
+    old = policy.versions.filter(number=number).first()
+    if old is None:
+        raise NoSuchVersion(number=number)
+    return new_version(
+        policy=policy,
+        values=old.values,
+        locks=old.locks,
+        note=f"As version {number} was",
+        actor=actor,
+        now=now,
+    )
+
+
+def differences(before: PolicyVersion | None, after: PolicyVersion) -> dict[str, Any]:
+    """Return what an event says of the step from one version to the next."""
+    return {
+        "changes": changes(before.values if before else {}, after.values),
+        "locks": {"from": before.locks if before else [], "to": after.locks},
+    }
 
 
 def change_policy(

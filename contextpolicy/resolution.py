@@ -20,6 +20,7 @@ from contextpolicy.engine.policy import (
     LIMIT_FIELDS,
     PolicyValues,
     defaults_for,
+    filled,
     from_json,
     problems,
 )
@@ -67,13 +68,23 @@ def resolve(
     merged values cannot work, even with a smaller keep-last and low mark.
     """
     assigned = assigned_for(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
-    if agent_policy is not None and agent_policy.current is not None:
-        assigned = far_to_near((*assigned, of_agent(agent_policy, agent_policy.current)))
+    assigned = with_agent(assigned, policy=agent_policy)
     digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
         row, _ = EffectivePolicy.objects.get_or_create(digest=digest, defaults=content)
     return row
+
+
+def unsaved(
+    assigned: tuple[Assigned, ...], *, model_window: int | None, defaults: Mapping[str, object]
+) -> EffectivePolicy:
+    """Return the effective policy of these assignments as a row that is not stored.
+
+    Raises PolicyImpossible.
+    """
+    digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
+    return EffectivePolicy(digest=digest, **content)
 
 
 @lru_cache(maxsize=256)
@@ -86,10 +97,7 @@ def _outcome(
 
     Cached, because every reply asks and few differ. Raises PolicyImpossible.
     """
-    layers = [
-        Layer(level, slug, name, version, json.loads(values), frozenset(json.loads(locks)))
-        for level, slug, name, version, values, locks in assigned
-    ]
+    layers = as_layers(assigned)
     merged, sources = merge(layers, defaults=dict(defaults))
     values, adjusted = made_to_work(merged, model_window=model_window)
     content = {
@@ -140,10 +148,25 @@ def far_to_near(assigned: Iterable[Assigned]) -> tuple[Assigned, ...]:
     return tuple(sorted(assigned, key=lambda each: FAR_TO_NEAR.index(each[0])))
 
 
+def with_agent(
+    assigned: tuple[Assigned, ...], *, policy: ContextPolicy | None
+) -> tuple[Assigned, ...]:
+    """Add the policy of the agent who replies, in its place."""
+    if policy is None or policy.current is None:
+        return assigned
+    return far_to_near((*assigned, of_agent(policy, policy.current)))
+
+
 def of_agent(policy: ContextPolicy, version: PolicyVersion) -> Assigned:
     """Return an agent's policy in the form of an assignment."""
     values, locks = json.dumps(version.values), json.dumps(version.locks)
     return ("agent", policy.slug, policy.name, version.number, values, locks)
+
+
+def layers_of_group(group_id: int) -> list[Layer]:
+    """Return the policies that apply to everyone and to a group as layers, far to near."""
+    rows = statements.assigned_to(user=None, groups=[group_id], chat=None)
+    return as_layers(far_to_near(cast(list[Assigned], list(rows))))
 
 
 def label_of(layers: Collection[Layer]) -> str:
@@ -173,7 +196,7 @@ def merge(
         if name not in chosen:
             chosen[name] = value
             sources[name] = ("setting", "", 0, False)
-    values = from_json(chosen, base=base)
+    values = filled(chosen, base=base)
     return values, {name: sources.get(name, ("default", "", 0, False)) for name in values.to_json()}
 
 
@@ -218,6 +241,30 @@ def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool]
         return common, limits[-1][1], locked
     value, layer = (min if kind == "min" else max)(limits, key=lambda limit: limit[0])
     return value, layer, locked
+
+
+def layers_that_count(field: str, layers: Collection[Layer]) -> list[Layer]:
+    """Return the layers that a lock on the field does not silence."""
+    return _until_lock(field, layers)[0]
+
+
+def layers_for(
+    *,
+    user_id: int,
+    chat_id: UUID | None,
+    agent_policy: ContextPolicy | None = None,
+) -> list[Layer]:
+    """Return the policies that apply to a person's chat as layers, far to near."""
+    assigned = assigned_for(user_id=user_id, group_ids=None, chat_id=chat_id)
+    return as_layers(with_agent(assigned, policy=agent_policy))
+
+
+def as_layers(assigned: Iterable[Assigned]) -> list[Layer]:
+    """Parse assignments."""
+    return [
+        Layer(level, slug, name, version, json.loads(values), frozenset(json.loads(locks)))
+        for level, slug, name, version, values, locks in assigned
+    ]
 
 
 def _until_lock(field: str, layers: Collection[Layer]) -> tuple[list[Layer], bool]:

@@ -34,6 +34,9 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.delete_policyassignment",
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_effectivepolicy",
+            "contextpolicy.add_skill",
+            "contextpolicy.change_skill",
+            "contextpolicy.view_skill",
             "chats.view_compaction",
             "chats.view_team",
         }
@@ -62,6 +65,7 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.view_effectivepolicy",
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_policyversion",
+            "contextpolicy.view_skill",
         }
     ),
     OWNER: frozenset(

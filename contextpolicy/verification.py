@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models import Sum
 
 from contextpolicy.ledger import verify
-from contextpolicy.models import AuditEvent, LedgerHead, LedgerVerification
+from contextpolicy.models import AuditEvent, LedgerHead, LedgerLeaf, LedgerVerification
 
 # In rows: a page that verifies so many waits about a tenth of a second.
 SMALL = 2_000
@@ -26,11 +26,18 @@ def rows_of(scope: str) -> int:
     return int(heads.aggregate(rows=Sum("count"))["rows"] or 0)
 
 
-def ask(*, scope: str, actor: str, now: datetime) -> LedgerVerification:
-    """Write down that somebody wants the ledger verified; a request that waits is used again."""
+def ask(
+    *, scope: str, actor: str, now: datetime, since_leaf: int | None = None
+) -> LedgerVerification:
+    """Write down that somebody wants the ledger verified; a request that waits is used again.
+
+    `since_leaf`: only the chains that have an entry of the log from there on.
+    """
     waiting = LedgerVerification.objects.filter(scope=scope, started_at=None, finished_at=None)
-    found = waiting.order_by("-pk").first()
-    return found or LedgerVerification.objects.create(scope=scope, asked_by=actor, asked_at=now)
+    found = waiting.filter(since_leaf=since_leaf).order_by("-pk").first()
+    return found or LedgerVerification.objects.create(
+        scope=scope, asked_by=actor, asked_at=now, since_leaf=since_leaf
+    )
 
 
 def run(*, pk: int, clock: Callable[[], datetime]) -> None:
@@ -42,18 +49,29 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
     if not rows.update(started_at=clock()):
         return
     asked = LedgerVerification.objects.get(pk=pk)
-    scope = asked.scope or None
     told = Counter[str]()
-    found = list(verify(scope=scope, told=told))
+    scopes = scopes_of(asked)
+    found = [each for scope in scopes for each in verify(scope=scope, told=told)]
     asked.breaks = [[each.scope, each.seq, each.reason] for each in found[:KEPT_BREAKS]]
     asked.broken = len({each.scope for each in found})
     asked.told = dict(told)
-    heads, events = LedgerHead.objects.all(), AuditEvent.objects.all()
-    if scope:
-        heads, events = heads.filter(pk=scope), events.filter(scope=scope)
-    asked.chains, asked.rows = heads.count(), events.count()
+    if scopes == [None]:
+        asked.chains, asked.rows = LedgerHead.objects.count(), AuditEvent.objects.count()
+    else:
+        asked.chains, asked.rows = len(scopes), sum(rows_of(str(scope)) for scope in scopes)
     asked.finished_at = clock()
     asked.save()
+
+
+def scopes_of(asked: LedgerVerification) -> list[str | None]:
+    """Return the chains to verify; one None means every chain."""
+    if asked.scope:
+        return [asked.scope]
+    if asked.since_leaf is None:
+        return [None]
+    leaves = LedgerLeaf.objects.filter(place__gte=asked.since_leaf).exclude(scope="")
+    origin = leaves.order_by("-origin").values("origin")[:1]
+    return list(leaves.filter(origin__in=origin).values_list("scope", flat=True).distinct())
 
 
 def overdue(*, now: datetime, age: timedelta) -> list[int]:

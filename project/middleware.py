@@ -22,6 +22,7 @@ from django.middleware.gzip import GZipMiddleware
 from django.views import defaults
 
 from chats.api.errors import RequestTooLarge
+from chats.gateway.relay import HELD, Held
 from chats.ground.refusals import Refusal
 from chats.web.errors import is_of_programs, refusal_response
 from project.logs import REQUEST
@@ -36,6 +37,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
+IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
 # Django sets some of these too, but its middleware never sees a request refused further out.
 HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
@@ -89,14 +91,49 @@ class RequestSizeLimits:
             return
         scope[REFUSED] = oversize(scope)
 
+        head = HeldHead(scope, send)
+
         async def answer(message: Mapping[str, Any]) -> None:
             if scope[REFUSED] and message["type"] == "http.response.start":
                 # The unread rest of a body would be taken for the next request.
                 headers = [*message["headers"], (b"Connection", b"close")]
                 message = {**message, "headers": headers}
-            await send(message)
+            await head.send(message)
 
         await self.application(scope, RequestBody(scope, receive).read, answer)
+
+
+class HeldHead:
+    """The head of a response, held until its first bytes where they decide its status.
+
+    Below /v1 a failure before the first words is an error with its own status. Whoever wants that
+    puts a `chats.gateway.relay.Held` into the request's scope.
+    """
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.onward = send
+        self.message: Mapping[str, Any] | None = None
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send a piece of the response, or keep its head for now."""
+        held = self.scope.get(HELD)
+        if held is not None and message["type"] == "http.response.start":
+            self.message = message
+            return
+        if held is not None and self.message is not None:
+            head, self.message = self.message, None
+            await self.onward(headed(head, held))
+        await self.onward(message)
+
+
+def headed(message: Mapping[str, Any], held: Held) -> Mapping[str, Any]:
+    """Return the head of a response with the status and the headers that are known now."""
+    if message["status"] >= HTTPStatus.BAD_REQUEST:
+        return message
+    changed = {name.lower().encode(): said.encode() for name, said in held.headers.items()}
+    kept = [(name, said) for name, said in message["headers"] if name.lower() not in changed]
+    return {**message, "status": held.status, "headers": [*kept, *changed.items()]}
 
 
 class RequestBody:
@@ -141,7 +178,11 @@ def oversize(scope: Scope) -> Refusal | None:
 
 
 def body_limit(scope: Scope) -> int:
-    """Return the most bytes of a request's body: a snapshot may be larger than all others."""
+    """Return the most bytes of a request's body, by its address."""
+    if scope["path"] in IMPORTS:
+        return settings.IMPORT_BYTES
+    if scope["path"].startswith("/v1/"):
+        return settings.GATEWAY_BYTES
     is_snapshot = SNAPSHOT.fullmatch(scope["path"])
     return settings.SNAPSHOT_BYTES if is_snapshot else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
 
@@ -222,7 +263,12 @@ class CompressionMiddleware(GZipMiddleware):
         is_stream = response.get("Content-Type", "").startswith("text/event-stream")
         # A part of a file is counted in the bytes of the file itself.
         is_part = response.status_code == HTTPStatus.PARTIAL_CONTENT
-        return response if is_stream or is_part else super().process_response(request, response)
+        # Django compresses each piece of such an answer for itself, and browsers read the first
+        # piece alone: a download would end there, and nobody would be told.
+        in_pieces = response.streaming and response.is_async
+        if is_stream or is_part or in_pieces:
+            return response
+        return super().process_response(request, response)
 
 
 class WholeFilesMiddleware(Around):

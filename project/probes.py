@@ -5,9 +5,11 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 from django.http import HttpRequest, JsonResponse
+from django.utils import timezone
 from redis import Redis
 from redis.exceptions import RedisError
 
+from chats.checkpoints import upkeep
 from chats.streams.connection import STREAMS
 
 KEEPS_ALL = "noeviction"
@@ -19,9 +21,14 @@ def healthz(_request: HttpRequest) -> JsonResponse:
 
 
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """Answer 200 when the database is migrated and the broker there, else 503 with the faults."""
+    """Answer 200 when the database is migrated and the broker there, else 503 with the faults.
+
+    `warnings` tells what a person has to look at while messages are still accepted.
+    """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
-    status = {"status": "unavailable" if faults else "ok", "faults": faults}
+    warnings = [] if "database" in faults else ledger_warnings()
+    state = "unavailable" if faults else "degraded" if warnings else "ok"
+    status = {"status": state, "faults": faults, "warnings": warnings}
     return JsonResponse(status, status=503 if faults else 200)
 
 
@@ -49,6 +56,12 @@ def eviction_policy() -> str:
     with Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2) as client:
         client.ping()
         return str(client.config_get("maxmemory-policy").get("maxmemory-policy"))
+
+
+def ledger_warnings() -> list[str]:
+    """Say that the audit ledger needs somebody's eye; its page says why, to those who may know."""
+    is_late = bool(upkeep.warnings(now=timezone.now()))
+    return ["the audit ledger: see its page in the administration"] if is_late else []
 
 
 def shutdown_fault() -> str:

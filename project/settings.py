@@ -183,6 +183,8 @@ SUMMARY_SECONDS = env.seconds("SUMMARY_SECONDS", 120.0)
 SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
 # The state of a chat has to be there before its reply, which waits this long at most.
 STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
+# A reply waits so long for what was said elsewhere (`chats.turns.references`).
+REFERENCES_SECONDS = env.seconds("REFERENCES_SECONDS", 0.3)
 # A model server gets this long to read a prompt ahead.
 WARM_UP_SECONDS = env.seconds("WARM_UP_SECONDS", 60.0)
 # Whether the light model of a policy writes the titles of new chats.
@@ -218,6 +220,11 @@ MAX_CHARS_PER_MESSAGE = env.positive_int("MAX_CHARS_PER_MESSAGE", 4000)
 MESSAGES_PER_CHAT = env.positive_int("MESSAGES_PER_CHAT", 200_000)
 CHATS_PER_USER = env.positive_int("CHATS_PER_USER", 20_000)
 FOLDERS_PER_USER = env.positive_int("FOLDERS_PER_USER", 200)
+# The name under which checkpoints of the ledger are signed, and the file with the last one.
+LEDGER_ORIGIN = env.text("LEDGER_ORIGIN") or f"{_public_host or 'localhost'}/ledger"
+if set(LEDGER_ORIGIN) & set("+ \t\n"):
+    raise env.Misconfigured("LEDGER_ORIGIN has a space or a plus sign, which no signed note may.")
+LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
 # So long a deleted chat can be brought back; then the sweep erases it.
 DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
 # So long after its last message a temporary chat is erased, if nobody signed out before.
@@ -241,6 +248,14 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 # The largest snapshot of a team's chat that is read, in bytes; no other body may be so large.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
+# A request to /v1, which brings its whole conversation along, and its replies at once.
+GATEWAY_BYTES = env.positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
+GATEWAY_TURNS_PER_KEY = env.positive_int("GATEWAY_TURNS_PER_KEY", 100)
+GATEWAY_REQUESTS_PER_MINUTE = env.positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
+# A chat that a program opened and never went on with is erased after so many hours.
+GATEWAY_PROVISIONAL_HOURS = env.positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
+# A file with chats, and the form around it.
+IMPORT_BYTES = 33 * 1024 * 1024
 # Path with query, one header, all headers.
 ADDRESS_BYTES = env.positive_int("ADDRESS_BYTES", 4096)
 HEADER_BYTES = env.positive_int("HEADER_BYTES", 8192)
@@ -301,7 +316,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 REST_FRAMEWORK = {
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "chats.api.schema.EndpointSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["chats.api.parsing.StrictJSONParser"],
     "DEFAULT_AUTHENTICATION_CLASSES": [
@@ -320,6 +335,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    # Findings have a `level` too.
+    "ENUM_NAME_OVERRIDES": {
+        "AssignmentLevelEnum": "contextpolicy.models.policies.PolicyAssignment.Level",
+    },
 }
 
 # --- Logs: never content ------------------------------------------------------------------------

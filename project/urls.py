@@ -14,6 +14,7 @@ urlpatterns = [
     path("readyz", readyz),
     path("admin/", site.urls),
     path("api/v1/", include("chats.api.urls")),
+    path("v1/", include("chats.gateway.urls")),
     # Programs get JSON from every address of theirs; pages have none of these.
     *(path(door, nothing_here) for door in ("api", "v1")),
     *(re_path(f"^{door}/", nothing_here) for door in ("api", "v1")),

@@ -1,19 +1,24 @@
-// The policy editor: groups that the chosen strategy does not use step aside.
-// Without this script every group is shown, which is only longer.
+// The policy editor: a link to a field opens the group that it is in. Everything else is HTMX, and
+// the page works without either.
 "use strict";
 
-document.addEventListener("DOMContentLoaded", () => {
-  const strategy = document.getElementById("id_strategy");
-  if (!strategy) {
-    return;
-  }
-  const arrange = () => {
-    for (const group of document.querySelectorAll("fieldset.by-strategy")) {
-      const isUsed = !strategy.value || group.classList.contains(`for-${strategy.value}`);
-      // What was refused is never hidden.
-      group.hidden = !isUsed && !group.querySelector(".errors, .errorlist");
+function openWhere(id) {
+  const found = id && document.getElementById(id);
+  for (let part = found && found.parentElement; part; part = part.parentElement) {
+    if (part.tagName === "DETAILS") {
+      part.open = true;
     }
-  };
-  strategy.addEventListener("change", arrange);
-  arrange();
+  }
+  if (found) {
+    found.scrollIntoView({ block: "center" });
+    found.focus({ preventScroll: true });
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("#policy-editor a[href^='#id_']");
+  if (link) {
+    event.preventDefault();
+    openWhere(link.hash.slice(1));
+  }
 });

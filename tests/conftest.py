@@ -1,14 +1,17 @@
 """Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
 
 import importlib
+import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 from hypothesis import HealthCheck, settings
+from pytest_django import Settings
 
 from chats.actions import lifecycle
 from chats.ground import queue, rates
@@ -30,14 +33,28 @@ for name, examples in (("short", 40), ("whole", 300)):
     )
 settings.load_profile("short")
 
+EVERY_ROW = bool(os.environ.get("PALIMPSEST_EVERY_ROW"))
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what starts processes; two tests do so in the short form all the same."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what starts processes; two tests do so in the short form all the same.
+
+    What is marked `whole` belongs to the full form of a long programme, which `make whole` runs.
+    """
+    if not EVERY_ROW:
+        left_out = [item for item in items if item.get_closest_marker("whole")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("whole")]
     for item in items:
         if item.get_closest_marker("processes") and not item.get_closest_marker("short"):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def own_checkpoint_file(settings: Settings, tmp_path: Path) -> None:
+    """A file of its own for each test: the database forgets its checkpoints, a file would not."""
+    settings.LEDGER_CHECKPOINT_FILE = str(tmp_path / "ledger_checkpoint")
 
 
 @pytest.fixture
@@ -62,6 +79,7 @@ def full_buckets() -> None:
     rates.REQUESTS.clear()
     rates.MESSAGES.clear()
     rates.WARM_UPS.clear()
+    rates.GATEWAY.clear()
 
 
 @pytest.fixture

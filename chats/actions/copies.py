@@ -11,16 +11,28 @@ from functools import partial
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, TextField
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.compaction.coverage import branches_of, contains
 from chats.ground import live
-from chats.memory import archive
+from chats.memory import archive, preferences
 from chats.memory.clearing import clear_index
-from chats.models import Branch, Chat, ChatState, Compaction, Message, Receipt, Rendering, Turn
+from chats.models import (
+    Branch,
+    Chat,
+    ChatState,
+    Compaction,
+    GatewayNode,
+    Message,
+    PromptText,
+    Receipt,
+    Rendering,
+    Turn,
+    TurnReference,
+)
 from chats.record import idempotency, receipts, states
 from chats.rendering.spoken import texts_shown
 from chats.rendering.store import digest_of
@@ -82,10 +94,33 @@ def is_state(segment: receipts.Segment) -> bool:
     return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
 
 
+def is_references(segment: receipts.Segment) -> bool:
+    """Tell whether a piece of a prompt was drawn from messages of several chats."""
+    return bool(segment[0] == "tail" and segment[1] == "references")
+
+
+def erase_references(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the words as other prompts of its owner had them, often those of other chats."""
+    del summaries
+    return forget_references(TurnReference.objects.filter(message=message), now=now)
+
+
+def forget_references(rows: QuerySet[TurnReference], *, now: datetime) -> int:
+    """Delete references, with the text of each prompt that had them; return how many prompts."""
+    turns = set(rows.values_list("turn", flat=True))
+    had = Receipt.objects.filter(turn__in=turns)
+    marked, _ = receipts.without(had, gone=is_references, now=now)
+    rows.delete()
+    return marked
+
+
 def forget_requests(message: Message, summaries: list[Compaction], now: datetime) -> int:
     """Delete what could be compared with the body of the request that brought the message."""
     del summaries
-    return idempotency.forget(messages=[message.pk], chat_id=None, now=now)
+    of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
+    return of_programs + idempotency.forget(
+        messages=[message.pk], chat_id=None, answers_of=message.branch.chat_id, now=now
+    )
 
 
 def erase_partials(message: Message, summaries: list[Compaction], now: datetime) -> int:
@@ -94,6 +129,16 @@ def erase_partials(message: Message, summaries: list[Compaction], now: datetime)
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
     with_text = turns.exclude(partial_text="", partial_reasoning="")
     return with_text.update(partial_text="", partial_reasoning="")
+
+
+def erase_gateway_nodes(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the hashes by which programs are recognised, from the message on.
+
+    Each later one is a chain that has its words in it.
+    """
+    del summaries, now
+    rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
+    return rows.filter(seq__gte=message.seq or 1).delete()[0]
 
 
 def erase_frames(message: Message, summaries: list[Compaction], now: datetime) -> int:
@@ -126,9 +171,9 @@ def forget_keys(keys: Sequence[str]) -> None:
 
 
 def erase_search_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
-    """Delete the words by which the message is found."""
-    del summaries, now
-    forgotten = archive.forget([message.pk])
+    """Delete the words by which the message and its summaries are found."""
+    del now
+    forgotten = archive.forget([message.pk], summaries=[row.pk for row in summaries])
     if forgotten:
         transaction.on_commit(clear_index)
     return forgotten
@@ -190,6 +235,50 @@ def clear_states(branch: Branch, *, seq: int, now: datetime) -> int:
     return cleared
 
 
+def erase_preferences(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the preferences that have no evidence but this message, and what prompts had of them.
+
+    The prompts of the person's other chats, too, and what these were shown of the message itself.
+    """
+    del summaries
+    gone = preferences.forget_messages(Message.objects.filter(pk=message.pk))
+    owner_id = message.branch.chat.owner_id
+    said_at = [message.created_at, *(row.learned_at for row in gone)]
+    texts = [row.text for row in gone]
+    erased = erase_of_person(owner_id, texts=texts, since=min(said_at), recent=True, now=now)
+    return len(gone) + erased
+
+
+def erase_of_person(
+    owner_id: int, *, texts: Collection[str], since: datetime, recent: bool = False, now: datetime
+) -> int:
+    """Delete what a person's prompts since a moment had of these preferences; return the count.
+
+    `recent`: also everything that they had of other chats.
+    """
+    names = {"preferences": bool(texts), "recent": recent}
+    labels = {name for name, is_meant in names.items() if is_meant}
+    rows = Receipt.objects.filter(turn__branch__chat__owner=owner_id, created_at__gte=since)
+    rows = rows.annotate(said=Cast("segments", TextField()))
+    wanted = Q(pk__in=[])
+    for name in sorted(labels):
+        wanted |= Q(said__contains=f'"{name}"')
+    rows = rows.filter(wanted)
+    named = {
+        (segment[5], segment[1])
+        for receipt in receipts.parts_of(rows)
+        for segment in receipt.segments
+        if segment[0] == "tail" and segment[1] in labels and segment[5]
+    }
+    gone = {digest for digest, label in named if label == "recent"}
+    told = sorted(digest for digest, label in named if label == "preferences")
+    for start in range(0, len(told), PAGE):
+        for row in PromptText.objects.filter(digest__in=told[start : start + PAGE]):
+            if any(text in row.text for text in texts):
+                gone.add(row.digest)
+    return receipts.without(rows, gone=lambda segment: segment[5] in gone, now=now)[1]
+
+
 # Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
 COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "renderings": erase_renderings,
@@ -200,6 +289,9 @@ COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "frames": erase_frames,
     "search_texts": erase_search_texts,
     "states": erase_states,
+    "preferences": erase_preferences,
+    "references": erase_references,
+    "gateway_nodes": erase_gateway_nodes,
 }
 
 
@@ -234,7 +326,20 @@ def forget_all_requests(chat: Chat, *, now: datetime) -> int:
     new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
     ids = list(new.values_list("pk", flat=True))
     pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
-    return sum(idempotency.forget(messages=page, chat_id=chat.pk, now=now) for page in pages)
+    return sum(
+        idempotency.forget(messages=page, chat_id=chat.pk, answers_of=chat.pk, now=now)
+        for page in pages
+    )
+
+
+def erase_all_preferences(chat: Chat, *, now: datetime) -> int:
+    """Delete the preferences that were taken from a chat alone, and what prompts had of them."""
+    said = Message.objects.filter(branch__chat=chat)
+    gone = preferences.forget_messages(said)
+    since = min([chat.created_at, *(row.learned_at for row in gone)])
+    texts = [row.text for row in gone]
+    erase_of_person(chat.owner_id, texts=texts, since=since, recent=True, now=now)
+    return len(gone)
 
 
 def forget_all_frames(chat: Chat, *, now: datetime) -> int:
@@ -242,3 +347,9 @@ def forget_all_frames(chat: Chat, *, now: datetime) -> int:
     since = now - timedelta(seconds=live.SECONDS_KEPT)
     turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
     return forget_frames(list(turns.values_list("pk", flat=True)))
+
+
+def erase_all_references(chat: Chat, *, now: datetime) -> int:
+    """Delete what prompts of other chats had of this one."""
+    rows = TurnReference.objects.filter(message__branch__chat=chat)
+    return forget_references(rows, now=now)

@@ -47,6 +47,15 @@ class StateTooLarge(Refusal):
     param = "values"
 
 
+class NoSuchVersion(Refusal):
+    """The state has no such version on this path of the chat, or only one too old to be shown."""
+
+    code = "no_such_version"
+    status = 404
+    sentence = "The state has no version {version:,} here. Choose one from its history."
+    param = "to"
+
+
 @dataclass(frozen=True, slots=True)
 class ChatKept:
     """The state of a chat, and the policy that keeps it."""
@@ -102,6 +111,33 @@ def reset(*, chat: Chat, user: AbstractBaseUser, version: int, now: datetime) ->
     if not found.kept.values:
         return found
     return changed(found, user=user, kind=ChatState.Kind.RESET, values={}, now=now)
+
+
+@transaction.atomic
+def restore(
+    *, chat: Chat, user: AbstractBaseUser, version: int, to: int, now: datetime
+) -> ChatKept:
+    """Bring the values of an older version back, as a new version.
+
+    `version` is the one that the person has seen in force. Raises `StateChanged`, `NoSuchVersion`,
+    `StateInvalid` where the schema is another one now, and what `state_in` raises.
+    """
+    found = state_in(chat=chat)
+    check_version(found, version)
+    known = states.history_of(found.branch)
+    old = next((one.row for one in known if one.row.version == to), None)
+    if old is None:
+        raise NoSuchVersion(version=to)
+    check_values(old.values, schema=found.kept.schema)
+    if old.values == found.kept.values:
+        return found
+    return changed(found, user=user, kind=ChatState.Kind.RESTORED, values=old.values, now=now)
+
+
+def history(*, chat: Chat) -> tuple[ChatKept, list[states.Version]]:
+    """Return the state and its versions, newest first. Raises what `state_in` raises."""
+    found = state_in(chat=chat)
+    return found, states.history_of(found.branch)
 
 
 def check_version(found: ChatKept, version: int) -> None:

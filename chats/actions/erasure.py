@@ -13,7 +13,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from chats.actions import copies
 from chats.compaction.coverage import branches_of, contains, made_of, withdraw
@@ -29,6 +29,7 @@ from chats.models import (
     Message,
     Receipt,
     Turn,
+    TurnReference,
 )
 from chats.models.turns import UNFINISHED
 from chats.record import messages
@@ -48,6 +49,17 @@ class StillAnswering(Refusal):
     code = "turn_not_over"
     status = 409
     sentence = "A reply is still being written in this chat. Stop it first, then erase."
+
+
+class StillReferred(Refusal):
+    """A reply that is being written in another chat was given the words."""
+
+    code = "reply_elsewhere_not_over"
+    status = 409
+    sentence = (
+        "A reply in another of your chats is being written with these words before it. Wait for "
+        "its end or stop it, then erase."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +87,7 @@ def erase_message(
     Summaries that were made of it lose their text and go out of use, and the originals around it
     are sent again. Other messages that quote it are named in its certificate; those in `also`, or
     all of them `with_quotes`, are erased in the same step, now or by a later call. An id that does
-    not quote it changes nothing. Raises `StillAnswering`.
+    not quote it changes nothing. Raises `StillAnswering` and `StillReferred`.
     """
     with transaction.atomic():
         chat = locked_chat(message.branch.chat_id)
@@ -156,19 +168,30 @@ def check_over(message: Message) -> None:
     """Raise `StillAnswering` while a turn that has the message is not over.
 
     Or while any turn of the chat runs: its prompt may have the message, and its receipt may not be
-    written yet. On a locked chat none begins.
+    written yet. On a locked chat none begins. Raises `StillReferred` for one of another chat.
     """
     own = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), status__in=UNFINISHED)
     running = Turn.objects.filter(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
     # Two questions: one with both reads every turn that there is.
     if own.exists() or running.exists():
         raise StillAnswering
+    check_not_referred(TurnReference.objects.filter(message=message))
+
+
+def check_not_referred(rows: QuerySet[TurnReference]) -> None:
+    """Raise `StillReferred` while a turn runs whose prompts have the words.
+
+    On a locked chat no further one is given them.
+    """
+    if rows.filter(turn__status=Turn.Status.RUNNING).exists():
+        raise StillReferred
 
 
 def check_chat_over(chat: Chat) -> None:
-    """Raise `StillAnswering` while a turn of the chat is not over."""
+    """Raise `StillAnswering` while a turn of the chat is not over, or `StillReferred`."""
     if Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED).exists():
         raise StillAnswering
+    check_not_referred(TurnReference.objects.filter(message__branch__chat=chat))
 
 
 def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
@@ -197,7 +220,8 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
     """Erase a whole chat: its rows, and the copies of its words that other rows keep.
 
     Returns a commitment to all that was said, and its salt, which is kept nowhere. Raises
-    `StillAnswering` while one of its replies is being written.
+    `StillAnswering` while one of its replies is being written, `StillReferred` while one of
+    another chat is that was given its words.
     """
     with transaction.atomic():
         return erase_locked(locked_chat(chat.pk), by=f"user:{user.pk}", reason="asked", now=now)
@@ -209,7 +233,7 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     It stays while one of its replies is being written: the next sweep asks again. Looked at under
     its lock: it may have been brought back, or written in, a moment ago.
     """
-    with suppress(Chat.DoesNotExist, StillAnswering), transaction.atomic():
+    with suppress(Chat.DoesNotExist, StillAnswering, StillReferred), transaction.atomic():
         chat = locked_chat(chat_id)
         if expired(now=now).filter(pk=chat_id).exists():
             reason = "temporary" if chat.temporary else "deleted"
@@ -219,7 +243,7 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
 
 
 def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime) -> Proof:
-    """Erase a locked chat and certify it. Raises `StillAnswering`."""
+    """Erase a locked chat and certify it. Raises `StillAnswering` and `StillReferred`."""
     check_chat_over(chat)
     chat_id = chat.pk
     counted = {
@@ -229,6 +253,8 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime) -> Proof:
         "prompt_texts": copies.erase_all_prompt_texts(chat, now=now),
         "requests": copies.forget_all_requests(chat, now=now),
         "frames": copies.forget_all_frames(chat, now=now),
+        "preferences": copies.erase_all_preferences(chat, now=now),
+        "references": copies.erase_all_references(chat, now=now),
         # Their rows are deleted with the chat.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
         "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),

@@ -20,6 +20,7 @@ from chats.compaction.coverage import (
 )
 from chats.ground import queue
 from chats.ground.refusals import Refusal
+from chats.memory import archive
 from chats.models import Branch, Chat, Message
 from chats.prompt import composition, model_choice
 from chats.record import history, messages
@@ -142,6 +143,7 @@ def exclude(*, message: Message, actor: str, now: datetime) -> Message:
         data = changed(message, chat=chat, cause="exclude")
     else:
         data = {"prefix_break": "exclude", "summaries": ids}
+    archive.forget([message.pk])
     event = "message.excluded"
     return messages.mark(message, actor=actor, event=event, now=now, excluded=True, data=data)
 
@@ -154,7 +156,9 @@ def include(*, message: Message, actor: str, now: datetime) -> Message:
         return message
     data = changed(message, chat=chat, cause="include")
     event = "message.included"
-    return messages.mark(message, actor=actor, event=event, now=now, excluded=False, data=data)
+    included = messages.mark(message, actor=actor, event=event, now=now, excluded=False, data=data)
+    archive.put_back(included)
+    return included
 
 
 @transaction.atomic

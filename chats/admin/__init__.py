@@ -3,14 +3,17 @@
 from django.contrib.auth.models import Group, User
 
 from chats.admin.compactions import CompactionAdmin
+from chats.admin.effective import ExplainedPolicyAdmin
 from chats.admin.ledger import VerifiedLedgerAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
+from chats.admin.policies import PreviewedPolicyAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
-from chats.admin.records import ReceiptAdmin, TurnAdmin
+from chats.admin.reading import ReadReceiptAdmin
+from chats.admin.records import TurnAdmin
 from chats.admin.teams import TeamAdmin
 from chats.models import Compaction, ProviderAccount, Receipt, Team, Turn
 from contextpolicy.admin import site
-from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 
 # `project.urls` takes the site from here, where every page is registered.
 __all__ = ["site"]
@@ -18,11 +21,13 @@ __all__ = ["site"]
 site.register(ProviderAccount, ProviderAccountAdmin)
 site.register(ModelSpec, ModelSpecAdmin)
 site.register(Turn, TurnAdmin)
-site.register(Receipt, ReceiptAdmin)
+site.register(Receipt, ReadReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
 site.register(Team, TeamAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
-# Replaces the page that cannot verify in the background.
-site.unregister(AuditEvent)
+# Replace the pages that cannot verify in the background, and that know no chats and agents.
+site.unregister([AuditEvent, ContextPolicy, EffectivePolicy])
+site.register(ContextPolicy, PreviewedPolicyAdmin)
+site.register(EffectivePolicy, ExplainedPolicyAdmin)
 site.register(AuditEvent, VerifiedLedgerAdmin)

@@ -11,7 +11,9 @@ from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chats.admin.confirm import confirmation, each
@@ -51,6 +53,7 @@ class CompactionAdmin(ReadOnlyAdmin):
     list_select_related = ("branch",)
     ordering = ("-created_at",)
     fields = (
+        "words",
         "id",
         "chat",
         "kind",
@@ -191,6 +194,12 @@ class CompactionAdmin(ReadOnlyAdmin):
             done="rejected.",
         )
         return None
+
+    @admin.display(description="Words")
+    def words(self, row: Compaction) -> SafeString:
+        """Lead to the request for the summary, which auditors read after a reason."""
+        link = '<a href="{}?compaction={}">Read the request, with a reason (auditors)</a>'
+        return format_html(link, reverse("admin:chats_receipt_words"), row.pk)
 
     @admin.display(description="Chat")
     def chat(self, compaction: Compaction) -> str:

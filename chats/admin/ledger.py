@@ -1,24 +1,129 @@
 """The page that verifies the ledger: a small one at once, a large one in the background."""
 
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
+from asgiref.sync import sync_to_async
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    StreamingHttpResponse,
+)
 from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
 from django.utils import timezone
 
+from chats.checkpoints import files, signing, upkeep, verify_ledger
 from chats.ground import queue
+from chats.ground.refusals import Refusal
 from contextpolicy import verification
 from contextpolicy.admin.ledger import AuditEventAdmin
 from contextpolicy.admin.site import actor_of
-from contextpolicy.models import LedgerVerification
+from contextpolicy.audit.export import FORMS, Export, begin, end, pieces
+from contextpolicy.audit.reading import note_file
+from contextpolicy.audit.search import SearchNotUnderstood, understood
+from contextpolicy.models import LedgerCheckpoint, LedgerOrigin, LedgerVerification
 
+CHECKPOINTS = "admin/contextpolicy/auditevent/checkpoints.html"
+SHOWN = 100
 TEMPLATE = "admin/contextpolicy/auditevent/verify.html"
 
 
 class VerifiedLedgerAdmin(AuditEventAdmin):
     """The ledger, whose verification never takes time from the replies of its web process."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the export."""
+        pages = {
+            "export": self.export,
+            "checkpoints": self.checkpoints,
+            "offline": self.offline,
+        }
+        return [
+            *(
+                path(
+                    f"{name}/",
+                    self.admin_site.admin_view(page),
+                    name=f"contextpolicy_ledger_{name}",
+                )
+                for name, page in pages.items()
+            ),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list, and above it what is late or wrong."""
+        more = {"warnings": upkeep.warnings(now=timezone.now()), **(extra_context or {})}
+        return super().changelist_view(request, more)
+
+    def checkpoints(self, request: HttpRequest) -> HttpResponse:
+        """Show the checkpoints, their keys, and what outsiders need to verify them.
+
+        Raises PermissionDenied for who may not read the ledger.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        rows = LedgerCheckpoint.objects.select_related("origin").order_by("-origin", "-size")
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Checkpoints",
+            "opts": self.opts,
+            "rows": rows[:SHOWN],
+            "newest": rows.first(),
+            "keys": files.public_keys(),
+            "warnings": upkeep.warnings(now=timezone.now()),
+            "origins": LedgerOrigin.objects.exclude(before="").order_by("-pk"),
+        }
+        return TemplateResponse(request, CHECKPOINTS, context)
+
+    def offline(self, request: HttpRequest) -> HttpResponseBase:
+        """Send a file with which others verify: checkpoint, log, key, script, a chain's proof.
+
+        Raises PermissionDenied for who may not read the ledger.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        name = request.POST.get("file", "")
+        if request.method != "POST" or name not in OFFLINE:
+            return self.checkpoints(request)
+        try:
+            text = OFFLINE[name](request.POST.get("scope", "").strip())
+        except Refusal as refusal:
+            self.message_user(request, refusal.sentence, messages.ERROR)
+            return self.checkpoints(request)
+        note_file(name, actor=actor_of(request), now=timezone.now())
+        response = StreamingHttpResponse(text, content_type="text/plain; charset=utf-8")
+        response["Content-Disposition"] = f'attachment; filename="{name}"'
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def export(self, request: HttpRequest) -> HttpResponseBase:
+        """Send what the search line finds as a file, piece by piece.
+
+        Raises PermissionDenied for who may not read the ledger.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        form = request.POST.get("form", "")
+        if request.method != "POST" or form not in FORMS:
+            return self.changelist_view(request)
+        text = request.POST.get("q", "")
+        try:
+            search = understood(text)
+        except SearchNotUnderstood:
+            # The list says why.
+            return HttpResponseRedirect(f"../?{urlencode({'q': text})}")
+        made = begin(search=search, form=form, actor=actor_of(request), now=timezone.now())
+        return streamed(made)
 
     def verification(self, request: HttpRequest) -> HttpResponse:
         """Verify a ledger of some thousand rows; ask for the verification of a larger one.
@@ -62,3 +167,45 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             "rows": found.rows if found else 0,
         }
         return TemplateResponse(request, TEMPLATE, context)
+
+
+def streamed(export: Export) -> StreamingHttpResponse:
+    """Make the response of an export; nothing of it is held in memory but a page."""
+    response = StreamingHttpResponse(written(export), content_type=FORMS[export.form])
+    response["Content-Disposition"] = f'attachment; filename="ledger.{export.form}"'
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+async def written(export: Export) -> AsyncIterator[bytes]:
+    """Yield the file; its end is recorded when it was reached."""
+    note = await sync_to_async(upkeep.last_note)()
+    made = pieces(export, checkpoint=note)
+    while piece := await sync_to_async(lambda: next(made, b""))():
+        yield piece
+    await sync_to_async(end)(export, now=timezone.now())
+
+
+def script(_scope: str) -> Iterable[str]:
+    """Return the program that verifies an export without the product."""
+    return [Path(verify_ledger.__file__).read_text(encoding="utf-8")]
+
+
+def log(_scope: str) -> Iterable[str]:
+    """Return the entries of the newest log."""
+    head = signing.newest()
+    return files.log_lines(head.origin) if head else []
+
+
+def key(_scope: str) -> Iterable[str]:
+    """Return the newest public key as OpenSSL takes it."""
+    return [pem for _, _, pem in files.public_keys()[:1]]
+
+
+OFFLINE: Mapping[str, Callable[[str], Iterable[str]]] = {
+    "checkpoint.txt": lambda _scope: [upkeep.last_note()],
+    "log.txt": log,
+    "ledger-key.pem": key,
+    "verify_ledger.py": script,
+    "chain.tlog-proof": lambda scope: [files.proof_of(scope)[0]],
+}

@@ -184,7 +184,7 @@ class ModelSpecAdmin(DomainAdmin):
             "Limits",
             {"fields": ("context_window", "learned_window", "max_output")},
         ),
-        ("Server", {"fields": ("supports_tools", "strict_roles")}),
+        ("Server", {"fields": ("supports_tools", "strict_roles", "cannot_stream")}),
         ("Price", {"fields": (("input_price", "output_price"),)}),
         ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),
     )

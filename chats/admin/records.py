@@ -4,6 +4,8 @@ No page here prints a message, a summary, a partial reply or a chat's title, to 
 content needs a reason that is recorded, and these pages ask for none.
 """
 
+from typing import ClassVar
+
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -76,7 +78,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
     list_filter = ("outcome", "created_at")
     search_fields = ("=id", "=turn__id", "=turn__branch__chat__id")
     ordering = ("-created_at",)
-    fields = (
+    fields: ClassVar[tuple[str, ...]] = (
         "id",
         "turn_id",
         "purpose",

@@ -15,6 +15,31 @@ RUNGS = {
     "extractive": "Sentences picked, without a model",
 }
 
+# Why messages are not sent, in the preview of a policy.
+LEFT_OUT = {
+    "covered": "part of a summary",
+    "window": "older than the window",
+    "budget": "no room in the prompt",
+    "excluded": "excluded by a person",
+    "incomplete": "never finished",
+    "empty": "nothing that could be sent",
+    "turn_split": "no room within their turn",
+    "tool_parts": "tool calls and results alone",
+    "state": "the state stands for them",
+    "strategy": "the strategy left them out",
+    "duplicate_of_current": "said again by the newest",
+    "not_seen": "said after the agent was asked",
+}
+# What the next prompt leads to: the action and its reason.
+DUE = {
+    ("none", "strategy"): "no summaries under this strategy",
+    ("none", "below_threshold"): "nothing, there is room",
+    ("prepare", "prepare_mark"): "a summary is written in the background",
+    ("swap", "compact_mark"): "a summary takes the place of older messages: the prompt is full",
+    ("swap", "turns"): "a summary takes the place of older messages: many turns",
+    ("swap", "window"): "a summary takes the place of what the window leaves out",
+}
+
 
 def as_table(heads: list[str], rows: list[list[Any]]) -> SafeString:
     """Write rows below their heads; a sentence when there are none."""

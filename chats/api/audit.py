@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,8 +16,21 @@ from chats.api.inputs import EventsQuery
 from chats.api.outputs import EventOut, items, listed
 from chats.api.pages import page_of
 from chats.api.schema import READ_ERRORS, answers
+from chats.ground.refusals import Refusal
 from chats.record import access
+from contextpolicy.audit.reading import note
+from contextpolicy.audit.search import Search, SearchNotUnderstood, joined, understood
 from contextpolicy.models import AuditEvent
+
+READ = "contextpolicy.view_auditevent"
+
+
+class NotUnderstood(Refusal):
+    """A search line of the ledger cannot be read; the sentence says which part, and why."""
+
+    code = SearchNotUnderstood.code
+    sentence = "{reason}"
+    param = "q"
 
 
 class Events(Endpoint):
@@ -32,21 +46,35 @@ class Events(Endpoint):
     def get(self, request: Request) -> Response:
         """List the events, newest first."""
         query = EventsQuery.read(request.query_params.dict())
+        user = person(request)
+        search = searched(query.pop("q", ""), names=user.has_perm(READ))
         filters: dict[str, Any] = {
             name: query.pop(name) for name in ("type", "chat", "since") if name in query
         }
+        if user.has_perm(READ):
+            asked = {"event": filters.get("type"), "chat": filters.get("chat")}
+            said = " ".join(filter(None, [joined(asked.items()), search.text]))
+            note(actor=f"user:{user.pk}", search=said, now=timezone.now())
         page = page_of(
-            chosen(visible_to(person(request)), **filters),
+            chosen(visible_to(user).filter(search.condition), **filters),
             order=("-id",),
-            name=f"events:{request.user.pk}:{sorted(filters.items())}",
+            name=f"events:{user.pk}:{sorted(filters.items())}:{search.text}",
             **query,
         )
         return Response({"data": items(EventOut, page.rows), "next_cursor": page.next_cursor})
 
 
+def searched(text: str, *, names: bool) -> Search:
+    """Return what a search line asks for. Raises `NotUnderstood`."""
+    try:
+        return understood(text, names=names)
+    except SearchNotUnderstood as refusal:
+        raise NotUnderstood(reason=str(refusal)) from refusal
+
+
 def visible_to(user: User) -> QuerySet[AuditEvent]:
     """Return every event to readers of the ledger, to others those of their present chats."""
-    if user.has_perm("contextpolicy.view_auditevent"):
+    if user.has_perm(READ):
         return AuditEvent.objects.all()
     return AuditEvent.objects.filter(chat_id__in=access.chats_visible_to(user=user).values("pk"))
 

@@ -11,9 +11,10 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.actions import deletion, lifecycle, organising, system_texts
-from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
+from chats.actions import deletion, lifecycle, memory, organising, system_texts
+from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import ChatChange, ChatsQuery, NewChat, Nothing
+from chats.api.once import idempotency_key
 from chats.api.outputs import (
     ChatOut,
     MessageOut,
@@ -40,6 +41,7 @@ class Chats(Endpoint):
     """All chats of the person."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    knows_repetitions = True
 
     @extend_schema(
         operation_id="chats_list",
@@ -112,6 +114,8 @@ class OneChat(Endpoint):
                 chat = rosters.choose(user=person(request), chat=chat, team_id=team_id, now=now)
             if "system_text" in values:
                 chat = system_texts.write(chat=chat, text=values["system_text"], **marks)
+            if "memory" in values:
+                chat = memory.set_memory_of_chat(chat=chat, remembers=values["memory"])
             places = {name: values[name] for name in PLACES if name in values}
             chat = organising.organise(chat=chat, user=person(request), **places)
         return Response(one(OneChatOut, chat))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar, NoReturn, cast
 
 from django.contrib.auth.models import User
@@ -13,11 +14,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from chats.api.once import once
 from chats.ground import rates
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
 from chats.people import keys
-from chats.record.idempotency import InvalidIdempotencyKey
 
 # Instead of a scope: every key may, or none.
 ANY_KEY = "any"
@@ -66,6 +67,15 @@ class Endpoint(APIView):
         "delete",
     ]
     rate: rates.Rate | None = None
+    # Whether its POST knows its own key, or is the same when it is repeated.
+    knows_repetitions = False
+
+    def setup(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        """Let a POST with an `Idempotency-Key` be done once."""
+        super().setup(request, *args, **kwargs)
+        known = self.knows_repetitions or "Idempotency-Key" not in request.headers
+        if not known and hasattr(self, "post"):
+            vars(self)["post"] = partial(once, self.post)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         """Let a chunked body be read: without a length the framework takes it for empty."""
@@ -112,17 +122,6 @@ def person(request: Request) -> User:
 def key_of(request: Request) -> ApiKey | None:
     """Return the key that a program asks with; None in a session."""
     return request.auth if isinstance(request.auth, ApiKey) else None
-
-
-def idempotency_key(request: Request) -> str:
-    """Return the key under which a repetition is known; empty without the header.
-
-    Raises `InvalidIdempotencyKey` for a header without a value, which would protect nothing.
-    """
-    key = request.headers.get("Idempotency-Key")
-    if key is not None and not key:
-        raise InvalidIdempotencyKey
-    return key or ""
 
 
 def count_message(request: Request) -> None:

@@ -22,8 +22,12 @@ from chats.record import access
 
 
 class Erasure(Endpoint):
-    """The base of actions that cannot be taken back."""
+    """The base of actions that cannot be taken back.
 
+    What was erased is erased; and a proof's salt is kept nowhere, so that it is not sent twice.
+    """
+
+    knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:erase"}
 
     def check(self, request: Request) -> None:

@@ -8,9 +8,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.actions import listing, organising
+from chats.actions import listing, memory, organising
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import FolderName, Nothing
+from chats.api.inputs import FolderChange, FolderName, Nothing
 from chats.api.outputs import FolderOut, items, one
 from chats.api.schema import READ_ERRORS, answers
 from chats.record import access
@@ -50,13 +50,17 @@ class OneFolder(Endpoint):
     scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
 
     @extend_schema(
-        operation_id="folders_rename", request=FolderName, responses=answers({200: FolderOut})
+        operation_id="folders_rename", request=FolderChange, responses=answers({200: FolderOut})
     )
     def patch(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Give the folder another name."""
+        """Give the folder another name, or let its chats use their owner's memory or not."""
         folder = access.folder_for(user=person(request), folder_id=folder_id)
-        values = FolderName.read(request.data)
-        return Response(one(FolderOut, organising.rename_folder(folder=folder, **values)))
+        values = FolderChange.read(request.data)
+        if "name" in values:
+            folder = organising.rename_folder(folder=folder, name=values["name"])
+        if "memory" in values:
+            folder = memory.set_memory_of_folder(folder=folder, remembers=values["memory"])
+        return Response(one(FolderOut, folder))
 
     @extend_schema(operation_id="folders_delete", request=None, responses=answers({204: None}))
     def delete(self, request: Request, folder_id: uuid.UUID) -> Response:

@@ -12,6 +12,7 @@ from rest_framework import serializers
 
 from chats.people import keys
 from contextpolicy import ledger
+from contextpolicy.audit.search import LONGEST
 
 LARGEST_PAGE = 100
 
@@ -120,11 +121,53 @@ class ChatChange(Strict):
         allow_null=True,
         help_text="The id of the team that replies from the next message on; null: the model does.",
     )
+    memory = Flag(required=False, help_text="Whether the chat uses and fills its owner's memory.")
     pinned = Flag(required=False, help_text="Stands first in the list.")
     archived = Flag(required=False, help_text="Stands apart from the list.")
     folder = serializers.UUIDField(
         required=False, allow_null=True, help_text="The id of a folder; null: in none."
     )
+
+
+class MemoryChange(Strict):
+    """The switches of a person's memory and their instructions; absent fields stay."""
+
+    instructions = PlainText(
+        required=False, help_text="For all of one's chats; at most 2,000 characters. Empty: none."
+    )
+    consent = Flag(required=False, help_text="Whether preferences may be kept and sent.")
+    paused = Flag(required=False, help_text="Meanwhile nothing is noted and nothing is sent.")
+
+
+class NewPreference(Strict):
+    """A preference in the person's own words."""
+
+    slot = PlainText(help_text="`name`, `language`, …, or `note`: of notes there may be many.")
+    text = PlainText(help_text="One line of 1 to 200 characters.")
+    folder = serializers.UUIDField(
+        default=None, allow_null=True, help_text="Holds in the chats of this folder alone."
+    )
+
+
+class PreferenceChange(Strict):
+    """Other words for a preference, or, without any, its acceptance."""
+
+    text = PlainText(required=False, help_text="Absent: a proposed one is accepted as it is.")
+
+
+class PreferenceDeletion(Strict):
+    """The way in which a preference is deleted."""
+
+    reopen = serializers.BooleanField(
+        default=False, help_text="True: what it had taken the place of is in use again."
+    )
+
+
+class FolderChange(Strict):
+    """The fields of a folder that can be changed; absent fields stay."""
+
+    name = PlainText(required=False, help_text="As for a new folder.")
+    memory = Flag(required=False, help_text="Whether its chats use and fill their owner's memory.")
 
 
 class FolderName(Strict):
@@ -151,6 +194,13 @@ class StateChange(Strict):
     remove = serializers.ListField(
         child=PlainText(), default=list, help_text="Names of fields that are not known any more."
     )
+
+
+class StateRestoration(Strict):
+    """The version of a state that is to be in force again."""
+
+    version = WholeNumber(help_text="The version that is in force now.")
+    to = WholeNumber(help_text="The version whose values come back.")
 
 
 class OtherWords(Strict):
@@ -263,6 +313,33 @@ class ArchiveQuery(Strict):
     limit = serializers.IntegerField(min_value=1, max_value=LARGEST_PAGE, default=20)
 
 
+class SearchQuery(Strict):
+    """The search in one's own chats."""
+
+    q = PlainText(help_text="Words, or a question in plain words; at most 400 characters.")
+    chat = serializers.UUIDField(required=False, help_text="Only in this chat.")
+    folder = serializers.UUIDField(required=False, help_text="Only in this folder.")
+    role = serializers.ChoiceField(choices=["user", "assistant", "summary"], required=False)
+    speaker = PlainText(default="", help_text="Only what the role of this name said.")
+    after = serializers.DateTimeField(required=False, help_text="Written then or later.")
+    before = serializers.DateTimeField(required=False, help_text="Written earlier.")
+    page = serializers.IntegerField(min_value=1, max_value=10, default=1)
+
+
+class ExplainQuery(Strict):
+    """The agent and the model for which the policy of a chat is explained."""
+
+    agent = PlainText(required=False, max_length=80, help_text="The id of a role in its team.")
+    model = PlainText(required=False, max_length=60, help_text="Empty: the one that would reply.")
+
+
+class EffectiveQuery(ExplainQuery):
+    """The person, chat, agent and model whose policy is explained."""
+
+    person = PlainText(max_length=150, help_text="The name with which they sign in.")
+    chat = serializers.UUIDField(required=False, help_text="One of theirs.")
+
+
 class RecentQuery(Strict):
     """The newest messages across one's own chats."""
 
@@ -287,3 +364,25 @@ class EventsQuery(PageQuery):
     type = serializers.ChoiceField(choices=sorted(ledger.EVENT_TYPES), required=False)
     chat = serializers.UUIDField(required=False)
     since = serializers.DateTimeField(required=False, help_text="ISO 8601; that moment counts.")
+    q = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=LONGEST,
+        help_text="A search line, as on the page: event: actor: chat: turn: policy: field: at:",
+    )
+
+
+class PreviewRequest(Strict):
+    """A policy as it is written, and the chat that it is tried on."""
+
+    values = serializers.DictField(default=dict, help_text="The fields that it sets, by name.")
+    locks = serializers.ListField(child=PlainText(), default=list, max_length=100)
+    policy = PlainText(
+        default="", help_text="The policy that it would be the next version of, by its slug."
+    )
+    place = serializers.ChoiceField(
+        choices=["instance", "chat"],
+        default="instance",
+        help_text="Where it would be assigned, if it does not apply to the chat yet.",
+    )
+    chat = serializers.UUIDField()

@@ -10,8 +10,9 @@ from rest_framework.response import Response
 
 from chats.actions import branching, marks
 from chats.api import examples
-from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
+from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import Again, Nothing, OtherWords
+from chats.api.once import idempotency_key
 from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.models import Message
@@ -121,6 +122,8 @@ class Keep(MessageAction):
 class Edit(MessageAction):
     """The edit of a message."""
 
+    knows_repetitions = True
+
     @extend_schema(
         operation_id="chats_messages_edit",
         request=OtherWords,
@@ -152,6 +155,8 @@ class Edit(MessageAction):
 
 class Regenerate(MessageAction):
     """The request for another reply."""
+
+    knows_repetitions = True
 
     @extend_schema(
         operation_id="chats_messages_regenerate",

@@ -10,8 +10,9 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.endpoint import Endpoint, count_message, idempotency_key, key_of, person
+from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import MessagesQuery, NewMessage
+from chats.api.once import idempotency_key
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
 from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, answers
@@ -28,6 +29,7 @@ class Messages(Endpoint):
     """The messages on the active branch of a chat."""
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
+    knows_repetitions = True
 
     @extend_schema(
         operation_id="chats_messages_list",

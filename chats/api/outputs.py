@@ -9,9 +9,19 @@ from rest_framework import serializers
 
 from chats.api.receipt_outputs import ReceiptOut
 from chats.compaction.report.skip_reasons import CompactionOutcome
-from chats.models import ApiKey, Branch, Chat, ChatState, Folder, Message, Turn
+from chats.models import (
+    ApiKey,
+    Branch,
+    Chat,
+    ChatState,
+    Folder,
+    Message,
+    Turn,
+    TurnReference,
+)
 from chats.people import keys
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.explanation import LOST, WON
 
 
 class ChatOut(serializers.Serializer[Chat]):
@@ -42,10 +52,21 @@ class FolderOut(serializers.Serializer[Folder]):
 
     id = serializers.UUIDField()
     name = serializers.CharField()
+    memory = serializers.SerializerMethodField()
+
+    def get_memory(self, row: Folder) -> bool:
+        """Tell whether the chats use and fill their owner's memory."""
+        return not row.without_memory
 
 
 class OneChatOut(ChatOut):
-    """A chat with its own system text."""
+    """A chat with its own system text and whether it has a memory."""
+
+    memory = serializers.SerializerMethodField()
+
+    def get_memory(self, row: Chat) -> bool:
+        """Tell whether the chat uses and fills its owner's memory."""
+        return not (row.without_memory or row.temporary)
 
     system_text = serializers.CharField(help_text="Empty: none. Lists of chats leave it out.")
 
@@ -201,12 +222,29 @@ class WhyNotOut(serializers.Serializer[CompactionOutcome]):
     mark = serializers.IntegerField(help_text="The tokens that the prompt had passed; 0: none.")
 
 
+class ReferenceOut(serializers.Serializer[TurnReference]):
+    """A part of an earlier message, often of another chat, that went along with the question."""
+
+    chat = serializers.UUIDField(source="message.branch.chat_id")
+    message = serializers.UUIDField(source="message_id")
+    seq = serializers.IntegerField(source="message.seq")
+    start = serializers.IntegerField(help_text="The first character of the message's text.")
+    end = serializers.IntegerField(help_text="The one behind the last.")
+    score = serializers.FloatField(help_text="Compares it with the others of this turn.")
+
+
 class TurnDetailOut(TurnOut):
     """A turn with its text, the receipts of its calls, and the decision about compaction."""
 
     partial_text = serializers.CharField(help_text="The running step's text so far.")
     reply = MessageOut(allow_null=True)
     receipts = ReceiptOut(many=True, source="receipts_in_order")
+    references = ReferenceOut(
+        many=True,
+        source="references_in_order",
+        help_text="What went along from elsewhere, in its order; the notes of the receipts say why "
+        "there is nothing.",
+    )
     compaction = WhyNotOut(help_text="Why this turn was followed by a summary, or by none.")
 
 
@@ -294,6 +332,81 @@ class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
     adjusted = AdjustmentOut(many=True)
 
 
+class LostOut(serializers.Serializer[Mapping[str, Any]]):
+    """A value that another policy set aside."""
+
+    value = serializers.JSONField(allow_null=True)
+    source = SourceOut()  # type: ignore[assignment]  # the metaclass takes fields out
+    reason = serializers.ChoiceField(choices=list(LOST.items()))
+
+
+class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
+    """One field of a policy: what is in effect, why, and what lost."""
+
+    field = serializers.CharField()
+    value = serializers.JSONField(allow_null=True)
+    wanted = serializers.JSONField(
+        allow_null=True, help_text="What the policies say, where the model made another necessary."
+    )
+    source = SourceOut()  # type: ignore[assignment]  # as above
+    reason = serializers.ChoiceField(choices=list(WON.items()))
+    used = serializers.BooleanField(help_text="False: the strategy never reads it.")
+    lost = LostOut(many=True)
+
+
+class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
+    """The policy of somebody, field by field."""
+
+    person = serializers.CharField()
+    chat = serializers.UUIDField(allow_null=True)
+    agent = serializers.CharField(allow_null=True)
+    model = serializers.CharField(allow_null=True)
+    fields = ExplainedFieldOut(many=True)  # type: ignore[assignment]  # as above
+
+
+class MendedFindingOut(serializers.Serializer[Mapping[str, Any]]):
+    """One thing to know of a policy, and the values that would end it."""
+
+    code = serializers.CharField()
+    field = serializers.CharField()
+    level = serializers.ChoiceField(choices=["error", "risk", "note"])
+    message = serializers.CharField()
+    mend = serializers.DictField(help_text='By field; "not set": leave the field out.')
+
+
+class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
+    """The reason why no prompt can be made."""
+
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
+    """The next prompt under one policy: tokens as the provider counts, messages by their number."""
+
+    refused = PreviewRefusalOut(allow_null=True)
+    tokens = serializers.IntegerField()
+    limit = serializers.IntegerField()
+    parts = serializers.DictField(child=serializers.IntegerField())
+    full = serializers.IntegerField()
+    cut = serializers.IntegerField()
+    summarised = serializers.IntegerField()
+    left_out = serializers.DictField(child=serializers.IntegerField(), help_text="By reason.")
+    due = serializers.ChoiceField(choices=["none", "prepare", "swap"])
+    due_reason = serializers.CharField(allow_blank=True)
+
+
+class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
+    """Findings of a policy, and the next prompt now and with it."""
+
+    findings = MendedFindingOut(many=True)
+    state = serializers.CharField(
+        allow_null=True, help_text="Stays the same as long as both sides hold."
+    )
+    now = PreviewSideOut(allow_null=True)
+    proposed = PreviewSideOut(allow_null=True)
+
+
 class EventOut(serializers.Serializer[Any]):
     """One audit event, chained to the one before by its hash."""
 
@@ -321,6 +434,9 @@ class ModelOut(serializers.Serializer[Any]):
     why_not = serializers.SerializerMethodField()
     default = serializers.BooleanField(source="current")
     is_demo = serializers.BooleanField()
+    cannot_stream = serializers.BooleanField(
+        source="spec.cannot_stream", help_text="Its replies come in one piece."
+    )
 
     def get_why_not(self, choice: Any) -> str:
         """Name the policy that forbids it; empty when none does."""
@@ -354,6 +470,11 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     param = serializers.CharField(allow_null=True)
     code = serializers.CharField()
     request_id = serializers.CharField()
+    details = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="Of a refused policy: each reason with its fields, or each field that differs.",
+    )
 
 
 class ErrorBody(serializers.Serializer[Mapping[str, Any]]):

@@ -9,11 +9,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.outputs import PolicyOut, one
+from chats.api.inputs import EffectiveQuery, ExplainQuery
+from chats.api.outputs import ExplanationOut, PolicyOut, one
 from chats.api.schema import READ_ERRORS, answers
+from chats.ground.refusals import NotFound
 from chats.prompt import model_choice
+from chats.prompt.explained import Explanation, explain_for, viewpoint_in, viewpoint_of
 from chats.record import access
 from contextpolicy.models import EffectivePolicy, ModelSpec
+
+SOURCE = ("level", "policy", "version", "locked")
 
 
 class ChatPolicy(Endpoint):
@@ -34,6 +39,97 @@ class ChatPolicy(Endpoint):
         )
 
 
+class ExplainedChatPolicy(Endpoint):
+    """The policy of a chat, field by field, with what lost."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="chats_policy_explain",
+        parameters=[ExplainQuery],
+        responses=answers({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID) -> Response:
+        """Explain the policy of the chat, for an agent of its team or another model if asked.
+
+        Texts of policies that lost are not told. Raises `NotFound`, `NotThere` and `PolicyRefused`.
+        """
+        query = ExplainQuery.read(request.query_params.dict())
+        asking = person(request)
+        chat = access.chat_for(user=asking, chat_id=chat_id)
+        viewpoint = viewpoint_in(
+            asking, chat=chat, role_id=query.get("agent", ""), model=query.get("model", "")
+        )
+        return Response(one(ExplanationOut, told(explain_for(viewpoint), sees_texts=False)))
+
+
+class ExplainedPolicy(Endpoint):
+    """The policy of anybody, for those who may see policies."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_effective",
+        parameters=[EffectiveQuery],
+        responses=answers({200: ExplanationOut}, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request) -> Response:
+        """Explain the policy of a person, one of their chats, an agent there and a model.
+
+        Raises `NotThere`, `PolicyRefused`, and `NotFound` for who may not see policies.
+        """
+        asking = person(request)
+        if not asking.has_perm("contextpolicy.view_effectivepolicy"):
+            raise NotFound
+        query = EffectiveQuery.read(request.query_params.dict())
+        viewpoint = viewpoint_of(
+            username=query["person"],
+            chat_id=query.get("chat"),
+            role_id=query.get("agent", ""),
+            model=query.get("model", ""),
+        )
+        return Response(one(ExplanationOut, told(explain_for(viewpoint), sees_texts=True)))
+
+
+def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
+    """Return an explanation as it is written down.
+
+    A system text is told to those who may see policies; to others only that there is one.
+    """
+
+    def value_of(name: str, value: object) -> object:
+        return value if sees_texts or name != "system_text" else None
+
+    viewpoint = found.viewpoint
+    return {
+        "person": viewpoint.person.get_username(),
+        "chat": viewpoint.chat.pk if viewpoint.chat else None,
+        "agent": viewpoint.agent.role_id if viewpoint.agent else None,
+        "model": viewpoint.model.slug if viewpoint.model else None,
+        "fields": [
+            {
+                "field": field.name,
+                "value": value_of(field.name, field.value),
+                "wanted": value_of(field.name, field.wanted),
+                "source": dict(zip(SOURCE, field.source, strict=True)),
+                "reason": field.reason,
+                "used": field.is_used,
+                "lost": [
+                    {
+                        "value": value_of(field.name, lost.value),
+                        "source": dict(
+                            zip(SOURCE, (lost.level, lost.slug, lost.version, False), strict=True)
+                        ),
+                        "reason": lost.reason,
+                    }
+                    for lost in field.losing
+                ],
+            }
+            for field in found.fields
+        ],
+    }
+
+
 def shown(policy: EffectivePolicy) -> dict[str, Any]:
     """Return the policy as its chat's owner may see it: a hidden system text by size and hash."""
     values = dict(policy.values)
@@ -51,8 +147,7 @@ def shown(policy: EffectivePolicy) -> dict[str, Any]:
             "sha256": hashlib.sha256(system_text.encode()).hexdigest(),
         },
         "sources": {
-            name: dict(zip(("level", "policy", "version", "locked"), source, strict=True))
-            for name, source in policy.sources.items()
+            name: dict(zip(SOURCE, source, strict=True)) for name, source in policy.sources.items()
         },
         "adjusted": [
             dict(zip(("field", "wanted", "used"), change, strict=True))

@@ -29,7 +29,8 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     description="1 to 255 printable ASCII characters. A repetition within 24 hours with the same"
-    " body gives the same answer and does nothing new.",
+    " body gives the same answer and does nothing new. `Idempotent-Replayed` is set where it"
+    " is the first answer as it was.",
 )
 EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, offset, text}`.
 
@@ -49,6 +50,16 @@ ACCEPTED_EVENTS = """`accepted`, with what a 202 says, then the events of the tu
 
 They are those of `chats_turns_events`. A stream that broke goes on there with its `Last-Event-ID`;
 the reply is written all the same."""
+
+
+class EndpointSchema(AutoSchema):
+    """Adds the key of repetitions to each POST that is done once."""
+
+    def get_override_parameters(self) -> list[Any]:
+        """Return the parameters that no path and no serializer tells of."""
+        listed = super().get_override_parameters()
+        is_done_once = not getattr(self.view, "knows_repetitions", True)
+        return [*listed, IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else listed
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself

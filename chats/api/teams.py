@@ -18,9 +18,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api import team_inputs
-from chats.api.endpoint import Endpoint, idempotency_key, person
+from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import Nothing, TeamMessagesQuery
 from chats.api.messages import follower
+from chats.api.once import idempotency_key
 from chats.api.outputs import listed
 from chats.api.pages import page_of, read_cursor, write_cursor
 from chats.api.parsing import SnapshotParser
@@ -138,6 +139,7 @@ class Team(Endpoint):
 class TeamMessages(Endpoint):
     """The messages of the active branch, as the team sees them."""
 
+    knows_repetitions = True
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
 
     @extend_schema(
@@ -195,6 +197,7 @@ class TeamMessages(Endpoint):
 class TeamContext(Endpoint):
     """The part of the chat that an agent is shown."""
 
+    knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:read"}
 
     @extend_schema(
@@ -217,6 +220,7 @@ class TeamContext(Endpoint):
 class TeamPrompt(Endpoint):
     """The prompt of an agent."""
 
+    knows_repetitions = True
     scopes: ClassVar = {"POST": "chats:read"}
 
     @extend_schema(

@@ -13,6 +13,7 @@ from chats.api.inputs import Nothing
 from chats.api.outputs import TurnDetailOut, TurnOut, one
 from chats.api.schema import READ_ERRORS, answers
 from chats.compaction.report.skip_reasons import why_not
+from chats.memory import references
 from chats.models import Receipt, Turn
 from chats.record import access
 from chats.turns.start import continue_reply, retry
@@ -32,6 +33,7 @@ class OneTurn(Endpoint):
         turn: Any = access.turn_for(user=person(request), chat_id=chat_id, turn_id=turn_id)
         rows = Receipt.objects.filter(turn=turn)
         turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
+        turn.references_in_order = references.of_turn(turn.pk, owner_id=turn.branch.chat.owner_id)
         turn.compaction = why_not(turn)
         return Response(one(TurnDetailOut, turn))
 

@@ -1,7 +1,7 @@
 """The addresses of the REST API, below /api/v1/. Without trailing slashes; ids are UUIDs."""
 
 from django.urls import path, re_path, register_converter
-from django.urls.converters import StringConverter
+from django.urls.converters import IntConverter, StringConverter
 
 from chats.api import (
     archive,
@@ -9,16 +9,24 @@ from chats.api import (
     branches,
     chats,
     compactions,
+    context,
     docs,
     erasures,
+    exchange,
     folders,
+    memory,
     message_actions,
     messages,
     models,
     own_keys,
+    policies,
     policy,
+    policy_assignments,
+    policy_preview,
+    policy_versions,
     recent,
     rosters,
+    search,
     state,
     teams,
     turns,
@@ -33,12 +41,21 @@ class RoleId(StringConverter):
     regex = "[^/]{1,80}"
 
 
+class Number(IntConverter):
+    """A number of up to nine digits, which every database can look up."""
+
+    regex = "[1-9][0-9]{0,8}"
+
+
 register_converter(RoleId, "role")
+register_converter(Number, "number")
 
 app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
+POLICY = "policies/<slug:slug>"
+VERSION = f"{POLICY}/versions/<number:number>"
 COMPACTION = f"{CHAT}/compactions/<uuid:compaction_id>"
 
 urlpatterns = [
@@ -47,6 +64,14 @@ urlpatterns = [
     path(f"{CHAT}/restore", chats.RestoreChat.as_view(), name="chat-restore"),
     path("folders", folders.Folders.as_view(), name="folders"),
     path("folders/<uuid:folder_id>", folders.OneFolder.as_view(), name="folder"),
+    path("search", search.Search.as_view(), name="search"),
+    path("memory", memory.Memory.as_view(), name="memory"),
+    path("memory/preferences", memory.Preferences.as_view(), name="preferences"),
+    path(
+        "memory/preferences/<uuid:preference_id>",
+        memory.OnePreference.as_view(),
+        name="preference",
+    ),
     path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
     path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
     path(f"{MESSAGE}/pin", message_actions.Pin.as_view(), name="message-pin"),
@@ -62,6 +87,7 @@ urlpatterns = [
     path(f"{CHAT}/archive", archive.Archive.as_view(), name="archive"),
     path(f"{CHAT}/pins", message_actions.Pins.as_view(), name="pins"),
     path(TURN, turns.OneTurn.as_view(), name="turn"),
+    path(f"{TURN}/receipts", context.TurnReceipts.as_view(), name="turn-receipts"),
     path(f"{TURN}/stop", turns.StopTurn.as_view(), name="turn-stop"),
     path(f"{TURN}/retry", turns.RetryTurn.as_view(), name="turn-retry"),
     path(f"{TURN}/continue", turns.ContinueTurn.as_view(), name="turn-continue"),
@@ -83,7 +109,31 @@ urlpatterns = [
         branches.ChooseBranch.as_view(),
         name="branch-choose",
     ),
+    path(f"{CHAT}/export", exchange.Export.as_view(), name="export"),
+    path("imports", exchange.Imports.as_view(), name="imports"),
+    path("export", exchange.ExportAll.as_view(), name="export-all"),
+    path(f"{CHAT}/context", context.Context.as_view(), name="context"),
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
+    path(f"{CHAT}/policy/explained", policy.ExplainedChatPolicy.as_view(), name="policy-explained"),
+    path("policies/preview", policy_preview.PolicyPreview.as_view(), name="policies-preview"),
+    path("policies/effective", policy.ExplainedPolicy.as_view(), name="policies-effective"),
+    path("policies", policies.Policies.as_view(), name="policies"),
+    path("policies/lint", policies.LintPolicy.as_view(), name="policies-lint"),
+    path("policies/import", policies.ImportPolicy.as_view(), name="policies-import"),
+    path("policies/assignments", policy_assignments.Assignments.as_view(), name="assignments"),
+    path(
+        "policies/assignments/<number:assignment_id>",
+        policy_assignments.OneAssignment.as_view(),
+        name="assignment",
+    ),
+    path(POLICY, policies.OnePolicy.as_view(), name="one-policy"),
+    path(f"{POLICY}/export", policies.ExportPolicy.as_view(), name="policy-export"),
+    path(f"{POLICY}/versions", policy_versions.Versions.as_view(), name="policy-versions"),
+    path(VERSION, policy_versions.OneVersion.as_view(), name="policy-version"),
+    path(f"{VERSION}/activate", policy_versions.ActivateVersion.as_view(), name="policy-activate"),
+    path(f"{VERSION}/restore", policy_versions.RestoreVersion.as_view(), name="policy-restore"),
+    path(f"{CHAT}/state/versions", state.StateVersions.as_view(), name="state-versions"),
+    path(f"{CHAT}/state/restore", state.RestoreState.as_view(), name="state-restore"),
     path(f"{CHAT}/state", state.StateEndpoint.as_view(), name="state"),
     path(f"{CHAT}/team", teams.Team.as_view(), name="team"),
     path(f"{CHAT}/team/messages", teams.TeamMessages.as_view(), name="team-messages"),

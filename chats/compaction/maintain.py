@@ -39,13 +39,13 @@ def maintain(
 ) -> None:
     """Prepare a summary if one is due or asked for; a second delivery finds the place taken.
 
-    It also keeps a team's cap, and indexes newly archived messages for the search. `clock` is read
+    It also keeps a team's cap, and has what was said indexed for the search. `clock` is read
     after each call to a model, which may take minutes; without one the time does not advance.
     """
     clock = clock or (lambda: now)
     cap.keep(chat_id=chat_id, now=now)
-    for branch in Branch.objects.select_related("active_compaction").filter(
-        chat_id=chat_id, chat__active_branch=F("pk"), active_compaction__isnull=False
+    for branch in Branch.objects.select_related("active_compaction__base", "chat", "parent").filter(
+        chat_id=chat_id, chat__active_branch=F("pk")
     ):
         archive.catch_up(branch)
     for _ in range(ROUNDS):

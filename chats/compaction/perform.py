@@ -253,6 +253,7 @@ class Calls:
             model=self.spec.name,
             messages=messages,
             max_output_tokens=self.claimed.values.summary_max_tokens,
+            stream=not self.spec.cannot_stream,
         )
         account = model_choice.account_for(self.spec)
         written = running.here.wait_for(answer(request, account=account), token=self.claimed.token)

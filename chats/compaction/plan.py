@@ -250,7 +250,12 @@ def finished(branch: Branch, *, after: int, counter: TokenCounter) -> tuple[engi
     # By the turns' ids: a join would walk every message of the branch.
     ids = list(unfinished.values_list("pk", flat=True))
     taken = Message.objects.filter(turn__in=ids, seq__isnull=False)
-    open_from = taken.aggregate(first=Min("seq"))["first"]
+    # A turn that replies again, or to the results of tools, has its question from an earlier one.
+    firsts = (
+        taken.aggregate(first=Min("seq"))["first"],
+        unfinished.aggregate(first=Min("trigger__seq"))["first"],
+    )
+    open_from = min((seq for seq in firsts if seq is not None), default=None)
     rows = history.on_path(branch, after=after, before=open_from or branch.last_seq + 1)
     return history.load_all(rows.order_by("seq")[:MOST_MESSAGES], counter=counter)
 

@@ -21,6 +21,7 @@ MAINTAIN_CHAT = "chats.maintain_chat"
 INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
+KEEP_LEDGER = "chats.keep_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
 WARM_UP = "chats.warm_up"
@@ -33,6 +34,7 @@ TASKS = frozenset(
         SWEEP,
         TELL_STRATEGY,
         VERIFY_LEDGER,
+        KEEP_LEDGER,
         ERASE_CHAT,
         WARM_UP,
         WRITE_TITLE,

@@ -1,5 +1,6 @@
 """The base of every expected refusal: a stable code, a sentence for people, a status for doors."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -8,7 +9,7 @@ class Refusal(Exception):
 
     Subclasses stand beside the function that raises them and set `code` (stable, for programs),
     `status` (HTTP) and `sentence` (what happened and what to do, with `{names}` filled from the
-    keyword arguments, which also go to programs as `details`).
+    keyword arguments). `each` tells programs the single reasons, where there are several.
     """
 
     code = "refused"
@@ -16,6 +17,7 @@ class Refusal(Exception):
     sentence = "This cannot be done."
     param: str | None = None
     retry_after: int | None = None
+    each: Sequence[Mapping[str, Any]] | None = None
 
     def __init__(self, *, retry_after: int | None = None, **details: Any) -> None:
         self.details = details
@@ -33,6 +35,7 @@ class Refusal(Exception):
                 "param": self.param,
                 "code": self.code,
                 "request_id": request_id,
+                **({} if self.each is None else {"details": self.each}),
             }
         }
 

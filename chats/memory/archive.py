@@ -1,8 +1,9 @@
-"""The archive of a branch: the originals that its summary or window covers, and their index.
+"""The index of what was said: each message of a branch, and the summary that is in force there.
 
 Words are indexed in the background, in batches short enough that nobody waits for one; a branch is
-due as long as its archive reaches further than its index. Adding to the index and removing from it
-lock the same row, the branch's place, so that neither misses the other.
+due as long as it has messages after the end of its index, or its words are of an older version.
+Adding to the index and removing from it lock the same row, the branch's place, so that neither
+misses the other. A temporary chat has no index, nor one whose policy keeps the archive closed.
 """
 
 import logging
@@ -12,16 +13,19 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from chats.ground import leases, queue
 from chats.ground.computing import alone
 from chats.memory import fulltext
-from chats.memory.words import words
-from chats.models import Branch, Message, SearchCount, SearchPlace, SearchText
+from chats.memory.words import VERSION, read
+from chats.models import Branch, Compaction, Message, SearchCount, SearchPlace, SearchText
+from chats.models.search import SUMMARY_SEQ
 from chats.record import history
 from speed.commits import unflushed
 
@@ -36,6 +40,11 @@ PAUSE_SECONDS = 0.1
 ONE_AT_A_TIME = threading.Lock()
 # One message adds at most so many: nobody searches for a tool's output of megabytes.
 MOST_CHARACTERS = 20_000
+# A silence of so long ends a talk.
+SILENCE = timedelta(hours=1)
+# The branches that one sweep finds behind, and the seconds to the next look once it finds none.
+MOST_BEHIND = 500
+LOOK_AGAIN = 600.0
 
 
 def archived(branch: Branch) -> int | None:
@@ -44,42 +53,95 @@ def archived(branch: Branch) -> int | None:
     return active.to_seq if active is not None else None
 
 
-def behind(branch: Branch) -> list[tuple[history.PathSegment, int]]:
-    """Return the parts of a path whose archive reaches further than their index.
+def summary_of(branch: Branch) -> Compaction | None:
+    """Return the summary in force on a branch, also under a window; None without one."""
+    active = branch.active_compaction
+    if active is not None and active.kind == Compaction.Kind.WINDOW:
+        active = active.base
+    return active if active is not None and active.text else None
 
-    Each with the seq up to which it reaches.
-    """
-    to = archived(branch) or 0
-    parts = [(part, min(part.to, to)) for part in history.segments(branch) if part.after < to]
-    places = SearchPlace.objects.filter(branch__in=[part.branch_id for part, _ in parts])
-    known = dict(places.values_list("branch", "to_seq"))
-    return [(part, end) for part, end in parts if known.get(part.branch_id, 0) < end]
+
+def behind(branch: Branch) -> list[history.PathSegment]:
+    """Return the parts of a path that reach further than their index; none of a closed one."""
+    parts = [part for part in history.segments(branch) if part.after < part.to]
+    places = SearchPlace.objects.filter(branch__in=[part.branch_id for part in parts])
+    known = {place.branch_id: place for place in places}
+    return [part for part in parts if is_behind(known.get(part.branch_id), to=part.to)]
+
+
+def is_behind(place: SearchPlace | None, *, to: int) -> bool:
+    """Tell whether the index of a branch ends before a seq, or is of an older version."""
+    if place is None:
+        return True
+    return not place.closed and (place.to_seq < to or place.version != VERSION)
+
+
+def is_due(branch: Branch) -> bool:
+    """Tell whether anything of a branch's path is to be indexed."""
+    return bool(behind(branch)) or not is_summary_indexed(branch)
+
+
+def is_summary_indexed(branch: Branch) -> bool:
+    """Tell whether the index has the summary in force, or none where there is none."""
+    place = SearchPlace.objects.filter(branch=branch.pk).first()
+    if place is None or place.closed:
+        return True
+    found = SearchText.objects.filter(pk=place.id_at(SUMMARY_SEQ)).values_list("summary", flat=True)
+    summary = summary_of(branch)
+    return list(found) == ([summary.pk] if summary else [])
 
 
 def catch_up(branch: Branch) -> None:
-    """Have the archive of a branch's path made searchable, unless it is or a task works on it."""
-    if not behind(branch):
-        return
-    rows = SearchPlace.objects
+    """Have a branch's path made searchable, unless it is or a task works on it."""
     with transaction.atomic():
-        rows.get_or_create(branch_id=branch.pk)
-        is_news = rows.filter(branch=branch.pk, due_at=None).update(due_at=Now())
-        if is_news:
+        if mark_due(branch):
             queue.enqueue(queue.INDEX_CHAT, chat_id=branch.chat_id)
 
 
-def index_chat(*, chat_id: uuid.UUID) -> None:
-    """Make searchable what is due in a chat; work for longer than one task goes to the next."""
+def mark_due(branch: Branch) -> bool:
+    """Note that a branch's path is to be indexed; return whether that was news."""
+    if branch.chat.temporary or not is_due(branch):
+        return False
+    rows = SearchPlace.objects
+    with transaction.atomic():
+        rows.get_or_create(branch_id=branch.pk)
+        return bool(rows.filter(branch=branch.pk, due_at=None).update(due_at=Now()))
+
+
+def index_chat(*, chat_id: uuid.UUID, is_closed: bool = False) -> None:
+    """Make searchable what is due in a chat; work for longer than one task goes to the next.
+
+    `is_closed`: its policy keeps the originals out of every search; then its words are taken out.
+    """
     with ONE_AT_A_TIME:
+        if is_closed:
+            close_chat(chat_id)
+            return
+        open_chat(chat_id)
         give_up = time.monotonic() + TASK_SECONDS
         due = SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False)
-        for place in due.select_related("branch__active_compaction", "branch__parent"):
+        related = ("branch__active_compaction__base", "branch__parent", "branch__chat")
+        for place in due.select_related(*related):
             work = batches(place.branch)
             while is_more(work):
                 if time.monotonic() > give_up:
                     go_on_later(place, chat_id=chat_id)
                     return
             close(place)
+
+
+def close_chat(chat_id: uuid.UUID) -> None:
+    """Take a chat out of the index until its policy opens it again."""
+    with transaction.atomic():
+        forget_chat(chat_id)
+        places = SearchPlace.objects.filter(branch__chat=chat_id)
+        places.update(closed=True, to_seq=0, due_at=None)
+
+
+def open_chat(chat_id: uuid.UUID) -> None:
+    """Let a chat be indexed again that was closed."""
+    closed = SearchPlace.objects.filter(branch__chat=chat_id, closed=True)
+    closed.update(closed=False, due_at=Now())
 
 
 def is_more(work: Iterator[int]) -> bool:
@@ -100,25 +162,84 @@ def close(place: SearchPlace) -> None:
     """Note that nothing is due any more, unless the archive has grown meanwhile."""
     with transaction.atomic():
         held = SearchPlace.objects.select_for_update(of=("self",), no_key=True)
-        row = held.select_related("branch__active_compaction").filter(pk=place.pk).first()
-        if row is not None and not behind(row.branch):
+        related = ("branch__active_compaction__base", "branch__parent")
+        row = held.select_related(*related).filter(pk=place.pk).first()
+        if row is not None and not is_due(row.branch):
             row.due_at = None
             row.save(update_fields=["due_at"])
 
 
 def sweep() -> int:
-    """Send the tasks again whose places nobody has moved on for too long; return how many."""
+    """Send the tasks again whose places nobody has moved on for too long; return how many.
+
+    From time to time it also looks for branches that nobody asked for: those of before an upgrade,
+    and those whose task was lost before it was written down.
+    """
     since = leases.ago(timedelta(seconds=settings.REQUEUE_AFTER))
     lost = SearchPlace.objects.filter(due_at__isnull=False, due_at__lt=since)
     chats = set(lost.values_list("branch__chat", flat=True)[:1000])
     lost.filter(branch__chat__in=chats).update(due_at=Now())
+    chats |= Looking.here.find()
     for chat_id in chats:
         queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id)
     return len(chats)
 
 
+class Looking:
+    """The look for branches that are behind: each costs a walk through all of them."""
+
+    here: "Looking"
+
+    def __init__(self) -> None:
+        """Begin with a look at once."""
+        self.next_at = 0.0
+
+    def find(self) -> set[uuid.UUID]:
+        """Mark some branches that are behind as due, and return their chats; none too often."""
+        if time.monotonic() < self.next_at:
+            return set()
+        if SearchPlace.objects.filter(due_at__isnull=False).count() >= MOST_BEHIND:
+            return set()
+        found = list(forgotten()[:MOST_BEHIND])
+        if len(found) < MOST_BEHIND:
+            self.next_at = time.monotonic() + LOOK_AGAIN
+        with transaction.atomic():
+            SearchPlace.objects.bulk_create(
+                [SearchPlace(branch_id=branch_id) for branch_id, _ in found], ignore_conflicts=True
+            )
+            due = SearchPlace.objects.filter(branch__in=[branch_id for branch_id, _ in found])
+            due.filter(due_at=None).update(due_at=Now())
+        return {chat_id for _, chat_id in found}
+
+
+Looking.here = Looking()
+
+
+def forgotten() -> QuerySet[Branch, tuple[Any, ...]]:
+    """Return the branches, with their chats, that are behind and that nobody is asked to index."""
+    rows = Branch.objects.filter(chat__temporary=False, last_seq__gt=F("fork_seq"))
+    none = Q(search_place__isnull=True)
+    short = Q(search_place__to_seq__lt=F("last_seq")) | ~Q(search_place__version=VERSION)
+    rows = rows.filter(none | (Q(search_place__closed=False, search_place__due_at=None) & short))
+    return rows.order_by().values_list("pk", "chat")
+
+
+def missing_of(owner_id: int) -> tuple[int, int]:
+    """Return how many messages of a person could be searched, and how many of them cannot yet."""
+    rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
+    rows = rows.exclude(search_place__closed=True)
+    every = behind_by = 0
+    for last, fork, to, version in rows.order_by().values_list(
+        "last_seq", "fork_seq", "search_place__to_seq", "search_place__version"
+    ):
+        every += last - fork
+        end = max(to or 0, fork) if version == VERSION else fork
+        behind_by += max(last - end, 0)
+    return every, behind_by
+
+
 def index(branch: Branch) -> int:
-    """Make the archived messages of a branch's path searchable; return how many were added.
+    """Make the messages of a branch's path searchable; return how many were added.
 
     Run again, it adds only new ones. Each branch on the path counts for itself.
     """
@@ -127,36 +248,50 @@ def index(branch: Branch) -> int:
 
 def batches(branch: Branch) -> Iterator[int]:
     """Index what is behind on a path, batch by batch; yield how many texts each added."""
-    for part, to in behind(branch):
+    if branch.chat.temporary:
+        return
+    for part in behind(branch):
         while True:
-            added = index_batch(part.branch_id, to=to)
+            added = index_batch(part.branch_id, to=part.to)
             if added is None:
                 break
             yield added
+    if not is_summary_indexed(branch):
+        yield index_summary(branch)
 
 
 def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
     """Make some of a branch's own messages up to a seq searchable; None when all of them are.
 
     The words are made before the transaction, which then checks whether a message was erased or
-    another task was quicker.
+    another task was quicker. Words of an older version are replaced.
     """
     place = SearchPlace.objects.filter(branch=branch_id).first()
-    after = place.to_seq if place else 0
-    rows = Message.objects.filter(branch=branch_id, seq__gt=after, seq__lte=to)
-    found = list(rows.select_related("branch").order_by("seq")[:BATCH])
-    if not found:
+    if place is not None and place.closed:
         return None
-    texts = {row.pk: words_of(row, chat_id=row.branch.chat_id) for row in found}
+    after = place.to_seq if place and place.version == VERSION else 0
+    rows = Message.objects.filter(branch=branch_id, seq__gt=after, seq__lte=to)
+    found = list(rows.select_related("branch__chat").order_by("seq")[:BATCH])
+    if not found:
+        if place is not None and place.version != VERSION:
+            finish(branch_id)
+        return None
+    texts = [text_of(row) for row in found]
     try:
         with unflushed():
             place = hold(branch_id)
-            if place.to_seq != after:
+            now_after = place.to_seq if place.version == VERSION else 0
+            if now_after != after or place.closed:
                 return 0
             return add(place, found, texts)
     except IntegrityError:
         logger.info("branch %s was deleted while it was indexed", branch_id)
         return None
+
+
+def finish(branch_id: uuid.UUID) -> None:
+    """Note that nothing of a branch has words of an older version."""
+    SearchPlace.objects.filter(branch=branch_id).update(version=VERSION, to_seq=0)
 
 
 def hold(branch_id: uuid.UUID) -> SearchPlace:
@@ -166,53 +301,156 @@ def hold(branch_id: uuid.UUID) -> SearchPlace:
     return made if is_new else rows.select_for_update(no_key=True).get(pk=made.pk)
 
 
-def add(place: SearchPlace, rows: Sequence[Message], texts: dict[uuid.UUID, list[str]]) -> int:
-    """Put the words of messages that were not erased into the index, and count them."""
-    living = Message.objects.filter(pk__in=list(texts), erased_at=None)
+def add(place: SearchPlace, rows: Sequence[Message], texts: Sequence[SearchText]) -> int:
+    """Put the texts of messages into the index that were not withdrawn meanwhile, and count them.
+
+    What stood there before, of an older version, goes.
+    """
+    living = Message.objects.filter(pk__in=[row.pk for row in rows], erased_at=None, excluded=False)
     wanted = set(living.values_list("pk", flat=True))
-    new = [row for row in rows if row.pk in wanted]
-    SearchText.objects.bulk_create(
-        SearchText(id=place.id_at(row.seq or 0), message=row, words=" ".join(texts[row.pk]))
-        for row in new
-    )
-    fulltext.count(place.pk, counted(texts[row.pk] for row in new))
-    place.to_seq = rows[-1].seq or 0
-    place.save(update_fields=["to_seq"])
+    session, last = talk_before(place, rows[0])
+    new = []
+    for row, text in zip(rows, texts, strict=True):
+        if last is None or row.created_at - last > SILENCE:
+            session = row.seq or 0
+        last = row.created_at
+        text.pk, text.session = place.id_at(row.seq or 0), session
+        if row.pk in wanted:
+            new.append(text)
+    replace(place, [place.id_at(row.seq or 0) for row in rows], new)
+    place.to_seq, place.version = rows[-1].seq or 0, VERSION
+    place.save(update_fields=["to_seq", "version"])
     return len(new)
 
 
-def counted(texts: Iterable[Sequence[str]]) -> Counter[str]:
-    """Count in how many texts each word stands; the first word of each, its chat's, left out."""
+def talk_before(place: SearchPlace, row: Message) -> tuple[int, Any]:
+    """Return the session of the text before a message, and the time of the message before it."""
+    seq = row.seq or 0
+    before = Message.objects.filter(branch=row.branch_id, seq=seq - 1)
+    last = before.values_list("created_at", flat=True).first()
+    found = SearchText.objects.filter(pk__gte=place.id_at(0), pk__lt=place.id_at(seq))
+    session = found.order_by("-pk").values_list("session", flat=True).first()
+    return session or seq, last
+
+
+def replace(place: SearchPlace, old: Sequence[int], new: Sequence[SearchText]) -> None:
+    """Put texts into the place of others, and keep the counts of their words."""
+    owner_id = Branch.objects.values_list("chat__owner", flat=True).get(pk=place.branch_id)
+    counts = counted(new)
+    rows = SearchText.objects.filter(pk__in=old)
+    gone = counted(rows)
+    rows.delete()
+    SearchText.objects.bulk_create(new)
+    counts.subtract(gone)
+    recount(owner_id, counts)
+
+
+def recount(owner_id: int, counts: Counter[str]) -> None:
+    """Add to a person's counts, and drop those of words that no text of theirs holds any more."""
+    fulltext.count(owner_id, {word: number for word, number in counts.items() if number})
+    fewer = sorted(word for word, number in counts.items() if number < 0)
+    for start in range(0, len(fewer), fulltext.MOST_VALUES):
+        some = fewer[start : start + fulltext.MOST_VALUES]
+        SearchCount.objects.filter(owner=owner_id, word__in=some, texts__lte=0).delete()
+
+
+def counted(texts: Iterable[SearchText]) -> Counter[str]:
+    """Count in how many texts each word stands; all texts under the empty word."""
     found: Counter[str] = Counter()
     for text in texts:
-        found.update(set(text[1:]))
+        found.update({"", *text.words.split()})
     return found
 
 
-def words_of(row: Message, *, chat_id: uuid.UUID) -> list[str]:
-    """Return a message's words: the chat's own first, then its speaker, its text, and its day."""
+def text_of(row: Message) -> SearchText:
+    """Return a message's text: its keys, its speaker's name and its own words, and its day."""
     said = " ".join(texts_of(row.parts))[:MOST_CHARACTERS]
     speaker = str((row.speaker or {}).get("roleName", ""))
     day = row.created_at.strftime("%-d %B %Y %A")
-    return [chat_word(chat_id), *words(f"{speaker}: {said} {day}")]
+    return SearchText(
+        message=row,
+        keys=keys_of(row.branch, role=row.role),
+        speaker=" ".join(read(speaker)[1])[:200],
+        written_at=row.created_at,
+        **fields_of(f"{speaker}: {said} {day}"),
+    )
 
 
-def forget(message_ids: Collection[uuid.UUID]) -> int:
-    """Take the words of erased messages out of the index, in the caller's transaction.
+def fields_of(text: str) -> dict[str, str]:
+    """Return the words of a text as its row has them."""
+    stems, full = read(text)
+    return {"words": " ".join(stems), "full": " ".join(fulltext.FULL + word for word in full)}
 
-    None of them can be indexed any more before that transaction ends.
+
+def keys_of(branch: Branch, *, role: str) -> str:
+    """Return the keys of a text: its owner, its chat, its role."""
+    named = (owner_key(branch.chat.owner_id), chat_key(branch.chat_id), role_key(role))
+    return " ".join(fulltext.KEY + key for key in named)
+
+
+def index_summary(branch: Branch) -> int:
+    """Put the summary in force on a branch into the index, in the place of the one before."""
+    with unflushed():
+        place = hold(branch.pk)
+        held = Branch.objects.select_related("active_compaction__base", "chat").get(pk=branch.pk)
+        summary = None if place.closed else summary_of(held)
+        key = place.id_at(SUMMARY_SEQ)
+        new = []
+        if summary is not None:
+            fields = fields_of(summary.text[:MOST_CHARACTERS])
+            new.append(
+                SearchText(
+                    pk=key,
+                    summary=summary,
+                    keys=keys_of(held, role="summary"),
+                    session=SUMMARY_SEQ,
+                    written_at=summary.created_at,
+                    **fields,
+                )
+            )
+        replace(place, [key], new)
+        return len(new)
+
+
+def forget(message_ids: Collection[uuid.UUID], *, summaries: Collection[uuid.UUID] = ()) -> int:
+    """Take the words of messages and summaries out of the index, in the caller's transaction.
+
+    None of the messages can be indexed any more before that transaction ends.
     """
-    removed = 0
+    texts = SearchText.objects.filter(Q(message__in=message_ids) | Q(summary__in=summaries))
     branches = Branch.objects.filter(messages__in=message_ids).order_by("pk").distinct()
     for branch_id in branches.values_list("pk", flat=True):
-        place = hold(branch_id)
-        rows = SearchText.objects.filter(message__in=message_ids, message__branch=branch_id)
-        gone = counted(text.split() for text in rows.values_list("words", flat=True))
-        fulltext.count(place.pk, {word: -number for word, number in gone.items()})
-        kept = SearchCount.objects.filter(place=place, word__in=list(gone))
-        kept.filter(messages__lte=0).delete()
-        removed += rows.delete()[0]
+        hold(branch_id)
+    return take_out(texts)
+
+
+def take_out(texts: QuerySet[SearchText]) -> int:
+    """Delete texts of one person, and take their words out of the counts; return how many."""
+    first = texts.values_list("message__branch__chat__owner", "summary__branch__chat__owner")
+    owners = first.first()
+    if owners is None:
+        return 0
+    gone = counted(texts.iterator(chunk_size=500))
+    removed = texts.delete()[0]
+    recount(owners[0] or owners[1], Counter({word: -number for word, number in gone.items()}))
     return removed
+
+
+def put_back(message: Message) -> None:
+    """Index a message again that was withdrawn, in the caller's transaction.
+
+    One after the end of the index comes by itself.
+    """
+    row = Message.objects.select_related("branch__chat").get(pk=message.pk)
+    if row.branch.chat.temporary or row.seq is None:
+        return
+    place = hold(row.branch_id)
+    if place.closed or place.version != VERSION or place.to_seq < row.seq:
+        return
+    text = text_of(row)
+    text.pk = place.id_at(row.seq)
+    text.session = talk_before(place, row)[0]
+    replace(place, [text.pk], [text])
 
 
 def forget_chat(chat_id: uuid.UUID) -> None:
@@ -220,9 +458,9 @@ def forget_chat(chat_id: uuid.UUID) -> None:
     for branch_id in (
         Branch.objects.filter(chat=chat_id).order_by("pk").values_list("pk", flat=True)
     ):
-        place = hold(branch_id)
-        SearchText.objects.filter(message__branch=branch_id).delete()
-        SearchCount.objects.filter(place=place).delete()
+        hold(branch_id)
+    of_chat = Q(message__branch__chat=chat_id) | Q(summary__branch__chat=chat_id)
+    take_out(SearchText.objects.filter(of_chat))
 
 
 def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
@@ -234,6 +472,16 @@ def texts_of(parts: Iterable[dict[str, object]]) -> Iterable[str]:
             yield str(part["content"])
 
 
-def chat_word(chat_id: uuid.UUID) -> str:
-    """Return the word that every text of a chat holds, and no text of another."""
-    return f"chat{chat_id.hex}"
+def owner_key(owner_id: int) -> str:
+    """Return the key that every text of a person has, and no text of another."""
+    return f"o{owner_id}"
+
+
+def chat_key(chat_id: uuid.UUID) -> str:
+    """Return the key that every text of a chat has, and no text of another."""
+    return f"c{chat_id.hex}"
+
+
+def role_key(role: str) -> str:
+    """Return the key of what people said, of replies, or of summaries."""
+    return f"r{role}"

@@ -1,130 +1,218 @@
 """Ranks the texts that share words with a question: pure, without a model.
 
-Okapi BM25 over stems (Robertson and Zaragoza, 2009), of each message alone and of the message with
-its two neighbours, both scaled to 1 and added: an answer often stands beside the words of the
-question.
+Okapi BM25 (Robertson and Zaragoza, 2009) over stems, over full words and over pairs of words, each
+scaled so that its best text has 1, and added up. An answer often stands beside the words of the
+question, so the messages around a text count as well, and the talk that it belongs to; so do the
+speaker and the day that the question names. Texts of equal marks stand with the newer first.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Self
 
-K1 = 1.5
+# BM25: how soon more of the same word adds little, and how much a long text is held against it.
+K1 = 1.2
 B = 0.75
-NEIGHBOURS_SHARE = 0.7
-# So many words are looked for one by one.
-FEW = 6
+# The shares of the parts of a mark; stems have 1. How they were chosen: docs/measurements.md.
+FULL = 0.3
+PAIRS = 0.3
+NEIGHBOURS = 0.4
+BESIDE = 0.0
+WINDOW = 0.5
+SESSION = 0.3
+SPEAKER = 0.25
+DAY = 0.4
+# The messages before and after a text that its window has.
+REACH = 2
+# The best texts of a talk that say what it is about.
+OF_A_SESSION = 3
 # Marks are compared to so many digits: the sum of the same fractions depends on their order.
 DIGITS = 12
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The things looked for in texts: stems, full words, pairs, one beginning, names, times.
+
+    `stems`, `full` and `pairs` have their weight each. `beginning` starts a full word, `days` are
+    from a moment (included) to another (not included).
+    """
+
+    stems: Mapping[str, float]
+    full: Mapping[str, float]
+    pairs: Mapping[Pair, float]
+    beginning: str = ""
+    names: frozenset[str] = frozenset()
+    days: Sequence[tuple[datetime, datetime]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RankedText:
-    """One message at its place in the chat: its length, and its count of each word asked for."""
+    """A text at its place: its lengths, its counts of what is wanted, its talk, speaker and time.
 
-    seq: int
+    Neighbours have places that follow each other.
+    """
+
+    place: int
     length: int
     counts: Mapping[str, int]
+    full_length: int
+    full: Mapping[str, int]
+    pairs: Mapping[Pair, int]
+    session: tuple[int, int]
+    speaker: str
+    # Compared with each other alone, unless a question names a day.
+    written_at: Any
 
     @classmethod
-    def of(cls, seq: int, words: str, *, telling: Collection[str]) -> Self:
-        """Make the text from its words, which stand between single spaces.
-
-        A search reads thousands: most words asked for are not there, and to find that out takes
-        less than to split the text, unless many are asked for.
-        """
-        counts: dict[str, int] = {}
-        if len(telling) > FEW:
-            said = words.split()
-            for word in said:
-                if word in telling:
-                    counts[word] = counts.get(word, 0) + 1
-            return cls(seq, len(said), counts)
-        parted = f" {words} "
-        for word in telling:
-            if number := parted.count(f" {word} "):
-                # Two neighbours share the space between them, which is counted once.
-                twice = f" {word} {word} " in parted
-                counts[word] = words.split().count(word) if twice else number
-        return cls(seq, words.count(" ") + 1 if words else 0, counts)
-
-
-def rank(
-    question: Sequence[str], texts: Sequence[RankedText], *, found_in: Mapping[str, int], total: int
-) -> list[int]:
-    """Return the seqs of the texts, best first; at equal marks the newer first.
-
-    `texts` are those that share a word with the question, and their neighbours. `found_in` says in
-    how many of the `total` messages a word of the question stands.
-    """
-    weights = weights_of(question, found_in=found_in, total=total)
-    own = {text.seq: text.counts for text in texts}
-    lengths = {text.seq: text.length for text in texts}
-    alone = scores(own, lengths, weights=weights)
-    beside = {seq: together(seq, own) for seq in own}
-    get = lengths.get
-    wide = {seq: get(seq - 1, 0) + length + get(seq + 1, 0) for seq, length in lengths.items()}
-    around = scores(beside, wide, weights=weights)
-    marks = {seq: alone[seq] + NEIGHBOURS_SHARE * around[seq] for seq in own if around[seq]}
-    return sorted(marks, key=lambda seq: (-marks[seq], -seq))
+    def of(
+        cls,
+        place: int,
+        *,
+        words: str,
+        full: str,
+        wanted: Wanted,
+        session: tuple[int, int],
+        speaker: str,
+        written_at: Any,
+    ) -> Self:
+        """Count what is wanted in a text, whose words stand between spaces."""
+        said = words.split()
+        whole = full.split()
+        counts = counted(said, wanted.stems)
+        if wanted.beginning:
+            begun = sum(word.startswith(wanted.beginning) for word in whole)
+            if begun:
+                counts[wanted.beginning] = begun
+        return cls(
+            place=place,
+            length=len(said),
+            counts=counts,
+            full_length=len(whole),
+            full=counted(whole, wanted.full),
+            pairs=paired(said, wanted.pairs) if len(counts) > 1 else {},
+            session=session,
+            speaker=speaker,
+            written_at=written_at,
+        )
 
 
-def best_alone(
-    question: Sequence[str],
-    texts: Sequence[RankedText],
-    *,
-    found_in: Mapping[str, int],
-    total: int,
-    most: int,
-) -> list[RankedText]:
-    """Return at most so many of the texts, by their own words; at equal marks the newer ones."""
-    if len(texts) <= most:
-        return list(texts)
-    weights = weights_of(question, found_in=found_in, total=total)
-    own = {text.seq: text.counts for text in texts}
-    marks = scores(own, {text.seq: text.length for text in texts}, weights=weights)
-    return sorted(texts, key=lambda text: (-marks[text.seq], -text.seq))[:most]
+def counted(said: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
+    """Count the words that are wanted, in the order in which they are looked for."""
+    there = wanted.keys() & said
+    return {word: said.count(word) for word in wanted if word in there} if there else {}
 
 
-def weights_of(
-    question: Iterable[str], *, found_in: Mapping[str, int], total: int
-) -> dict[str, float]:
-    """Weigh each word of the question, in its order: the rarer, the more."""
-    return {
-        word: math.log(1 + (total - found_in[word] + 0.5) / (found_in[word] + 0.5))
-        for word in question
-        if found_in.get(word, total + 1) <= total
-    }
-
-
-def together(seq: int, own: Mapping[int, Mapping[str, int]]) -> Mapping[str, int]:
-    """Add up the counts of a message and its neighbours."""
-    found = own[seq]
-    for near in (seq - 1, seq + 1):
-        beside = own.get(near)
-        if beside:
-            found = dict(found)
-            for word, count in beside.items():
-                found[word] = found.get(word, 0) + count
+def paired(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:
+    """Count the wanted pairs of words that follow each other."""
+    if not wanted:
+        return {}
+    found: dict[Pair, int] = {}
+    for pair in pairwise(said):
+        if pair in wanted:
+            found[pair] = found.get(pair, 0) + 1
     return found
 
 
+def weight(texts: int, *, total: int) -> float:
+    """Weigh a word that stands in so many of all texts: the rarer, the more."""
+    return math.log(1 + (max(total - texts, 0) + 0.5) / (texts + 0.5))
+
+
+def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
+    """Mark each text by its own words."""
+    places = [text.place for text in texts]
+    parts = (
+        (1.0, scores([(text.counts, text.length) for text in texts], wanted.stems)),
+        (FULL, scores([(text.full, text.full_length) for text in texts], wanted.full)),
+        (PAIRS, scores([(text.pairs, text.length) for text in texts], wanted.pairs)),
+    )
+    marks = [sum(share * found[at] for share, found in parts) for at in range(len(texts))]
+    return dict(zip(places, marks, strict=True))
+
+
+def best_alone(texts: Sequence[RankedText], *, wanted: Wanted, most: int) -> list[RankedText]:
+    """Return at most so many of the texts, by their own words; at equal marks the newer ones."""
+    if len(texts) <= most:
+        return list(texts)
+    marks = alone(texts, wanted=wanted)
+    return sorted(texts, key=lambda text: (-round(marks[text.place], DIGITS), -text.place))[:most]
+
+
+def rank(texts: Sequence[RankedText], *, wanted: Wanted) -> list[tuple[int, float]]:
+    """Return the places of the texts with their marks, best first.
+
+    `texts` are those that share a word with the question, and their neighbours.
+    """
+    own = alone(texts, wanted=wanted)
+    window = windows(texts, wanted=wanted)
+    sessions = of_sessions(texts, own=own)
+    first: dict[int, float] = {}
+    for text in texts:
+        at = text.place
+        mark = own[at] + NEIGHBOURS * (own.get(at - 1, 0.0) + own.get(at + 1, 0.0))
+        mark += WINDOW * window[at] + SESSION * sessions[text.session]
+        mark += SPEAKER * is_named(text.speaker, wanted.names)
+        mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
+        first[at] = mark
+    marks = {
+        at: round(mark + BESIDE * (first.get(at - 1, 0.0) + first.get(at + 1, 0.0)), DIGITS)
+        for at, mark in first.items()
+        if own[at] or window[at]
+    }
+    newest = {text.place: text.written_at for text in texts}
+    best = sorted(marks, key=lambda at: (newest[at], at), reverse=True)
+    return [(at, marks[at]) for at in sorted(best, key=lambda at: -marks[at])]
+
+
+def windows(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
+    """Mark each text together with those around it."""
+    found = {text.place: text for text in texts}
+    places = list(found)
+    steps = range(-REACH, REACH + 1)
+    sizes: list[tuple[Mapping[str, int], int]] = []
+    for place in places:
+        around = [found[place + step] for step in steps if place + step in found]
+        total: dict[str, int] = {}
+        for text in around:
+            for word, number in text.counts.items():
+                total[word] = total.get(word, 0) + number
+        sizes.append((total, sum(text.length for text in around)))
+    return dict(zip(places, scores(sizes, wanted.stems), strict=True))
+
+
+def of_sessions(
+    texts: Sequence[RankedText], *, own: Mapping[int, float]
+) -> dict[tuple[int, int], float]:
+    """Mark each talk by its best texts."""
+    found: dict[tuple[int, int], list[float]] = {}
+    for text in texts:
+        found.setdefault(text.session, []).append(own[text.place])
+    sums = {key: sum(sorted(marks)[-OF_A_SESSION:]) for key, marks in found.items()}
+    best = max(sums.values(), default=0.0) or 1.0
+    return {key: mark / best for key, mark in sums.items()}
+
+
+def is_named(speaker: str, names: Collection[str]) -> bool:
+    """Tell whether a question names a speaker: every word of the name."""
+    return bool(speaker) and all(word in names for word in speaker.split())
+
+
 def scores(
-    counts: Mapping[int, Mapping[str, int]],
-    lengths: Mapping[int, int],
-    *,
-    weights: Mapping[str, float],
-) -> dict[int, float]:
+    texts: Sequence[tuple[Mapping[str, int], int] | tuple[Mapping[Pair, int], int]],
+    weights: Mapping[str, float] | Mapping[Pair, float],
+) -> list[float]:
     """Compute BM25 of each text, scaled so that the best has 1."""
-    average = sum(lengths.values()) / max(len(lengths), 1) or 1.0
-    gains = {word: weight * (K1 + 1) for word, weight in weights.items()}
-    marks = {}
-    for seq, count in counts.items():
-        norm = K1 * (1 - B + B * lengths[seq] / average)
-        mark = 0.0
-        for word, number in count.items():
-            mark += gains.get(word, 0.0) * number / (number + norm)
-        marks[seq] = mark
-    best = max(marks.values(), default=0.0) or 1.0
-    return {seq: round(mark / best, DIGITS) for seq, mark in marks.items()}
+    average = sum(length for _, length in texts) / max(len(texts), 1) or 1.0
+    gains = {word: value * (K1 + 1) for word, value in weights.items()}
+    marks = []
+    for count, length in texts:
+        norm = K1 * (1 - B + B * length / average)
+        marks.append(sum(gains[word] * n / (n + norm) for word, n in count.items()))
+    best = max(marks, default=0.0) or 1.0
+    return [mark / best for mark in marks]

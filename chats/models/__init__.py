@@ -2,12 +2,20 @@
 
 from chats.models.chats import Branch, Chat, Folder, IdempotencyRecord, Message, Rendering
 from chats.models.compactions import Compaction
+from chats.models.exchange import ImportedChat
+from chats.models.gateway import GatewayChat, GatewayNode
+from chats.models.memory import (
+    ForgottenPreference,
+    MemorySettings,
+    Preference,
+    PreferenceEvidence,
+)
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
-from chats.models.turns import PromptText, Receipt, Turn, WarmUp
+from chats.models.turns import PromptText, Receipt, Turn, TurnReference, WarmUp
 
 __all__ = [
     "Agent",
@@ -17,10 +25,17 @@ __all__ = [
     "ChatState",
     "Compaction",
     "Folder",
+    "ForgottenPreference",
+    "GatewayChat",
+    "GatewayNode",
     "IdempotencyRecord",
+    "ImportedChat",
     "LoginFailure",
     "LoginLink",
+    "MemorySettings",
     "Message",
+    "Preference",
+    "PreferenceEvidence",
     "PromptText",
     "ProviderAccount",
     "Receipt",
@@ -32,5 +47,6 @@ __all__ = [
     "Team",
     "TeamVersion",
     "Turn",
+    "TurnReference",
     "WarmUp",
 ]

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from chats.models.parts import PartsField
 from contextpolicy.models.base import Stored
 
 
@@ -16,6 +17,8 @@ class Folder(Stored):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     name = models.CharField(max_length=200)
+    # In its chats nothing is noted of the person, and nothing that was noted is sent.
+    without_memory = models.BooleanField(default=False, db_default=False)
 
     class Meta:
         ordering: ClassVar = ["name"]
@@ -52,6 +55,15 @@ class Chat(Stored):
     model = models.ForeignKey(
         "contextpolicy.ModelSpec", null=True, blank=True, on_delete=models.SET_NULL
     )
+    # A policy that the program which opened the chat asked for, nearer than its owner's; see /v1.
+    policy = models.ForeignKey(
+        "contextpolicy.ContextPolicy",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+    )
     active_branch = models.ForeignKey(
         "Branch", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -61,6 +73,8 @@ class Chat(Stored):
     unread = models.BooleanField(default=False)
     # Erased when its owner signs out, or some time after its last message.
     temporary = models.BooleanField(default=False)
+    # As in a folder without memory, for this chat.
+    without_memory = models.BooleanField(default=False, db_default=False)
     # A deleted chat is hidden from everybody until its owner brings it back, or it is erased.
     deleted_at = models.DateTimeField(null=True, blank=True)
     erase_at = models.DateTimeField(null=True, blank=True)
@@ -100,6 +114,11 @@ class Chat(Stored):
     def __str__(self) -> str:
         return self.title or f"chat {self.pk}"
 
+    @property
+    def is_provisional(self) -> bool:
+        """True as long as nothing shows that the chat, which a program opened, goes on."""
+        return self.archived and self.erase_at is not None and self.deleted_at is None
+
 
 class Branch(Stored):
     """One path through a chat. A child shares its parent's messages up to `fork_seq`."""
@@ -118,6 +137,8 @@ class Branch(Stored):
     team_id_offset = models.BigIntegerField(default=0)
     # Undoing a compaction pauses the automatic ones here until someone resumes them.
     compaction_paused = models.BooleanField(default=False)
+    # The program behind it leaves out old messages itself: nothing of ours stands for them.
+    client_windowed = models.BooleanField(default=False, db_default=False)
     paused_at = models.DateTimeField(null=True, blank=True)
     # A request of a person that no worker has begun yet: trigger, focus, model, compaction, by.
     asked = models.JSONField(default=dict, blank=True)
@@ -179,7 +200,7 @@ class Message(Stored):
     seq = models.PositiveBigIntegerField(null=True, blank=True)
     accepted = models.PositiveBigIntegerField()
     role = models.CharField(max_length=10, choices=Role.choices)
-    parts = models.JSONField()
+    parts = PartsField()
     # {"roleId": …, "roleName": …, "type": "human" or "ai"}; empty: the chat's owner, or its model.
     speaker = models.JSONField(null=True, blank=True)
     addressees = models.JSONField(default=list, blank=True)

@@ -21,6 +21,7 @@ class ChatState(Stored):
         EXTRACTED = "extracted", "Read from a message"
         CORRECTED = "corrected", "Corrected by a person"
         RESET = "reset", "Emptied by a person"
+        RESTORED = "restored", "Restored by a person"
         ERASED = "erased", "Cleared by an erasure"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -97,6 +97,9 @@ class Turn(Stored):
     # The end of the prompts of all its steps, before the question: {"state": id, "note": …}.
     # None until the first prompt needed it.
     tail = models.JSONField(null=True, blank=True)
+    # What a program behind /v1 asked for beside its messages: system, tools, parameters, and the
+    # seq after which its own messages begin. Emptied when the turn ends; None: it came elsewhere.
+    client = models.JSONField(null=True, blank=True)
     # The text of the running step so far; it becomes a message only when the step ends.
     partial_text = models.TextField(blank=True, default="")
     partial_reasoning = models.TextField(blank=True, default="")
@@ -154,6 +157,29 @@ class Turn(Stored):
 
 
 UNFINISHED = [Turn.Status.QUEUED, Turn.Status.RUNNING]
+
+
+class TurnReference(Stored):
+    """A part of a message, often of another chat, that goes along with a turn's question.
+
+    `start` and `end` are characters of its text; `score` compares it with the others of the turn.
+    The words stay in the message alone.
+    """
+
+    turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="references")
+    place = models.PositiveSmallIntegerField()
+    message = models.ForeignKey("Message", on_delete=models.CASCADE, related_name="referred_by")
+    start = models.PositiveIntegerField()
+    end = models.PositiveIntegerField()
+    score = models.FloatField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["turn", "place"], name="reference_place_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"reference {self.place} of {self.turn_id}"
 
 
 class PromptText(Stored):

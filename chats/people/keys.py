@@ -26,7 +26,9 @@ SCOPE_WORDS = {
     "chats:write": "Send messages; make, change and delete chats",
     "chats:erase": "Erase messages and chats for good",
     "audit:read": "Read audit events",
-    "policy:read": "Read the policy of a chat",
+    "policy:read": "Read the policy of a chat, and all policies if you may",
+    "policy:write": "Change policies and where they apply, if you may",
+    "gateway": "Use the models through /v1, as an OpenAI client does",
 }
 SCOPES = tuple(SCOPE_WORDS)
 KEYS_PER_PERSON = 20

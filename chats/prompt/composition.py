@@ -6,16 +6,18 @@ and a receipt. It writes nothing.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from chats.ground.refusals import Refusal
+from chats.memory import references, told
 from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
-from chats.prompt import agents, model_choice, statements
+from chats.prompt import agents, client, model_choice, person, statements, tail
 from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, receipts
-from contextpolicy import plugins
+from contextpolicy import plugins, skills
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import scripts
 from contextpolicy.engine.assembly import (
@@ -32,7 +34,8 @@ from contextpolicy.engine.assembly import compose as assemble
 from contextpolicy.engine.budget import BudgetRefusal, compact_mark, in_our_count, prompt_limit
 from contextpolicy.engine.calibration import Factors
 from contextpolicy.engine.policy import PolicyValues, knows_compactions
-from contextpolicy.engine.strategies.entity_state import EntityState, state_text
+from contextpolicy.engine.strategies.entity_state import state_text
+from contextpolicy.engine.systemtext import budget_note, runtime_note, system_parts
 from contextpolicy.engine.team_view import window_before
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import Background
@@ -67,13 +70,6 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class TailDue:
-    """The turn's tail has to be built before its first prompt, by `turns.state_extraction`."""
-
-    choice: model_choice.ChosenModel
-
-
-@dataclass(frozen=True, slots=True)
 class Prompt:
     """A composed call: the request, and everything its receipt will say.
 
@@ -99,6 +95,8 @@ class Prompt:
     warm_from: int | None
     light_model: str
     strategy: str
+    # A message that it answers may tell something of the person that holds beyond the chat.
+    tells: bool = False
 
 
 def compose(
@@ -107,7 +105,7 @@ def compose(
     counter: TokenCounter,
     window_limit: int | None = None,
     branch: Branch | None = None,
-) -> Prompt | Move | TailDue:
+) -> Prompt | Move | tail.TailDue:
     """Compose the prompt of the turn's next call.
 
     Returns instead an order to build the turn's tail, or to move the window, if that comes first.
@@ -116,24 +114,41 @@ def compose(
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
-    if turn.tail is None and choice.values.strategy == EntityState.name:
-        return TailDue(choice=choice)
+    due = tail.due(turn, choice=choice)
+    if due is not None:
+        return due
     branch = governed(branch or read_branch(turn))
     if turn.agent_id is not None:
         return compose_for_agent(
             turn=turn, branch=branch, choice=choice, counter=counter, window_limit=window_limit
         )
+    asked = asked_by(turn, branch=branch, choice=choice, counter=counter)
     given = gather(
         branch=branch,
         choice=choice,
-        asked=asked_by(turn, branch=branch, values=choice.values, counter=counter),
+        asked=asked,
         counter=counter,
         window_limit=window_limit,
+        after=client.begins_after(turn.client),
     )
+    given = client.as_asked(given, client=turn.client)
     assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
-    return prompt_of(assembled, given=given, choice=choice, branch=branch, notes=tail_notes(turn))
+    notes = (*tail.notes(turn, choice=choice), *asked.notes)
+    assembled = client.labelled(assembled, client=turn.client)
+    prompt = prompt_of(assembled, given=given, choice=choice, branch=branch, notes=notes)
+    return prompt if turn.client is None else for_program(prompt, asked=turn.client)
+
+
+def for_program(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
+    """Return the prompt of a program's turn with what it asked for.
+
+    Nothing is read ahead: the next prompt begins with what the program sends then. Nothing that
+    was said tells of a person: who writes behind a program is not known.
+    """
+    request = client.request_for(prompt.request, client=asked)
+    return replace(prompt, request=request, warm_from=None, tells=False)
 
 
 # A smaller window is tried as often; each one leaves out at least a message.
@@ -157,13 +172,15 @@ def compose_for_agent(
     if view is None:
         raise ValueError(f"turn {turn.pk} has no agent")
     seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter)
+    known = person.about(branch, choice=choice, until=asked_at(turn))
     asked = Question(
         question=(seen.question,) if seen.question else (),
         before=seen.before,
         last_seq=branch.last_seq,
         steps=seen.steps,
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(turn, values=choice.values),
+        background=background(turn, values=choice.values, known=known),
+        notes=known.notes,
     )
     plain = gather(
         branch=branch,
@@ -191,7 +208,11 @@ def compose_for_agent(
         given=given,
         choice=choice,
         branch=branch,
-        notes=(*tail_notes(turn), *([agents.ROUND_OPENING] if is_beside else [])),
+        notes=(
+            *tail.notes(turn, choice=choice),
+            *asked.notes,
+            *([agents.ROUND_OPENING] if is_beside else []),
+        ),
     )
     need_nothing = replace(prompt.need, action="none", reason="strategy", mark=0)
     return replace(prompt, need=need_nothing, fold_from=None, warm_from=None)
@@ -270,13 +291,16 @@ class Question:
     steps: tuple[engine.Message, ...] = ()
     continues: str = ""
     background: Background = field(default_factory=Background)
+    # For the receipt: what of the background was withheld.
+    notes: tuple[str, ...] = ()
 
 
 def asked_by(
-    turn: Turn, *, branch: Branch, values: PolicyValues, counter: TokenCounter
+    turn: Turn, *, branch: Branch, choice: model_choice.ChosenModel, counter: TokenCounter
 ) -> Question:
     """Return the question of a turn's next call."""
     question, steps = turn_messages(turn, branch=branch)
+    known = person.about(branch, choice=choice, until=asked_at(turn))
     first = (*question, *steps)
     return Question(
         question=history.load_all(question, counter=counter),
@@ -284,7 +308,8 @@ def asked_by(
         last_seq=branch.last_seq,
         steps=history.load_all(steps, counter=counter),
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(turn, values=values),
+        background=background(turn, values=choice.values, known=known),
+        notes=known.notes,
     )
 
 
@@ -303,6 +328,8 @@ def gather(
     """
     active = governing(branch.active_compaction, values=choice.values)
     summary, window_to = in_force(active, counter=counter)
+    if branch.client_windowed:
+        summary = None
     window_to = max(window_to, after)
     covered = max(summary.to_seq if summary else 0, window_to)
     known = [size for size in (choice.model.window, window_limit) if size]
@@ -328,7 +355,7 @@ def gather(
         values=choice.values,
         model_window=model_window,
         counter=counter,
-        system=system_of(branch.chat, values=choice.values),
+        system=whole_system_of(branch.chat, choice=choice),
         tools=tools.offered(branch=branch, values=choice.values, model=choice.model),
         summary=summary,
         window_to=window_to,
@@ -384,6 +411,18 @@ def system_of(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...
     return tuple((origin, text) for origin, text in parts if text)
 
 
+def whole_system_of(chat: Chat, *, choice: model_choice.ChosenModel) -> tuple[tuple[str, str], ...]:
+    """Return every part of the system text by origin, in order, as the policy asks for them."""
+    values = choice.values
+    more = [("skills", text) for text in skills.texts_of(values.skills)]
+    if values.runtime_note:
+        more.append(("runtime", runtime_note(choice.model.name)))
+    if values.budget_note:
+        more.append(("budget", budget_note(values)))
+    parts = system_of(chat, values=values)
+    return system_parts((*parts, *more)) if more else parts
+
+
 def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
     """Return the compaction in force if the policy lets it govern a prompt, else None.
 
@@ -392,16 +431,25 @@ def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction 
     return active if knows_compactions(values) else None
 
 
-def background(turn: Turn, *, values: PolicyValues) -> Background:
+def background(turn: Turn, *, values: PolicyValues, known: person.AboutPerson) -> Background:
     """Return what is known beside the chat; the same in every step of the turn."""
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
-    # The day of the question: a turn that is queued again after midnight keeps it.
-    asked_at = turn.trigger.created_at if turn.trigger else turn.queued_at
     return Background(
+        preferences=known.preferences,
+        profile=known.profile,
         state=state_text(row.values) if row else "",
-        date=f"{asked_at:%Y-%m-%d}" if values.show_date else "",
+        references=references.entries(turn.pk, owner_id=turn.branch.chat.owner_id)
+        if values.references and (turn.tail or {}).get("references") == ""
+        else (),
+        recent=known.recent,
+        date=f"{asked_at(turn):%Y-%m-%d}" if values.show_date else "",
     )
+
+
+def asked_at(turn: Turn) -> datetime:
+    """Return when the turn's question was asked; a turn that is queued again keeps it."""
+    return turn.trigger.created_at if turn.trigger else turn.queued_at
 
 
 def in_force(
@@ -482,7 +530,7 @@ def turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Me
     question = asked[-1]
     if question.seq == branch.last_seq:
         return [question], []
-    rows = Message.objects.filter(branch=branch, seq__gt=question.seq, seq__lte=branch.last_seq)
+    rows = history.on_path(branch, after=question.seq or 0, before=branch.last_seq + 1)
     return [question], list(rows.order_by("seq"))
 
 
@@ -512,6 +560,7 @@ def prompt_of(
             tools=assembled.tools,
             max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
             facts=facts(assembled, given=given, choice=choice),
+            stream=not choice.model.cannot_stream,
         ),
         account=account,
         effective=choice.effective,
@@ -542,7 +591,14 @@ def prompt_of(
         warm_from=warm_from(needed, choice=choice, account=account, assembled=assembled),
         light_model=values.summarization_model,
         strategy=values.strategy,
+        tells=values.preferences and tells(given),
     )
+
+
+def tells(given: ComposeInput) -> bool:
+    """Tell whether a message that is answered now may tell something of the person."""
+    asked = (m for m in (*given.question, *given.steps) if m.role == "user")
+    return any(told.told_in(engine.text_of(message)) for message in asked)
 
 
 def may_warm_up(choice: model_choice.ChosenModel, *, account: Account) -> bool:
@@ -570,12 +626,6 @@ def warm_from(
     next_question = round(assembled.budget.question * assembled.budget.calibration)
     mark = compact_mark(choice.values, prompt_limit=limit)
     return max(mark - needed.tokens - next_question, 0)
-
-
-def tail_notes(turn: Turn) -> list[str]:
-    """Return the reason why the tail is not what it should be, if it is not."""
-    note = (turn.tail or {}).get("note")
-    return [note] if note else []
 
 
 def compressed(assembled: AssembledContext, *, values: PolicyValues) -> dict[str, int | None]:

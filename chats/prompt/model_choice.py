@@ -1,6 +1,7 @@
 """Chooses the model that replies in a chat, under its policy, and finds the model's account."""
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
@@ -16,7 +17,8 @@ from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy import resolution
 from contextpolicy.engine.budget import PolicyImpossible
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.explanation import ExplainedField, explain
+from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
 
 
 class NoModel(Refusal):
@@ -80,6 +82,26 @@ def choose(
     return ChosenModel(model=model, effective=effective, values=values)
 
 
+def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> ChosenModel:
+    """Return the chat's model, and the policy that these assignments would make; nothing is stored.
+
+    Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
+    """
+    model = chat.model or statements.DEFAULT_MODEL.first()
+    if model is None:
+        raise NoModel
+    try:
+        effective = resolution.unsaved(
+            assigned, model_window=model.window, defaults=server_defaults()
+        )
+    except PolicyImpossible as error:
+        raise PolicyRefused(reason=str(error)) from error
+    values = resolution.values_of(effective)
+    if values.allowed_models is not None and model.slug not in values.allowed_models:
+        raise ModelNotAllowed(policy=effective.label, model=str(model))
+    return ChosenModel(model=model, effective=effective, values=values)
+
+
 def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
     """Return the choice for a running turn: the model it began with, the policy as it is now.
 
@@ -104,7 +126,8 @@ def effective_policy(
 ) -> EffectivePolicy:
     """Return the sum of all assigned policies. Raises `PolicyRefused` when that cannot work.
 
-    An agent's policy is one level more, between the person's and the chat's.
+    An agent's policy is one level more, between the person's and the chat's; so is the one that a
+    program opened the chat with.
     """
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
@@ -112,10 +135,32 @@ def effective_policy(
         return resolution.resolve(
             user_id=chat.owner_id,
             chat_id=chat.pk,
-            agent_policy=agent.policy if agent else None,
+            agent_policy=agent.policy if agent else asked_policy(chat),
             model_window=min(known) if known else None,
             defaults=server_defaults(),
         )
+    except PolicyImpossible as error:
+        raise PolicyRefused(reason=str(error)) from error
+
+
+def asked_policy(chat: Chat) -> ContextPolicy | None:
+    """Return the policy that a program opened the chat with, and its version; mostly there is none.
+
+    A retired one says nothing any more.
+    """
+    if chat.policy_id is None:
+        return None
+    rows = ContextPolicy.objects.select_related("current")
+    return rows.filter(pk=chat.policy_id, retired=False).first()
+
+
+def explained(
+    layers: Collection[resolution.Layer], *, model: ModelSpec | None
+) -> list[ExplainedField]:
+    """Explain the policy that these layers make with a model. Raises `PolicyRefused`."""
+    window = model.window if model else None
+    try:
+        return explain(layers, defaults=server_defaults(), model_window=window)
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
 

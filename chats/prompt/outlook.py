@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Literal
 
 from chats.models import Branch, Compaction, PromptText, Receipt, Turn
-from chats.prompt import composition, model_choice
+from chats.prompt import composition, model_choice, person
 from chats.record import receipts, states
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
@@ -187,6 +187,7 @@ def asked(
 ) -> composition.Question:
     """Return the question as if it stood at the branch's end, with the tail it would have now."""
     parts = (engine.TextPart(question),) if question else ()
+    known = person.about(branch, choice=choice, until=now)
     message = engine.Message(
         id="",
         seq=branch.last_seq + 1,
@@ -200,9 +201,13 @@ def asked(
         before=message.seq,
         last_seq=message.seq,
         background=Background(
+            preferences=known.preferences,
+            profile=known.profile,
+            recent=known.recent,
             state=state_text(kept.row.values) if kept and kept.row else "",
             date=f"{now:%Y-%m-%d}" if choice.values.show_date else "",
         ),
+        notes=known.notes,
     )
 
 

@@ -25,6 +25,7 @@ MODEL_FIELDS = (
     "output_price",
     "supports_tools",
     "strict_roles",
+    "cannot_stream",
     "enabled",
     "is_default",
 )

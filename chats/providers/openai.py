@@ -7,10 +7,9 @@ apart.
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from typing import Any
 
 import httpx2
 import openai
@@ -22,7 +21,7 @@ from chats.providers.chunks import ReplyReader
 from chats.providers.failures import failure_of_response
 from chats.providers.sse import EventParser, LineTooLong
 from chats.providers.transport import Resolver, ResponseBody, guarded_client, resolve_host
-from contextpolicy.engine.messages import ToolSpec, WireMessage
+from chats.providers.wire import body_of
 
 # A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
 MAX_WHOLE_REPLY = 16 << 20
@@ -33,17 +32,6 @@ AFTER_FINISH_SECONDS = 5.0
 _ADDRESS_REFUSED = (
     "The provider's address is not allowed on this instance. "
     "An operator needs to check the provider's address."
-)
-_OWN_FIELDS = frozenset(
-    {
-        "model",
-        "messages",
-        "tools",
-        "stream",
-        "stream_options",
-        "max_tokens",
-        "max_completion_tokens",
-    }
 )
 
 
@@ -133,16 +121,11 @@ class OpenAIProvider:
         By the package's plain `post`: its typed method walks through every argument of the
         interface, given or not, value by value, and takes as long for it as for all the rest.
         """
-        body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
-        body["model"] = request.model
-        body["messages"] = [_message(message) for message in request.messages]
-        body["stream"] = request.stream
-        if request.max_output_tokens is not None:
-            body[dialect.limit_name] = request.max_output_tokens
-        if request.stream and dialect.takes_usage_option:
-            body["stream_options"] = {"include_usage": True}
-        if request.tools:
-            body["tools"] = [_tool(spec) for spec in request.tools]
+        body = body_of(
+            request,
+            limit_name=dialect.limit_name,
+            takes_usage_option=dialect.takes_usage_option,
+        )
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
         # As a stream even where one whole reply is asked for: its length is limited as it arrives.
         stream = await self._client.post(
@@ -276,31 +259,3 @@ def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
     if "max_completion_tokens" in body:
         return replace(dialect, limit_name="max_completion_tokens")
     return dialect
-
-
-def _message(message: WireMessage) -> Any:
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        wire["content"] = message.content or None
-        wire["tool_calls"] = [
-            {
-                "id": call.call_id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id:
-        wire["tool_call_id"] = message.tool_call_id
-    return wire
-
-
-def _tool(spec: ToolSpec) -> Mapping[str, Any]:
-    return {
-        "type": "function",
-        "function": {
-            "name": spec.name,
-            "description": spec.description,
-            "parameters": dict(spec.parameters),
-        },
-    }

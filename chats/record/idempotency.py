@@ -4,6 +4,7 @@ import hashlib
 import uuid
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
@@ -42,7 +43,7 @@ class IdempotentRequest:
         self.key = key
         self.digest = hashlib.sha256(body.encode("utf-8", "surrogatepass")).hexdigest()
 
-    def find(self, *, now: datetime) -> dict[str, str] | None:
+    def find(self, *, now: datetime) -> dict[str, Any] | None:
         """Return the stored result, or None. Raises `IdempotencyKeyReused` for another body.
 
         Also raised when its words were erased: nobody knows any more whether this body is the same,
@@ -72,30 +73,52 @@ class IdempotentRequest:
             return None
         return row
 
-    def remember(self, *, result: dict[str, str], now: datetime) -> None:
+    def remember(self, *, result: dict[str, Any], now: datetime) -> None:
         """Store the result, in the transaction that made it true."""
         if self.key:
-            salt = new_salt()
-            IdempotencyRecord.objects.create(
-                owner_id=self.owner_id,
-                route=self.route,
-                key=self.key,
-                salt=salt,
-                body_commitment=commitment(self.digest, salt=salt),
-                result=result,
-                created_at=now,
-            )
+            self.kept(result=result, now=now)
+
+    def kept(self, *, result: dict[str, Any], now: datetime) -> IdempotencyRecord:
+        """Store the result and return its row; the key is not empty."""
+        salt = new_salt()
+        return IdempotencyRecord.objects.create(
+            owner_id=self.owner_id,
+            route=self.route,
+            key=self.key,
+            salt=salt,
+            body_commitment=commitment(self.digest, salt=salt),
+            result=result,
+            created_at=now,
+        )
 
 
-def forget(*, messages: Collection[uuid.UUID], chat_id: uuid.UUID | None, now: datetime) -> int:
+# A request through the gateway brings its whole conversation: its body has every word of the chat.
+GATEWAY = "gateway"
+
+
+def forget_of_programs(*, chat_id: uuid.UUID) -> int:
+    """Delete what could be compared with the bodies of programs' requests to a chat."""
+    rows = IdempotencyRecord.objects.filter(route=GATEWAY, result__chat=str(chat_id))
+    return rows.exclude(salt="").update(salt="", body_commitment="")
+
+
+def forget(
+    *,
+    messages: Collection[uuid.UUID],
+    chat_id: uuid.UUID | None,
+    now: datetime,
+    answers_of: uuid.UUID | None = None,
+) -> int:
     """Delete what could be compared with the erased words of messages, or of a whole chat.
 
-    The records stay and refuse their key to everybody; expired ones are deleted. Returns how many
-    records lost something.
+    `answers_of`: the chat of which no answer is kept any longer. The records stay and refuse their
+    key to everybody; expired ones are deleted. Returns how many records lost something.
     """
     IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()
     named = Q(result__message__in=[str(pk) for pk in messages])
     if chat_id is not None:
         named |= Q(result__chat=str(chat_id))
     rows = IdempotencyRecord.objects.filter(named).exclude(salt="")
-    return rows.update(salt="", body_commitment="")
+    lost = rows.update(salt="", body_commitment="")
+    answered = IdempotencyRecord.objects.filter(result__answer_of=str(answers_of))
+    return lost + answered.exclude(salt="").update(salt="", body_commitment="", result={})

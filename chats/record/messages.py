@@ -12,7 +12,13 @@ from chats.ground.seals import commitment, new_salt
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
 from contextpolicy import ledger
-from contextpolicy.engine.messages import Role, parts_from_json
+from contextpolicy.engine.messages import (
+    Part,
+    Role,
+    ToolResultPart,
+    parts_from_json,
+    parts_to_json,
+)
 from contextpolicy.engine.team import TeamMessage, speaker_json
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from speed import prepared
@@ -245,6 +251,51 @@ def spoken(said: TeamMessage) -> Message:
         addressees=list(said.addressees),
         finish=Message.Finish.STOP if is_ai else "",
     )
+
+
+def append_sent(
+    *,
+    chat: Chat,
+    branch: Branch,
+    said: Sequence[tuple[Role, Sequence[Part]]],
+    counter: TokenCounter,
+    now: datetime,
+) -> list[Message]:
+    """Store messages that a program sent at the end of the branch, in the caller's transaction.
+
+    The caller locked the chat; no turn is under way on the branch. It saves the chat's
+    `accepted_count` after this.
+    """
+    rows = []
+    for role, parts in said:
+        branch.last_seq += 1
+        row = Message(
+            branch=branch,
+            seq=branch.last_seq,
+            accepted=next_accepted(chat=chat),
+            role=Message.Role.USER if role == "user" else Message.Role.ASSISTANT,
+            parts=parts_to_json(parts),
+            finish="" if role == "user" else Message.Finish.STOP,
+            created_at=now,
+        )
+        set_token_count(row, counter=counter)
+        rows.append(row)
+    Message.objects.bulk_create(rows, batch_size=200)
+    branch.save(update_fields=["last_seq"])
+    return rows
+
+
+def add_results(
+    message: Message, *, results: Sequence[ToolResultPart], counter: TokenCounter
+) -> None:
+    """Put the results of a program's tools behind the calls of a reply, once, as they come in.
+
+    Runs in the caller's transaction, which locked the chat.
+    """
+    message.parts = [*message.parts, *parts_to_json(results)]
+    message.token_count = None
+    set_token_count(message, counter=counter)
+    message.save(update_fields=["parts", "token_count", "counter_version"])
 
 
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:

@@ -36,6 +36,9 @@ WRITTEN = (
 # Texts that are not a chat's own: kept once, however many chats send them.
 SHARED = {
     ("system", "policy"),
+    ("system", "runtime"),
+    ("system", "skills"),
+    ("system", "budget"),
     ("system", "state-v1"),
     ("system", "title-v1"),
     ("tools", ""),

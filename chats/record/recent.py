@@ -4,8 +4,9 @@ import uuid
 from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import QuerySet
 
-from chats.models import Message
+from chats.models import Chat, Message
 from chats.record.access import chats_visible_to
 from chats.record.history import on_path
 
@@ -14,14 +15,23 @@ MOST_CHATS = 1000
 
 
 def recent_messages(
-    *, owner: AbstractBaseUser, most: int, chat_id: uuid.UUID | None = None
+    *,
+    owner: AbstractBaseUser,
+    most: int,
+    chat_id: uuid.UUID | None = None,
+    among: QuerySet[Chat] | None = None,
+    until: datetime | None = None,
 ) -> list[Message]:
     """Return the last `most` messages of a person's chats, or of one, ascending by time, then id.
+
+    `among`: of these chats of theirs alone; `until`: those said before this moment.
 
     Of each chat the path that is open counts. What was excluded or erased, what waits, steps
     without words, and temporary chats are left out; the cost follows `most`.
     """
     chats = chats_visible_to(user=owner).filter(temporary=False)
+    if among is not None:
+        chats = chats.filter(pk__in=among)
     if chat_id is not None:
         chats = chats.filter(pk=chat_id)
     newest: list[Message] = []
@@ -33,7 +43,10 @@ def recent_messages(
         branch = chat.active_branch
         if branch is not None:
             path = on_path(branch, after=0, before=branch.last_seq + 1)
-            path = path.filter(excluded=False, erased_at=None).order_by("-seq")[: 2 * most]
+            path = path.filter(excluded=False, erased_at=None)
+            if until is not None:
+                path = path.filter(created_at__lt=until)
+            path = path.order_by("-seq")[: 2 * most]
             newest = sorted([*newest, *(row for row in path if row.text)], key=at)[-most:]
     return newest
 

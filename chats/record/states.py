@@ -81,6 +81,55 @@ def newest(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
     return row
 
 
+# The newest versions that a history shows.
+MOST_VERSIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one field; None: not known. `seq`: the message after which it was set."""
+
+    name: str
+    before: Any
+    after: Any
+    seq: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a state, and what it changed in the one before."""
+
+    row: ChatState
+    changes: tuple[Change, ...]
+
+
+def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
+    """Return the versions on a branch, newest first, those of its parents before the fork too."""
+    rows = list(ChatState.objects.filter(branch=branch).order_by("-version")[: most + 1])
+    fork = branch.fork_seq
+    while branch.parent is not None and len(rows) <= most:
+        # As in `newest`.
+        seen = ChatState.objects.filter(
+            branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
+        )
+        seen = seen.filter(version__lt=rows[-1].version) if rows else seen
+        rows += seen.order_by("-version")[: most + 1 - len(rows)]
+        branch = branch.parent
+        fork = min(fork, branch.fork_seq)
+    pairs = zip(rows, [*rows[1:], None], strict=True)
+    return [Version(row, changes_of(row, before=before)) for row, before in pairs][:most]
+
+
+def changes_of(row: ChatState, *, before: ChatState | None) -> tuple[Change, ...]:
+    """Return what is different in a version, by name."""
+    old = before.values if before else {}
+    return tuple(
+        Change(name, old.get(name), row.values.get(name), row.origins.get(name, {}).get("seq"))
+        for name in sorted({*old, *row.values})
+        if (name in old, old.get(name)) != (name in row.values, row.values.get(name))
+    )
+
+
 def append(
     *,
     branch_id: uuid.UUID,

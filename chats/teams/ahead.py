@@ -1,9 +1,11 @@
 """Foresees what a message of a team's chat takes: who replies, what is sent, what that costs."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from uuid import UUID
 
-from chats.models import Agent, Chat, Turn
+from chats.models import Agent, Chat, Team, Turn
 from chats.prompt import model_choice
 from chats.prompt.agent_outlook import sent_to_agent
 from chats.prompt.agents import view_of
@@ -60,6 +62,18 @@ def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
 def awake(roster: Roster) -> list[Agent]:
     """Return the agents that may reply: no persons, and none that rests."""
     return [agent for agent in roster.agents if agent.type == Agent.Type.AI and not agent.rests]
+
+
+def names_in(teams: Sequence[Team]) -> list[tuple[Team, str]]:
+    """Return the names of the agents that may reply in each team, in one query."""
+    agents = Agent.objects.filter(
+        version__in=[team.current_id for team in teams], type=Agent.Type.AI, rests=False
+    )
+    found: dict[UUID, list[str]] = {}
+    for agent in agents.order_by("place"):
+        found.setdefault(agent.version_id, []).append(agent.name)
+    listed = [(team, found.get(team.current_id, [])) for team in teams if team.current_id]
+    return [(team, name) for team, names in listed for name in names]
 
 
 def is_priced(roster: Roster, *, model: ModelSpec) -> bool:

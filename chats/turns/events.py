@@ -1,5 +1,6 @@
 """Records of a turn that begins, for the ledger."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -8,10 +9,19 @@ from contextpolicy import ledger
 
 
 def started_event(
-    turn: Turn, *, actor: str, chat: Chat, now: datetime, message: Message | None
+    turn: Turn,
+    *,
+    actor: str,
+    chat: Chat,
+    now: datetime,
+    message: Message | None,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Record an accepted turn in the ledger: ids and sizes, never the text."""
-    data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name}
+    """Record an accepted turn in the ledger: ids and sizes, never the text.
+
+    `more`: what else the door tells.
+    """
+    data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name, **(more or {})}
     if message is not None:
         data |= {"message": str(message.pk), "characters": len(message.text)}
     if turn.round_id is not None:

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from chats.checkpoints import upkeep
 from chats.compaction import claims, maintain
 from chats.ground import leases, queue
 from chats.memory import archive
@@ -32,7 +33,7 @@ def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
-    and chats whose time is over are erased.
+    chats whose time is over are erased, and the ledger is signed and verified when that is due.
     """
     return (
         release_expired(now=now)
@@ -43,6 +44,7 @@ def sweep(*, now: datetime) -> int:
         + titles.sweep(now=now)
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
+        + upkeep.enqueue_due(now=now)
     )
 
 
@@ -89,6 +91,8 @@ def release(turn: Turn, *, now: datetime) -> int:
         }
     else:
         changes = {"status": Turn.Status.QUEUED, "queued_at": now}
+    if turn.client is not None and changes["status"] != Turn.Status.QUEUED:
+        changes["client"] = {}
     if not mine.update(losses=losses, **changes, **RELEASED):
         return 0
     Receipt.objects.filter(turn=turn, outcome=Receipt.Outcome.OPEN).update(

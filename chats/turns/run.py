@@ -23,10 +23,10 @@ from chats.compaction.publish import publish_prepared
 from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
-from chats.prompt import composition, model_choice
+from chats.prompt import composition, model_choice, tail
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.turns import lanes, overflow_learning, state_extraction, steps
+from chats.turns import lanes, overflow_learning, references, state_extraction, steps
 from chats.turns import lease as leases
 from chats.turns.call import ModelCall
 from chats.turns.lease import Heartbeat, LeaseLost, Partial
@@ -56,6 +56,10 @@ class Worker(Protocol):
 
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
         """Run a database function off the loop; broken connections are tried again."""
+        ...
+
+    async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function that no reply needs, where it takes no thread from others."""
         ...
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
@@ -196,8 +200,8 @@ class TurnAttempt:
                 counter=self.worker.counter,
                 window_limit=smaller_than,
             )
-            if isinstance(prompt, composition.TailDue):
-                await self.build_tail(prompt.choice)
+            if isinstance(prompt, tail.TailDue):
+                await self.build_tail(prompt)
                 continue
             if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
                 return prompt
@@ -213,8 +217,23 @@ class TurnAttempt:
             )
         raise RuntimeError("the window moved again and again and the prompt still does not fit")
 
-    async def build_tail(self, choice: model_choice.ChosenModel) -> None:
-        """Bring the state up to the question, once per turn; a stop is heeded before the reply."""
+    async def build_tail(self, due: tail.TailDue) -> None:
+        """Build what is missing of the tail, once per turn; a stop is heeded before the reply."""
+        if due.state:
+            await self.read_state(due.choice)
+        if due.references:
+            found = await references.look_up(
+                self.turn,
+                values=due.choice.values,
+                counter=self.worker.counter,
+                aside=self.worker.aside,
+            )
+            self.turn.tail = await self.worker.db(
+                references.keep, lease=self.lease, turn=self.turn, found=found
+            )
+
+    async def read_state(self, choice: model_choice.ChosenModel) -> None:
+        """Bring the state up to the question."""
         tail = await self.worker.db(
             state_extraction.begin,
             lease=self.lease,
@@ -287,6 +306,9 @@ class TurnAttempt:
         """Return a prompt without tools if the server refused the call for them; remember that."""
         refused = call.error is not None and call.error.code == "tools_unsupported"
         if not refused or not prompt.request.tools or self.turn.model is None:
+            return None
+        if self.turn.client is not None:
+            # They are the program's: it is told, and decides.
             return None
         await self.close_receipt(call)
         self.turn.model = await self.worker.db(
@@ -419,7 +441,8 @@ class TurnAttempt:
             return
         # Some servers say "stop" beside tool calls, others "tool_calls" without any.
         call.finish = Message.Finish.TOOL_CALLS if call.requests else Message.Finish.STOP
-        if not call.requests:
+        if not call.requests or self.turn.client is not None:
+            # A program runs its own tools, and comes back with their results.
             return
         offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
         for index, request in call.requests.items():
@@ -497,6 +520,7 @@ class TurnAttempt:
             warm_from=self.prompt.warm_from if self.prompt else None,
             light_model=self.prompt.light_model if self.prompt else "",
             strategy=self.prompt.strategy if self.prompt else "",
+            tells=self.prompt.tells if self.prompt else False,
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
             factors=self.prompt.factors if self.prompt else Factors(),
             shares=self.prompt.shares if self.prompt else {},

@@ -148,7 +148,7 @@ def finish(
     # The branch first, as everywhere.
     locking.find_branch(turn.branch_id)
     known: Tail | None = locked_turn(lease).tail
-    if known is not None:
+    if known is not None and "state" in known:
         return known
     row, code = published(extraction, turn=turn, call=call, stopped=stopped, now=now)
     ending = Ending(

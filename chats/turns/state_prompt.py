@@ -60,6 +60,7 @@ def compose(
             state=StateTask(
                 schema=schema, values=known, texts=tuple(engine.text_of(m) for m in read)
             ),
+            stream=not model.cannot_stream,
         ),
         texts=texts,
         read=list(zip(read, sizes, strict=True)),

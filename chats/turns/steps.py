@@ -19,7 +19,7 @@ from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
 from chats.record import locking, messages, receipts
-from chats.turns import breaker, lanes, rounds, statements
+from chats.turns import breaker, lanes, rounds, statements, tellings
 from chats.turns.lease import (
     RELEASED,
     Lease,
@@ -39,6 +39,8 @@ from speed import prepared
 from speed.commits import unflushed
 
 WORKER = "worker"
+# The seconds after a reply before it is indexed: meanwhile the pages fetch it.
+INDEX_AFTER = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Ending:
     light_model: str = ""
     # The policy's strategy; some want to hear of a reply.
     strategy: str = ""
+    # A message of the person may tell something of them that holds beyond the chat.
+    tells: bool = False
     # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
     estimate: int = 0
     factors: Factors = field(default_factory=Factors)
@@ -271,10 +275,7 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         chat, turn = locked(lease)
         if own_steps(turn) == turn.step:
             return True
-        # What a person wrote meanwhile is this reply's, or the next agent's.
-        goes_on = ending.finish == Message.Finish.TOOL_CALLS or (
-            turn.agent_id is None and messages.any_waiting(branch_id=turn.branch_id)
-        )
+        goes_on = continues(turn, ending=ending)
         step = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
         if goes_on:
             prepared.save(chat, "accepted_count")
@@ -293,6 +294,19 @@ def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: date
         failpoint("before_commit_reply")
     failpoint("after_commit_reply")
     return goes_on
+
+
+def continues(turn: Turn, *, ending: Ending) -> bool:
+    """Tell whether a turn goes on after a step: its tools ran, or a message arrived meanwhile.
+
+    What a person wrote is the next agent's where a team replies. A program's turn is one step: its
+    tools are its own, and what is written on the page meanwhile gets a turn of its own.
+    """
+    if turn.client is not None:
+        return False
+    return ending.finish == Message.Finish.TOOL_CALLS or (
+        turn.agent_id is None and messages.any_waiting(branch_id=turn.branch_id)
+    )
 
 
 def locked(lease: Lease) -> tuple[Chat, Turn]:
@@ -373,6 +387,7 @@ def end(
         error_sentence=ending.error_sentence,
         error_details=dict(ending.error_details),
         **({"first_token_at": ending.first_token_at} if ending.first_token_at else {}),
+        **({} if turn.client is None else {"client": {}}),
         **RELEASED,
     )
     chat.updated_at, chat.unread = now, True
@@ -387,17 +402,29 @@ def end(
     )
     if ending.error_code:
         breaker.trip(model=turn.model, code=ending.error_code, now=now)
-    if ending.asks_for_folding(reply):
+    if ending.asks_for_folding(reply) and not chat.is_provisional:
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    ask_for_indexing(chat, reply)
     if ending.asks_for_warm_up(reply):
         queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
-    if writes_title(reply, ending=ending):
+    if turn.client is None and writes_title(reply, ending=ending):
         queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
+    if ending.tells and reply is not None and not ending.error_code:
+        tellings.note_told(turn, chat=chat, now=now)
     if turn.round_id is not None:
         rounds.turn_ended(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)
+
+
+def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
+    """Have what was said made searchable; should the task be lost, the sweep finds what is behind.
+
+    Nothing of a temporary chat is.
+    """
+    if reply is not None and not chat.temporary:
+        queue.enqueue(queue.INDEX_CHAT, chat_id=chat.pk, countdown=INDEX_AFTER)
 
 
 def writes_title(reply: Message | None, *, ending: Ending) -> bool:

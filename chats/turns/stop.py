@@ -101,6 +101,9 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
         turn.status = Turn.Status.STOPPED
         turn.finished_at = now
         fields += ["status", "finished_at", *RELEASED]
+        if turn.client is not None:
+            turn.client = {}
+            fields.append("client")
         ledger.record("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:

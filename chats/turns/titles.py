@@ -179,7 +179,10 @@ def compose(
     first = min(counter.count(texts[0]), rest)
     return SidePrompt(
         request=ProviderRequest(
-            model=model.name, messages=(system, question), max_output_tokens=MOST_WRITTEN
+            model=model.name,
+            messages=(system, question),
+            max_output_tokens=MOST_WRITTEN,
+            stream=not model.cannot_stream,
         ),
         texts=[("system", TITLE_V1, INSTRUCTIONS, own)],
         read=list(zip(read, (first, rest - first), strict=True)),

@@ -1,19 +1,21 @@
 """Find in originals: a search over the messages that a summary or window stands for."""
 
-import re
 import uuid
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from django.http import HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from chats.compaction.coverage import summary_of
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
-from chats.memory import archive, speakers, words
+from chats.memory import archive, speakers
+from chats.memory.marking import around, marks_of, pieces
+from chats.memory.question import Asked, asked_in
 from chats.memory.search import QuestionTooLong, SearchResult, check_question, search
 from chats.models import Branch, Chat, Message
 from chats.record import access
@@ -23,10 +25,6 @@ from chats.web.thread.rows import branch_of
 
 # The best matches of one search.
 MOST = 20
-# Characters of a match that are shown, and how many of them stand before its first word.
-SHOWN = 260
-BEFORE = 70
-TOKEN = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,48 +88,20 @@ def too_long(question: str) -> Refusal | None:
 
 def matches_of(found: SearchResult, *, chat: Chat, branch: Branch, question: str) -> list[Match]:
     """Return the matches, best first; a model finds the same ones with `chat_history_search`."""
-    wanted = set(words.asked(question))
-    return [match_of(row, chat=chat, branch=branch, wanted=wanted) for row in found.rows]
+    asked = asked_in(question, at=timezone.now())
+    return [match_of(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
 
 
-def match_of(row: Message, *, chat: Chat, branch: Branch, wanted: Set[str]) -> Match:
+def match_of(row: Message, *, chat: Chat, branch: Branch, asked: Asked) -> Match:
     """Return one match, with the address of its original."""
     seq = row.seq or 0
     summary, active = summary_of(branch.active_compaction), branch.active_compaction
     over = summary if summary is not None and seq <= summary.to_seq else active
-    pieces = around("\n".join(archive.texts_of(row.parts)), wanted=wanted)
+    text = "\n".join(archive.texts_of(row.parts))[: archive.MOST_CHARACTERS]
+    marks = marks_of(text, asked)
+    # A message can be found by its neighbours or its day; then its beginning is shown.
+    shown = pieces(text, marks, part=around(text, marks))
     if over is None:
-        return Match(row, pieces, address="", key="")
+        return Match(row, shown, address="", key="")
     place = source(over, chat_id=chat.pk, seq=seq)
-    return Match(row, pieces, address=place.address, key=place.key)
-
-
-def around(text: str, *, wanted: Set[str]) -> list[tuple[str, bool]]:
-    """Return the words around the first match in one line, cut into pieces that match or do not.
-
-    A message can be found by its neighbours or its day; then its beginning is shown.
-    """
-    line = " ".join(text[: archive.MOST_CHARACTERS].split())
-    hits = [found.span() for found in TOKEN.finditer(line) if wanted & set(words.words(found[0]))]
-    start = max(hits[0][0] - BEFORE, 0) if hits else 0
-    if start:
-        # Never in the middle of a word, as far as the script has spaces.
-        start = line.find(" ", start, hits[0][0]) + 1 or start
-    end = start + SHOWN
-    pieces = list(marked(line, hits, start=start, end=end))
-    before, after = ("… " if start else ""), (" …" if end < len(line) else "")
-    return [piece for piece in [(before, False), *pieces, (after, False)] if piece[0]]
-
-
-def marked(
-    line: str, hits: Sequence[tuple[int, int]], *, start: int, end: int
-) -> Iterator[tuple[str, bool]]:
-    """Yield the part of a line between two places, cut where a match begins and ends."""
-    at = start
-    for first, last in hits:
-        if first >= end:
-            break
-        yield line[at:first], False
-        yield line[first : min(last, end)], True
-        at = min(last, end)
-    yield line[at:end], False
+    return Match(row, shown, address=place.address, key=place.key)

@@ -1,5 +1,8 @@
 """The page for a chat that does not exist yet; its first message creates it."""
 
+from collections.abc import Sequence
+from itertools import groupby
+
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
@@ -10,16 +13,18 @@ from django.views.decorators.http import require_http_methods
 
 from chats.actions import lifecycle
 from chats.ground.refusals import Refusal
-from chats.models import Chat
+from chats.models import Chat, Team
 from chats.prompt import model_choice
 from chats.record.idempotency import IdempotencyKeyReused
+from chats.teams.ahead import names_in
 from chats.web.auth import PersonRequest, count_message, signed_in
 from chats.web.chat_pages import sent_text
 from chats.web.shell import shell_for
 from chats.web.teams import teams_of, uuid_in
-from chats.web.thread.composer import composer_for
+from chats.web.thread.composer import Mention, composer_for
 from contextpolicy import resolution
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.team_view import EVERYBODY
 
 # Beginnings for a first message: the words of the button, its purpose, its text.
 SUGGESTIONS = (
@@ -94,11 +99,21 @@ def values_for(user: User) -> PolicyValues:
     return resolution.values_of(effective)
 
 
+def team_names(teams: Sequence[Team]) -> list[Mention]:
+    """Return what `@` offers once a team is chosen: its agents, then all of them."""
+    found: list[Mention] = []
+    for team, pairs in groupby(names_in(teams), key=lambda pair: pair[0]):
+        found += [(name, "", str(team.pk)) for _, name in pairs]
+        found.append((EVERYBODY, "every agent", str(team.pk)))
+    return found
+
+
 def welcome(
     request: PersonRequest, *, text: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
     """Render the page; with a refusal the text stays in the box under its sentence."""
     models = lifecycle.enabled_models()
+    teams = teams_of(request)
     policy = values_for(request.user)
     composer = composer_for(
         user=request.user,
@@ -107,6 +122,7 @@ def welcome(
         text=text,
         refusal=refusal,
         models=models,
+        team_names=team_names(teams),
     )
     values = {
         "shell": shell_for(user=request.user),
@@ -114,7 +130,7 @@ def welcome(
         "suggestions": SUGGESTIONS,
         "may_be_temporary": policy.temporary_chats,
         "temporary": "temporary" in request.POST,
-        "teams": teams_of(request),
+        "teams": teams,
         "chosen_team": request.POST.get("team") or request.GET.get("team", ""),
         "temporary_hours": settings.TEMPORARY_CHAT_HOURS,
         "only_demo": bool(composer.models) and all(choice.is_demo for choice in composer.models),

@@ -189,6 +189,7 @@ PARTS = {
     "skills": "Of the skills",
     "budget": "The limits, as a sentence",
     "preferences": "Preferences",
+    "recent": "Your other chats",
     "state": "State",
     "schema": "Schema of the state",
     "references": "References",
@@ -216,6 +217,21 @@ CHANGES = {
     "opening_added": "The chat begins with a reply, so a line that says so was put before it.",
     "messages_joined": "Neighbouring messages of one role were joined, as the provider demands.",
     "strategy": "The strategy of the policy could not decide; the sliding window stood in.",
+    "memory_withheld": "What is kept of you was not sent: the policy does not let this model’s "
+    "provider have it.",
+    "references:none": "Nothing was found elsewhere that shares words with the question.",
+    "references:below_floor": "What was found elsewhere shares too few telling words with the "
+    "question to go along.",
+    "references:late": "The search for references took too long; the reply did not wait for it.",
+    "references:breaker": "No references were looked up: the searches before took too long.",
+    "references:temporary": "No references were looked up: a temporary chat gets "
+    "nothing of others.",
+    "references:without_memory": "No references were looked up: this chat is left without memory.",
+    "references:folder_without_memory": "No references were looked up: the chat's folder is left "
+    "without memory.",
+    "references:provider": "No references were looked up: the policy does not let this model’s "
+    "provider have them.",
+    "references:failed": "The search for references failed; the reply went on without any.",
     "round_opening": "The message that began the round went along, though the agent's window had "
     "moved past it.",
 }
@@ -231,6 +247,7 @@ FALLBACKS = {
 STATE_VERSIONS = {
     ChatState.Kind.EXTRACTED: "read from message {seq}",
     ChatState.Kind.CORRECTED: "corrected by you after message {seq}",
+    ChatState.Kind.RESTORED: "restored by you after message {seq}",
 }
 # What is done with a chat's own system text; a text that is ignored is locked, with a sentence.
 SYSTEM_TEXT_RULES = {
@@ -247,6 +264,9 @@ ERASED = {
     "receipts": "receipts",
     "requests": "requests that could be repeated",
     "frames": "replies on the live bus",
+    "preferences": "preferences",
+    "references": "prompts of other chats",
+    "gateway_nodes": "marks by which programs are recognised",
 }
 
 

@@ -9,16 +9,19 @@ from chats.web import (
     find,
     new_chat,
     organising,
+    searching,
     setup,
     system_text,
     teams,
 )
-from chats.web.account import api_keys
+from chats.web.account import api_keys, exchange, memory
 from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
 from chats.web.compactions import listing, originals
 from chats.web.compactions import page as compaction
+from chats.web.compactions.request import summary_asked
 from chats.web.receipts import page as receipts
+from chats.web.receipts.request import request_sent
 from chats.web.state import page as state
 
 app_name = "chats"
@@ -31,6 +34,8 @@ COMPACTION = CHAT + "compactions/<uuid:compaction_id>/"
 urlpatterns = [
     path("", chat_pages.home, name="home"),
     path("stream", stream, name="stream"),
+    path("search", searching.search, name="search"),
+    path("search/palette", searching.palette, name="palette"),
     path("chats/new", new_chat.chat_new, name="chat-new"),
     path("chats/list", chat_list.chat_list, name="chat-list"),
     path("teams/", teams.teams, name="teams"),
@@ -41,6 +46,7 @@ urlpatterns = [
     path("chats/archive", organising.archive, name="archive"),
     path(FOLDER, organising.folder, name="folder"),
     path(FOLDER + "rename", organising.folder_rename, name="folder-rename"),
+    path(FOLDER + "memory", memory.folder_memory, name="folder-memory"),
     path(FOLDER + "delete", organising.folder_delete, name="folder-delete"),
     path(CHAT, chat_pages.chat_page, name="chat"),
     path(CHAT + "messages", chat_pages.message_create, name="message-create"),
@@ -50,7 +56,9 @@ urlpatterns = [
     path(CHAT + "meter", chat_pages.meter, name="meter"),
     path(CHAT + "warm-up", chat_pages.warm_up, name="warm-up"),
     path(CHAT + "state", state.state, name="state"),
+    path(CHAT + "state/history", state.state_history, name="state-history"),
     path(CHAT + "state/reset", state.state_reset, name="state-reset"),
+    path(CHAT + "memory", memory.chat_memory, name="chat-memory"),
     path(CHAT + "system-text", system_text.system_text, name="system-text"),
     path(CHAT + "rename", chat_pages.chat_rename, name="chat-rename"),
     path(CHAT + "team", teams.chat_team, name="chat-team"),
@@ -62,6 +70,7 @@ urlpatterns = [
     path(CHAT + "delete", organising.chat_delete, name="chat-delete"),
     path(CHAT + "deleted", organising.chat_deleted, name="chat-deleted"),
     path(CHAT + "restore", organising.chat_restore, name="chat-restore"),
+    path(CHAT + "export", exchange.chat_export, name="chat-export"),
     path(CHAT + "erase", erasing.chat_erase, name="chat-erase"),
     path(CHAT + "erased", erasing.chat_erased, name="chat-erased"),
     path(CHAT + "compact", compactions.compact, name="compact"),
@@ -74,6 +83,7 @@ urlpatterns = [
     ),
     path(MESSAGE, messages.message, name="message"),
     path(MESSAGE + "source", messages.message_source, name="message-source"),
+    path(MESSAGE + "show", searching.message_show, name="message-show"),
     path(MESSAGE + "keep", turns.message_keep, name="message-keep"),
     path(MESSAGE + "pin", messages.message_pin, name="message-pin"),
     path(MESSAGE + "unpin", messages.message_unpin, name="message-unpin"),
@@ -87,6 +97,7 @@ urlpatterns = [
     path(CHAT + "compactions/", listing.compactions, name="compactions"),
     path(COMPACTION, compaction.compaction, name="compaction"),
     path(COMPACTION + "originals", originals.originals, name="originals"),
+    path(COMPACTION + "request", summary_asked, name="compaction-request"),
     path(COMPACTION + "revise", compaction.compaction_revise, name="compaction-revise"),
     path(COMPACTION + "weigh", compaction.compaction_weigh, name="compaction-weigh"),
     path(COMPACTION + "undo", compactions.compaction_undo, name="compaction-undo"),
@@ -101,11 +112,20 @@ urlpatterns = [
     path(TURN + "models", turns.turn_models, name="turn-models"),
     path(TURN + "continue", turns.turn_continue, name="turn-continue"),
     path(TURN + "receipt", receipts.receipt, name="receipt"),
+    path(TURN + "request", request_sent, name="request"),
     path("setup/", setup.setup, name="setup"),
     path("setup/<slug:slug>/", setup.server, name="server"),
     path("setup/<slug:slug>/test", setup.server_test, name="server-test"),
     path("setup/<slug:slug>/disconnect", setup.server_disconnect, name="server-disconnect"),
     path("settings/", account.settings_page, name="settings"),
+    path("settings/memory/", memory.page, name="memory"),
+    path("settings/memory/switch", memory.switch, name="memory-switch"),
+    path("settings/memory/export", memory.export, name="memory-export"),
+    path("settings/memory/preferences", memory.preference_new, name="preference-new"),
+    path("settings/memory/preferences/<uuid:preference_id>", memory.preference, name="preference"),
+    path("settings/exchange/", exchange.exchange, name="exchange"),
+    path("settings/exchange/import", exchange.exchange_import, name="exchange-import"),
+    path("settings/exchange/everything", exchange.exchange_everything, name="exchange-everything"),
     path("settings/keys/", api_keys.api_keys, name="api-keys"),
     path("settings/keys/<uuid:key_id>/revoke", api_keys.api_key_revoke, name="api-key-revoke"),
     path("settings/sessions/<slug:session>/end", account.session_end, name="session-end"),

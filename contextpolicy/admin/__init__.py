@@ -4,12 +4,20 @@ from contextpolicy.admin.assignments import PolicyAssignmentAdmin
 from contextpolicy.admin.ledger import AuditEventAdmin, EffectivePolicyAdmin
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.site import site
-from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, PolicyAssignment
+from contextpolicy.admin.skills import SkillAdmin
+from contextpolicy.models import (
+    AuditEvent,
+    ContextPolicy,
+    EffectivePolicy,
+    PolicyAssignment,
+    Skill,
+)
 
 # `project.urls` takes the site from here, where every page is registered.
 __all__ = ["site"]
 
 site.register(ContextPolicy, ContextPolicyAdmin)
 site.register(PolicyAssignment, PolicyAssignmentAdmin)
+site.register(Skill, SkillAdmin)
 site.register(EffectivePolicy, EffectivePolicyAdmin)
 site.register(AuditEvent, AuditEventAdmin)

@@ -16,6 +16,10 @@ from contextpolicy.admin.written import (
 
 UNSET = ("", "not set")
 Choices = list[tuple[str, str]]
+# Help texts on limits: how several policies combine, and what 0 means.
+LOWEST = "Of several policies the lowest value counts."
+NO_LIMIT = "0: this policy sets no limit."
+NO_OTHERS = "0: none, as far as this policy goes."
 
 
 def lock() -> forms.BooleanField:

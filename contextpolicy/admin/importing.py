@@ -15,7 +15,7 @@ from contextpolicy import publish
 from contextpolicy.admin.bases import ModelAdmin
 from contextpolicy.admin.fields import text_area
 from contextpolicy.admin.site import actor_of
-from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, import_strategy
+from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, ReservedName, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import MalformedImport
 
@@ -27,7 +27,13 @@ EXAMPLE = """{
     "config": {"threshold": 10}
   }
 }"""
-REFUSALS = (MalformedImport, PolicyExists, publish.PolicyProblems, publish.PolicyChangedMeanwhile)
+REFUSALS = (
+    MalformedImport,
+    PolicyExists,
+    ReservedName,
+    publish.PolicyProblems,
+    publish.PolicyChangedMeanwhile,
+)
 
 
 class ImportForm(forms.Form):

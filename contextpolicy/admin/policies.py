@@ -1,55 +1,114 @@
 """The policy editor, which makes versions, and the pages that describe a policy."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from contextpolicy import publish
+from contextpolicy import linter, publish
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
-from contextpolicy.admin.policy_form import PolicyForm, with_configs
+from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_configs
 from contextpolicy.admin.policy_groups import groups
+from contextpolicy.admin.policy_page import editor_of
 from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.told_values import differences, told_value
+from contextpolicy.admin.viewpoint import ViewpointForm
 from contextpolicy.admin.words import plain_words
-from contextpolicy.admin.written import rules_text, schema_text
-from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json
-from contextpolicy.findings import findings
-from contextpolicy.models import ContextPolicy, PolicyVersion
+from contextpolicy.imports import exported
+from contextpolicy.models import ContextPolicy
 
 VERSIONS_SHOWN = 20
+DRAFT, RESTORE = "_draft", "_restore"
+TEMPLATES = "admin/contextpolicy/contextpolicy"
 
 
 class ContextPolicyAdmin(DomainAdmin):
-    """The policy editor: saving makes a new immutable version, in force at once."""
+    """The policy editor: saving makes a new immutable version, in force at once unless a draft."""
 
     form = PolicyForm
-    refusals = (publish.PolicyProblems, publish.PolicyChangedMeanwhile, publish.PolicyInUse)
+    # What is redrawn alone, by the id of its element without "policy-".
+    parts: tuple[str, ...] = ("told",)
+    refusals = (
+        publish.PolicyProblems,
+        publish.PolicyChangedMeanwhile,
+        publish.PolicyInUse,
+        publish.NoSuchVersion,
+    )
     list_display = ("name", "version", "strategy", "applies", "retired")
     list_filter = ("retired",)
     search_fields = ("name", "slug")
-    change_list_template = "admin/contextpolicy/contextpolicy/change_list.html"
-
-    class Media:
-        js = ("admin_policy.js",)
+    change_list_template = f"{TEMPLATES}/change_list.html"
+    change_form_template = f"{TEMPLATES}/change_form.html"
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the page that imports a strategy."""
+        """Add the page that imports a policy or a strategy."""
         page = self.admin_site.admin_view(self.import_strategy)
         return [path("import/", page, name="contextpolicy_policy_import"), *super().get_urls()]
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
-        """Make a policy, or a version of one, from a strategy in import form."""
+        """Make a policy, or a version of one, from a file."""
         return import_page(self, request, tell=self.tell_findings)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show or save the form, bring an older version back, or hand the policy out as JSON."""
+        if request.method == "POST" and RESTORE in request.POST and object_id:
+            return self.or_said(request, lambda: self.restored(request, object_id))
+        if request.method == "GET" and "export" in request.GET and object_id:
+            return self.as_file(request, object_id)
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
+        """Return the view's response; a version saved meanwhile is shown beside what was typed."""
+
+        def once_more() -> HttpResponse:
+            try:
+                return view()
+            except publish.PolicyChangedMeanwhile:
+                return view()
+
+        return super().or_said(request, once_more)
+
+    def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make a new version of an older one's values. Raises what `publish.restore` raises."""
+        policy = self.get_object(request, object_id)
+        if policy is None or not self.has_change_permission(request, policy):
+            raise PermissionDenied
+        wanted = request.POST[RESTORE]
+        number = int(wanted[:9]) if wanted.isdecimal() else 0
+        version = publish.restore(
+            policy=policy, number=number, actor=actor_of(request), now=timezone.now()
+        )
+        sentence = (
+            f"Version {version.number} has the values and locks of version {number}. Its name, its "
+            "retirement and its assignments are as they were."
+        )
+        self.message_user(request, sentence, messages.SUCCESS)
+        return HttpResponseRedirect(request.get_full_path())
+
+    def as_file(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Hand the newest version out as a file. Raises PermissionDenied."""
+        policy = self.get_object(request, object_id)
+        if policy is None or not self.has_view_permission(request, policy):
+            raise PermissionDenied
+        response = JsonResponse(exported(policy), json_dumps_params={"indent": 2})
+        response["Content-Disposition"] = f'attachment; filename="{policy.slug}.policy.json"'
+        return response
 
     def get_form(
         self,
@@ -61,25 +120,28 @@ class ContextPolicyAdmin(DomainAdmin):
         """Add the config fields of the strategies of packages."""
         return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
 
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Begin a new policy as a copy of the one that the address names."""
+        start = request.GET.get("start", "")
+        rows = ContextPolicy.objects.filter(slug=start, current__isnull=False)
+        policy = rows.select_related("current").first() if start else None
+        if policy is None:
+            return {}
+        return {"start": policy.current, "description": policy.description}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:
         """Fetch the version in force and the number of assignments in one query."""
         rows: QuerySet[ContextPolicy] = super().get_queryset(request)
         return rows.select_related("current").annotate(places=Count("assignments"))
 
     def get_fieldsets(self, request: HttpRequest, obj: ContextPolicy | None = None) -> Any:
-        """Return the editor, or what the policy says for those who may only look."""
+        """Return the fields of the editor, or what the policy says for those who only look."""
         if obj is not None and not self.has_change_permission(request, obj):
             told = ["name", "slug", "description", "retired", "in_plain_words", "to_know"]
             return [(None, {"fields": [*told, "where_it_applies", "says", "versions"]})]
-        name = ["name", "slug", "description"]
-        if obj is not None:
-            name += ["retired", "in_plain_words", "to_know", "where_it_applies"]
-        sets = [
-            (None, {"fields": name}),
-            *groups(),
-            ("This version", {"fields": [("note", "based_on")]}),
-        ]
-        return [*sets, ("Versions", {"fields": ["versions"]})] if obj is not None else sets
+        name = ["name", "slug", "description", *(["retired"] if obj else [])]
+        # The page arranges them itself; see `policy_page`.
+        return [(None, {"fields": name}), *groups(), (None, {"fields": ["note", "based_on"]})]
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ContextPolicy | None = None
@@ -88,11 +150,45 @@ class ContextPolicyAdmin(DomainAdmin):
         told = ("in_plain_words", "to_know", "where_it_applies", "says", "versions")
         return told if obj is None else ("slug", *told)
 
-    def get_prepopulated_fields(
-        self, request: HttpRequest, obj: ContextPolicy | None = None
-    ) -> dict[str, Sequence[str]]:
-        """Let the slug follow the name only while the policy is new."""
-        return {"slug": ("name",)} if obj is None else {}
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        """Show the page, or the part of it that a change of the unsaved form redraws."""
+        may_edit = self.has_change_permission(request, obj) if obj else True
+        if may_edit:
+            context |= self.editor_context(request, context["adminform"].form, obj)
+        if may_edit and getattr(request, "htmx", False):
+            target = request.headers.get("HX-Target", "").removeprefix("policy-")
+            part = target if target in self.parts else "editor"
+            html = render_to_string(f"{TEMPLATES}/_{part}.html", context, request)
+            return HttpResponse(html)
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def editor_context(
+        self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
+    ) -> dict[str, Any]:
+        """Return what the editor's templates show."""
+        seen = ViewpointForm(request.POST or request.GET)
+        editor = editor_of(
+            form, viewpoint=seen.viewpoint(), search=request.POST.get("_find", "").strip()[:80]
+        )
+        found: dict[str, Any] = {"editor": editor, "seen": seen, "is_look": form.is_look}
+        if policy is None:
+            rows = ContextPolicy.objects.filter(retired=False, current__isnull=False)
+            return found | {"starts": rows, "start": request.GET.get("start", "")}
+        newest = form.newest
+        return found | {
+            "policy": policy,
+            "draft": newest if newest and newest.pk != policy.current_id else None,
+            "assigned": self.where_it_applies(policy),
+            "history": self.history(policy, may_restore=True),
+        }
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Rename or describe the policy, and make a version when a value or lock changed."""
@@ -101,6 +197,7 @@ class ContextPolicyAdmin(DomainAdmin):
             "values": form.policy_values,
             "locks": form.policy_locks,
             "note": form.cleaned_data["note"],
+            "is_draft": DRAFT in request.POST,
         }
         if not change:
             made = publish.create_policy(
@@ -109,27 +206,28 @@ class ContextPolicyAdmin(DomainAdmin):
             obj.pk = made.pk
             obj.refresh_from_db()
         else:
-            is_new = form.is_new_version()
-            publish.change_policy(
-                policy=obj,
-                name=obj.name,
-                description=obj.description,
-                retired=obj.retired,
-                **common,
-            )
+            newest, is_new = form.newest, form.is_new_version()
+            publish.change_policy(policy=obj, **self.own_changes(obj, form), **common)
             if is_new:
-                publish.new_version(
-                    policy=obj, based_on=form.cleaned_data["based_on"], **version, **common
-                )
+                based_on = form.cleaned_data["based_on"]
+                publish.new_version(policy=obj, based_on=based_on, **version, **common)
+            elif newest is not None and not version["is_draft"]:
+                publish.activate(policy=obj, number=newest.number, **common)
         self.tell_findings(request, obj)
+
+    def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
+        """Return name, description and retirement, those that nobody touched as they are stored."""
+        stored: dict[str, Any] = ContextPolicy.objects.values(*OF_THE_POLICY).get(pk=policy.pk)
+        touched = [name for name in OF_THE_POLICY if name in form.changed_data]
+        return stored | {name: getattr(policy, name) for name in touched}
 
     def response_add(
         self, request: HttpRequest, obj: ContextPolicy, post_url_continue: str | None = None
     ) -> HttpResponse:
         """Say of a new policy that it governs nobody yet, and where that is changed."""
         response = super().response_add(request, obj, post_url_continue)
-        if "_continue" in request.POST:
-            # The page that follows says it itself.
+        if "_continue" in request.POST or obj.current is None:
+            # The page that follows says it itself; a draft cannot be assigned.
             return response
         address = reverse(
             "admin:contextpolicy_policyassignment_add", current_app=self.admin_site.name
@@ -142,7 +240,8 @@ class ContextPolicyAdmin(DomainAdmin):
 
     def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
         """Show what works but may surprise, as messages."""
-        for finding in findings(whole(policy.current)):
+        newest = policy.newest
+        for finding in linter.judge(newest.values if newest else {}):
             self.message_user(request, finding.sentence, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -152,7 +251,7 @@ class ContextPolicyAdmin(DomainAdmin):
     @admin.display(description="Version")
     def version(self, policy: ContextPolicy) -> str:
         """Name the version in force."""
-        return f"v{policy.current.number}" if policy.current else "none"
+        return f"v{policy.current.number}" if policy.current else "draft"
 
     @admin.display(description="Strategy")
     def strategy(self, policy: ContextPolicy) -> str:
@@ -169,20 +268,21 @@ class ContextPolicyAdmin(DomainAdmin):
     @admin.display(description="In plain words")
     def in_plain_words(self, policy: ContextPolicy) -> str:
         """Say what it does where no other policy applies."""
-        return plain_words(whole(policy.current))
+        values = linter.whole(policy.current.values if policy.current else {})
+        return plain_words(values) if values else ""
 
     @admin.display(description="To know")
     def to_know(self, policy: ContextPolicy) -> SafeString:
         """List what works but may surprise."""
-        context = {"findings": findings(whole(policy.current))}
-        return render_to_string("admin/contextpolicy/contextpolicy/_findings.html", context)
+        found = linter.judge(policy.current.values if policy.current else {})
+        return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
 
     @admin.display(description="Applies to")
     def where_it_applies(self, policy: ContextPolicy) -> SafeString:
         """List its assignments, with links."""
         rows = policy.assignments.select_related("group", "user")
         context = {"policy": policy, "assignments": rows}
-        return render_to_string("admin/contextpolicy/contextpolicy/_assignments.html", context)
+        return render_to_string(f"{TEMPLATES}/_assignments.html", context)
 
     @admin.display(description="Says")
     def says(self, policy: ContextPolicy) -> SafeString:
@@ -191,60 +291,25 @@ class ContextPolicyAdmin(DomainAdmin):
         values = version.values if version else {}
         locks = version.locks if version else []
         rows = [(name, told_value(name, values[name]), name in locks) for name in values]
-        context = {"rows": rows}
-        return render_to_string("admin/contextpolicy/contextpolicy/_values.html", context)
+        return render_to_string(f"{TEMPLATES}/_values.html", {"rows": rows})
 
     @admin.display(description="Versions")
     def versions(self, policy: ContextPolicy) -> SafeString:
-        """List the newest versions, each with what it changed."""
+        """List the newest versions, for those who only look."""
+        return self.history(policy, may_restore=False)
+
+    def history(self, policy: ContextPolicy, *, may_restore: bool) -> SafeString:
+        """List the newest versions, each with its state and what it changed."""
         rows = list(policy.versions.order_by("-number")[: VERSIONS_SHOWN + 1])
         people = User.objects.in_bulk([row.created_by_id for row in rows if row.created_by_id])
         told = [
             {
                 "row": row,
+                "state": row.state,
                 "by": people.get(row.created_by_id) if row.created_by_id else "the product",
                 "changes": differences(older, row),
             }
             for row, older in zip(rows, [*rows[1:], None], strict=True)
         ]
-        context = {"versions": told[:VERSIONS_SHOWN]}
-        return render_to_string("admin/contextpolicy/contextpolicy/_versions.html", context)
-
-
-def whole(version: PolicyVersion | None) -> PolicyValues:
-    """Return a version's values over the defaults of its strategy."""
-    values = version.values if version else {}
-    strategy = values.get("strategy", PolicyValues().strategy)
-    return from_json(values, base=defaults_for(strategy))
-
-
-def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:
-    """List what a version changed: the field with its value before and after, locks included."""
-    before = told_values(older) if older else {}
-    after = told_values(newer)
-    return [
-        {"field": name, "before": before.get(name), "after": after.get(name)}
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    ]
-
-
-def told_values(version: PolicyVersion) -> dict[str, str]:
-    """Return the values of a version as texts, a lock in words."""
-    return {
-        name: f"{told_value(name, value)}{', locked' if name in version.locks else ''}"
-        for name, value in version.values.items()
-    }
-
-
-def told_value(name: str, value: Any) -> str:
-    """Write a stored value as a text; structured ones as the form writes them."""
-    if name == "tool_output_rules":
-        return rules_text(value)
-    if name == "state_schema":
-        return schema_text(value)
-    if value is None or value == []:
-        return "none"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+        context = {"versions": told[:VERSIONS_SHOWN], "may_restore": may_restore}
+        return render_to_string(f"{TEMPLATES}/_versions.html", context)

@@ -1,307 +1,52 @@
 """The policy editor's form: an empty field says nothing, a lock stands beside each field."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar, cast
 
 from django import forms
+from django.http import QueryDict
+from django.utils.text import slugify
 
-from contextpolicy import plugins
+from contextpolicy import linter
 from contextpolicy.admin.config_fields import (
     config_fields,
     field_for,
     read_config,
     shown_config,
 )
-from contextpolicy.admin.fields import (
-    UNSET,
-    Choices,
-    WordsField,
-    choice,
-    lock,
-    number,
-    percent,
-    rules,
-    schema,
-    several,
-    text_area,
-    yes_or_no,
-)
-from contextpolicy.admin.stored_values import (
-    BUILT_IN,
-    NO_TEXT,
-    NONE_IS_ZERO,
-    default_words,
-    is_empty,
-    meant,
-    shown,
-)
-from contextpolicy.admin.words import (
-    APPROVALS,
-    CHAT_SYSTEMS,
-    KIND_NAMES,
-    LAYOUTS,
-    RIGHTS,
-    STRATEGY_NAMES,
-)
-from contextpolicy.admin.written import NONE, RULE_EXAMPLE, STATE_EXAMPLE
-from contextpolicy.engine.policy import PolicyValues, Problem, defaults_for
-from contextpolicy.lint import LONGEST_TEXT, check, offered_strategies
-from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.admin.conflicts import Conflict, conflicts_of
+from contextpolicy.admin.inputs_around import AroundInputs
+from contextpolicy.admin.inputs_history import HistoryInputs
+from contextpolicy.admin.inputs_sending import SendingInputs
+from contextpolicy.admin.inputs_summaries import SummaryInputs
+from contextpolicy.admin.offered import strategies
+from contextpolicy.admin.stored_values import is_empty, meant, shown
+from contextpolicy.admin.written import NONE
+from contextpolicy.engine.policy import PolicyValues, Problem
+from contextpolicy.findings import UNSET, Finding
+from contextpolicy.imports import RESERVED, ReservedName
+from contextpolicy.lint import check
+from contextpolicy.models import ContextPolicy, PolicyVersion
 
-# Help texts on limits: how several policies combine, and what 0 means.
-LOWEST = "Of several policies the lowest value counts."
-NO_LIMIT = "0: this policy sets no limit."
+# What a form is sent with that is to be shown again, and not saved.
+LOOK, MEND, PREVIEW = "_look", "_mend", "_preview"
+UNSAVED = frozenset({LOOK, MEND, PREVIEW})
+# The fields of which the colleague's value is to stay.
+THEIRS = "keep_theirs"
+OF_THE_POLICY = ("name", "description", "retired")
 
 
-def strategies() -> Choices:
-    """Return the strategies that exist, those of packages with the package."""
-    found = plugins.installed().plugins
-    return [
-        UNSET,
-        *(
-            (name, f"{name} ({found[name].package})" if name in found else strategy_name(name))
-            for name in offered_strategies()
-        ),
-    ]
-
-
-def strategy_name(name: str) -> str:
-    """Name a strategy that ships, as people see it."""
-    return STRATEGY_NAMES.get(name, name)
-
-
-def models() -> Choices:
-    """Return the models a policy can name."""
-    return [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
-
-
-def summarisers() -> Choices:
-    """Return the choices of what writes summaries."""
-    return [UNSET, (BUILT_IN, "No model: pick sentences from the messages"), *models()]
-
-
-class PolicyForm(forms.ModelForm[ContextPolicy]):
+class PolicyForm(
+    SendingInputs, HistoryInputs, SummaryInputs, AroundInputs, forms.ModelForm[ContextPolicy]
+):
     """A policy and the values of its next version.
 
     After `is_valid`, `policy_values` holds the fields that are set and `policy_locks` the locks.
-    The fields of the strategies' configs are added by `with_configs`.
+    A form that is only looked at is never valid, so nothing is saved. The fields of the strategies'
+    configs are added by `with_configs`.
     """
 
-    strategy = choice(
-        "Strategy",
-        "What chooses the history that goes along with each question. Of several policies the "
-        "nearest one counts.",
-        strategies,
-    )
-    lock_strategy = lock()
-    layout = choice(
-        "Layout",
-        "How the chosen parts become messages of the request. Text layouts (A, B, C) are for "
-        "models that are used to them: they cost the provider's prompt cache and show no tools.",
-        [UNSET, *LAYOUTS.items()],
-    )
-    lock_layout = lock()
-    question_prefix = WordsField(
-        label="Before the question",
-        max_length=200,
-        help_text="In layouts A and C these words stand between the history and the question. "
-        f"Spaces count. {NO_TEXT}: no words.",
-    )
-    lock_question_prefix = lock()
-    chat_system = choice(
-        "A chat's own system text",
-        "What becomes of the text that a person gives a chat, beside this policy's.",
-        [UNSET, *CHAT_SYSTEMS.items()],
-    )
-    lock_chat_system = lock()
-    show_date = yes_or_no(
-        "Tell the date", "Whether the day of the question stands right before it (year-month-day)."
-    )
-    lock_show_date = lock()
-    state_schema = schema(
-        "The state",
-        "Which values are kept instead of the dialogue, one on each line: a name, its kind in "
-        f"brackets, a colon and what it means, such as “{STATE_EXAMPLE}”. Kinds: text, number, "
-        "whole number, yes or no, date, list of texts, one of a, b, c. A JSON Schema can be "
-        f"written instead. “{NONE}”: no values.",
-    )
-    lock_state_schema = lock()
-    token_budget = number(
-        "Token budget",
-        f"Most tokens of one call, prompt and reply together. {LOWEST}",
-        1,
-    )
-    lock_token_budget = lock()
-    reserve_tokens = number(
-        "Reserved for the reply",
-        "Tokens of the budget kept free; replies end there. Of several policies the largest value "
-        "counts.",
-        1,
-    )
-    lock_reserve_tokens = lock()
-    max_bytes = number(
-        "Most bytes",
-        "Bytes of a prompt beside its tokens, for providers that limit the size of a request. "
-        f"{LOWEST} {NO_LIMIT}",
-    )
-    lock_max_bytes = lock()
-    pins_tokens = number(
-        "Room for pins",
-        f"Tokens of the prompt for pinned messages; the newest pins stay. {LOWEST} {NO_LIMIT}",
-    )
-    lock_pins_tokens = lock()
-    window_size = number(
-        "Window in messages",
-        f"Most messages of the history. {LOWEST} {NO_LIMIT}",
-    )
-    lock_window_size = lock()
-    window_turns = number(
-        "Window in turns",
-        f"Most turns of the history: a question and all it caused. {LOWEST} {NO_LIMIT}",
-    )
-    lock_window_turns = lock()
-    window_tokens = number(
-        "Window in tokens",
-        f"Most tokens of the history. {LOWEST} {NO_LIMIT}",
-    )
-    lock_window_tokens = lock()
-    max_chars_per_message = number(
-        "Cut messages at",
-        "Characters of each history message in the prompt; the stored message stays whole. "
-        f"{LOWEST} {NO_LIMIT}",
-    )
-    lock_max_chars_per_message = lock()
-    cut_style = choice(
-        "Cut style",
-        "Which part of a long message stays.",
-        [UNSET, ("head", "The beginning"), ("head_tail", "Beginning and end")],
-    )
-    lock_cut_style = lock()
-    keep_last_messages = number(
-        "Newest messages kept",
-        "Messages that are never summarised because the prompt is full, where they fit. With a "
-        "state: messages of the dialogue that go along beside it.",
-    )
-    lock_keep_last_messages = lock()
-    compact_at = percent(
-        "Shorten the history at, % full",
-        "Of the prompt limit: from here the oldest history leaves the prompt, in one batch.",
-    )
-    lock_compact_at = lock()
-    compact_at_tokens = number("or at, tokens", "Whichever comes first. 0: the share alone counts.")
-    lock_compact_at_tokens = lock()
-    compact_to = percent("Shorten it to, % full", "Of the prompt limit: what is left afterwards.")
-    lock_compact_to = lock()
-    compact_to_tokens = number("or to, tokens", "Whichever is lower. 0: the share alone counts.")
-    lock_compact_to_tokens = lock()
-    compact_every_turns = number(
-        "Shorten it every, turns",
-        "Instead of “Shorten it to”: as much is left that the next time comes after about so many "
-        "turns of the usual size. 0: this policy does not say.",
-    )
-    lock_compact_every_turns = lock()
-    prepare_at = percent(
-        "Write a summary at, % full",
-        "Of the prompt limit: it is written in the background, before it is needed.",
-    )
-    lock_prepare_at = lock()
-    prepare_at_tokens = number("or at, tokens", "Whichever comes first. 0: the share alone counts.")
-    lock_prepare_at_tokens = lock()
-    turn_threshold = number(
-        "Summarise after, turns",
-        "A turn is a question and its reply. When more than this stand in full, the oldest are "
-        "summarised. 0: never.",
-    )
-    lock_turn_threshold = lock()
-    fold_turns = number("Turns summarised at once", "Counted from the oldest.", 1)
-    lock_fold_turns = lock()
-    summarization_model = choice(
-        "Summary written by",
-        "A light model does. It writes the titles of new chats, too.",
-        summarisers,
-    )
-    lock_summarization_model = lock()
-    summary_max_tokens = number("Longest summary", f"In tokens. {LOWEST}", 1)
-    lock_summary_max_tokens = lock()
-    pinned_kinds = several(
-        "Never lost",
-        "A summary that loses any of these is rejected, and the originals stay in the prompt.",
-        [*KIND_NAMES.items(), (NONE, "None of them")],
-    )
-    lock_pinned_kinds = lock()
-    archive = yes_or_no(
-        "Archive", "Whether covered messages stay searchable and shown under their summary."
-    )
-    lock_archive = lock()
-    approval = choice(
-        "Approved by",
-        "Who reads a summary before it is used. Until then the window answers.",
-        [UNSET, *APPROVALS.items()],
-    )
-    lock_approval = lock()
-    undo_right = choice(
-        "May undo", "Who may take a summary back, and bring it in again.", [UNSET, *RIGHTS.items()]
-    )
-    lock_undo_right = lock()
-    undo_pause_hours = number(
-        "Pause after an undo, hours",
-        "So long no new summary is made there. 0: until somebody resumes it.",
-    )
-    lock_undo_pause_hours = lock()
-    edit_right = choice(
-        "May correct", "Who may change the words of a summary.", [UNSET, *RIGHTS.items()]
-    )
-    lock_edit_right = lock()
-    tool_output_limit = number(
-        "Longest tool result",
-        f"In characters of the prompt. {LOWEST}",
-        1,
-    )
-    lock_tool_output_limit = lock()
-    tool_output_rules = rules(
-        "Rules for tools",
-        "One on each line: a tool's name (or * for all others), a colon, and its rule, such as "
-        f"“{RULE_EXAMPLE}”. “limit” is in characters of a result in the prompt; “keep newest” "
-        "replaces older results by a line that says so. “no rule” exempts a tool from *. "
-        f"“{NONE}”: no rules.",
-    )
-    lock_tool_output_rules = lock()
-    input_length_limit = number(
-        "Longest message",
-        f"In characters; longer ones are refused. {LOWEST}",
-        1,
-    )
-    lock_input_length_limit = lock()
-    allowed_models = several(
-        "Allowed models",
-        "None ticked: this policy says nothing. Of several policies all must allow it.",
-        models,
-    )
-    lock_allowed_models = lock()
-    temporary_chats = yes_or_no(
-        "Temporary chats",
-        "Whether people may begin chats that are erased when they sign out, or some time after "
-        "the last message. The audit ledger keeps their numbers.",
-    )
-    lock_temporary_chats = lock()
-    warm_up = yes_or_no(
-        "Warm-ups",
-        "Whether a model server that costs nothing reads a changed prompt in the background, so "
-        "that the next message does not wait for it. A server can be left out in its settings.",
-    )
-    lock_warm_up = lock()
-    system_text = WordsField(
-        label="System text",
-        max_length=LONGEST_TEXT,
-        widget=text_area(8),
-        help_text="Stands before everything. Write no secrets here: models can repeat it. "
-        f"{NO_TEXT}: no text, whatever farther policies say.",
-    )
-    lock_system_text = lock()
-    hide_system_text = yes_or_no(
-        "Hide the system text", "People then see its length and hash, not its words."
-    )
-    lock_hide_system_text = lock()
     note = forms.CharField(
         label="Why", required=False, max_length=500, help_text="For those who read the versions."
     )
@@ -316,19 +61,55 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         super().__init__(*args, **kwargs)
         self.policy_values: dict[str, Any] = {}
         self.policy_locks: list[str] = []
-        current = self.instance.current
-        self.stored: Mapping[str, Any] = current.values if current else {}
-        for name, value in self.stored.items():
+        self.conflicts: list[Conflict] = []
+        self.mended: dict[str, Any] = {}
+        # The fields that say something that cannot be read.
+        self.unread: set[str] = set()
+        self.is_look = self.is_bound and not UNSAVED.isdisjoint(self.data)
+        # The policy that a new one begins as a copy of.
+        start: PolicyVersion | None = self.initial.pop("start", None)
+        self.start_values: Mapping[str, Any] = start.values if start else {}
+        self.start_locks: Sequence[str] = start.locks if start else ()
+        self.stored: Mapping[str, Any] = self.edited.values if self.edited else {}
+        for name, value in self.initial_of(start or self.edited).items():
+            self.initial.setdefault(name, value)
+        self.initial.setdefault("based_on", self.newest.number if self.newest else None)
+        for name in OF_THE_POLICY:
             if name in self.fields:
-                self.initial.setdefault(name, shown(name, value))
-        strategy = self.stored.get("strategy", "")
-        self.initial.update(shown_config(strategy, self.stored.get("strategy_config", {})))
-        for name in current.locks if current else ():
-            self.initial.setdefault(f"lock_{name}", True)
-        self.initial.setdefault("based_on", current.number if current else None)
+                # Told from what a colleague changed meanwhile.
+                self.fields[name].show_hidden_initial = self.instance.pk is not None
+        for field in self.fields.values():
+            if isinstance(field.widget, forms.TextInput | forms.NumberInput | forms.Textarea):
+                # The style sheet tells an empty field by it.
+                field.widget.attrs["placeholder"] = " "
+        if "slug" in self.fields:
+            self.fields["slug"].required = False
+            self.fields["slug"].help_text = "Empty: made of the name. It stays for good."
         if "strategy" in self.fields:
-            self.keep_choosable(strategy)
-            self.show_defaults()
+            self.keep_choosable(str(self.stored.get("strategy", "")))
+
+    @cached_property
+    def newest(self) -> PolicyVersion | None:
+        """The version that the next one follows: a draft, or the one in force."""
+        return self.instance.newest if self.instance.pk else None
+
+    @cached_property
+    def edited(self) -> PolicyVersion | None:
+        """The version that the person had before them."""
+        newest = self.newest
+        said = str(self.data.get("based_on", "")) if self.is_bound else ""
+        if newest is None or not said.isdecimal() or int(said[:9]) == newest.number:
+            return newest
+        return self.instance.versions.filter(number=int(said[:9])).first() or newest
+
+    def initial_of(self, version: PolicyVersion | None) -> dict[str, Any]:
+        """Return what the fields show of a version."""
+        if version is None:
+            return {}
+        values = version.values
+        found = {name: shown(name, values[name]) for name in values if name in self.fields}
+        found |= shown_config(values.get("strategy", ""), values.get("strategy_config", {}))
+        return found | {f"lock_{name}": True for name in version.locks}
 
     def keep_choosable(self, strategy: str) -> None:
         """Keep a strategy whose package is gone as a choice.
@@ -339,39 +120,92 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
         if isinstance(field, forms.ChoiceField) and strategy not in dict(strategies()):
             field.choices = [*strategies(), (strategy, f"{strategy} (not installed)")]
 
-    def show_defaults(self) -> None:
-        """Say at each field what holds when no policy says anything."""
-        defaults = defaults_for(self.stored.get("strategy", PolicyValues().strategy))
-        for name, value in defaults.to_json().items():
+    def is_valid(self) -> bool:
+        """Tell whether it can be saved; one that is only looked at is not."""
+        if self.is_bound and MEND in self.data:
+            self.mend(str(self.data[MEND]))
+        return super().is_valid() and not self.is_look
+
+    def mend(self, wanted: str) -> None:
+        """Write the values that end a finding into the fields; nothing is saved."""
+        self.full_clean()
+        for finding in self.judged:
+            if f"{finding.code}:{finding.field}" == wanted and finding.mend:
+                self.put({name: shown_mend(name, value) for name, value in finding.mend.items()})
+                self.mended = dict(finding.mend)
+                for stale in ("judged", "changed_data"):
+                    self.__dict__.pop(stale, None)
+                self.full_clean()
+                return
+
+    def put(self, fields: Mapping[str, Any]) -> None:
+        """Write values into the fields of a form that was sent."""
+        data = cast(QueryDict, self.data).copy()
+        for name, value in fields.items():
             field = self.fields.get(name)
-            if isinstance(field, forms.IntegerField | forms.DecimalField):
-                default = shown(name, value)
-                none = "none" if name in NONE_IS_ZERO and default == 0 else default
-                field.widget.attrs["placeholder"] = f"not set: {none}"
-            elif field is not None:
-                said = default_words(field, shown(name, value))
-                field.help_text = f"{field.help_text} Not set: {said}."
+            if field is None:
+                continue
+            value = field.prepare_value(value)
+            empty = value is None or value is False or value == ""
+            data.setlist(name, list(value) if isinstance(value, list) else [str(value)])
+            if empty:
+                data.pop(name, None)
+        self.data = data
+
+    @cached_property
+    def judged(self) -> list[Finding]:
+        """All that is to be known of what the fields say."""
+        found = linter.judge(self.policy_values, locks=self.policy_locks)
+        return [each for each in found if each.level != "error" or each.field not in self.unread]
 
     def clean(self) -> dict[str, Any]:
         """Collect what is set, and put each problem at the fields it is about.
 
-        A field that nobody touched stays exactly as it is stored, whatever the form can show of it.
+        A field that nobody touched stays as the newest version has it, whatever the form can show
+        of it.
         """
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
         names = [name for name in PolicyValues().to_json() if name in self.fields]
-        touched = set(self.changed_data)
-        said = {name: self.stored[name] for name in names if name in self.stored}
-        for name in touched & set(names) & set(cleaned):
+        touched = set(self.changed_data) - self.left_to_others()
+        latest = self.newest.values if self.newest else {}
+        said = {name: latest[name] for name in names if name in latest}
+        self.unread = {name for name in self.errors if name not in cleaned}
+        for name in touched & set(names):
             said.pop(name, None)
-            if not is_empty(cleaned[name]):
+            if name not in self.unread and not is_empty(cleaned.get(name)):
                 said[name] = meant(name, cleaned[name])
-        self.policy_values = {**said, **self.config(cleaned)}
-        self.policy_locks = [name for name in names if cleaned.get(f"lock_{name}")]
-        if not self.errors:
-            for problem in check(self.policy_values, locks=self.policy_locks):
+        self.policy_values = {**said, **self.config(cleaned, touched, latest)}
+        self.policy_locks = self.locks(names, cleaned, touched)
+        for problem in check(self.policy_values, locks=self.policy_locks):
+            if self.unread.isdisjoint(problem.fields):
                 self.say(problem)
-        self.refuse_a_stale_form(cleaned.get("based_on"))
+        if self.is_look:
+            self.pass_over_what_is_empty()
+        self.show_both_changes(touched)
         return cleaned
+
+    def left_to_others(self) -> set[str]:
+        """Return the fields of which the person keeps what a colleague wrote."""
+        kept = set(self.data.getlist(THEIRS)) if hasattr(self.data, "getlist") else set()
+        return kept | {f"lock_{name}" for name in kept}
+
+    def locks(self, names: list[str], cleaned: Mapping[str, Any], touched: set[str]) -> list[str]:
+        """Return the locks: as the newest version has them, but for those that were touched."""
+        latest = set(self.newest.locks if self.newest else ())
+        return [
+            name
+            for name in names
+            if (cleaned.get(f"lock_{name}") if f"lock_{name}" in touched else name in latest)
+        ]
+
+    def clean_slug(self) -> str:
+        """Make the slug of the name where nobody gave one; raises ValidationError."""
+        slug: str = self.cleaned_data["slug"] or slugify(self.cleaned_data.get("name", ""))[:60]
+        if not slug and self.cleaned_data.get("name"):
+            raise forms.ValidationError("Give a slug: the name has no letters for one.")
+        if slug in RESERVED:
+            raise forms.ValidationError(str(ReservedName(slug=slug)))
+        return slug
 
     def clean_pinned_kinds(self) -> list[str]:
         """Refuse "none of them" beside other choices; raises ValidationError."""
@@ -380,17 +214,28 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
             raise forms.ValidationError("Tick kinds, or none of them, not both.")
         return kinds
 
-    def config(self, cleaned: Mapping[str, Any]) -> dict[str, Any]:
+    def clean_skills(self) -> list[str]:
+        """Refuse "none of them" beside other choices; raises ValidationError."""
+        chosen: list[str] = self.cleaned_data["skills"]
+        if NONE in chosen and len(chosen) > 1:
+            raise forms.ValidationError("Tick skills, or none of them, not both.")
+        return chosen
+
+    def config(
+        self, cleaned: Mapping[str, Any], touched: set[str], latest: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return the config of the chosen strategy; empty if it has none.
 
         Strategy and config are one choice: a config of another strategy is dropped.
         """
-        strategy = cleaned.get("strategy")
-        is_the_same = bool(strategy) and strategy == self.stored.get("strategy")
-        stored = self.stored.get("strategy_config", {}) if is_the_same else {}
-        config = read_config(strategy, cleaned, stored=stored) if strategy else {}
-        has_one = bool(config) or (is_the_same and "strategy_config" in self.stored)
-        return {"strategy_config": config} if has_one else {}
+        strategy = cleaned.get("strategy") if "strategy" in touched else latest.get("strategy")
+        is_the_same = bool(strategy) and strategy == latest.get("strategy")
+        stored = latest.get("strategy_config", {}) if is_the_same else {}
+        has_one = is_the_same and "strategy_config" in latest
+        if is_the_same and not any(name.startswith("config__") for name in touched):
+            return {"strategy_config": stored} if has_one else {}
+        config = read_config(str(strategy), cleaned, stored=stored) if strategy else {}
+        return {"strategy_config": config} if config or has_one else {}
 
     def say(self, problem: Problem) -> None:
         """Put the sentence at the fields that were set, else at the first one it names."""
@@ -400,23 +245,54 @@ class PolicyForm(forms.ModelForm[ContextPolicy]):
                 name = field_for(str(self.policy_values.get("strategy")), problem.sentence)
             self.add_error(name if name in self.fields else None, problem.sentence)
 
-    def refuse_a_stale_form(self, based_on: int | None) -> None:
-        """Refuse to overwrite a version that the person has not seen."""
-        current = self.instance.current
-        if current is not None and based_on != current.number:
-            self.add_error(
-                None,
-                f"Version {current.number} was saved while you were editing. "
-                "Open the policy again and repeat your changes.",
-            )
+    def pass_over_what_is_empty(self) -> None:
+        """Leave out that a name is missing: nobody has asked to save yet."""
+        for name in ("name", "slug"):
+            if not self.data.get(name):
+                self.errors.pop(name, None)
+
+    def show_both_changes(self, touched: set[str]) -> None:
+        """Refuse to write over a version that the person has not seen, and show both changes.
+
+        The fields then say what a save would write: the person's where they touched them, the
+        colleague's elsewhere.
+        """
+        newest, edited = self.newest, self.edited
+        if newest is None or edited is None or newest.number == edited.number:
+            return
+        self.conflicts = conflicts_of(
+            touched=touched,
+            values=self.policy_values,
+            locks=self.policy_locks,
+            labels={name: str(field.label) for name, field in self.fields.items()},
+            base=edited,
+            theirs=newest,
+        )
+        self.add_error(
+            None,
+            f"Version {newest.number} was saved while you were editing. Nothing of yours is lost: "
+            "see both changes below, decide, and save again.",
+        )
+        untouched = {n for n in self.fields if n not in touched and n not in ("note", *OWN)}
+        theirs = self.initial_of(newest)
+        self.put({name: theirs.get(name) for name in untouched})
+        self.put({"based_on": newest.number})
 
     def is_new_version(self) -> bool:
-        """Tell whether anything differs from the version in force."""
-        current = self.instance.current
-        if current is None:
+        """Tell whether anything differs from the newest version."""
+        if self.newest is None:
             return True
-        said = (current.values, current.locks)
+        said = (self.newest.values, self.newest.locks)
         return said != (self.policy_values, sorted(self.policy_locks))
+
+
+# Fields that no version holds.
+OWN = ("name", "slug", "description", "retired", "based_on")
+
+
+def shown_mend(name: str, value: object) -> Any:
+    """Return a value of a mend as its field shows it."""
+    return None if value == UNSET else shown(name, value)
 
 
 def with_configs(form: type[PolicyForm]) -> type[PolicyForm]:

@@ -1,6 +1,6 @@
 """Groups the policy editor's fields, and says for which strategies each group is shown."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from contextpolicy import plugins
@@ -40,9 +40,81 @@ SUMMARY = (
     "archive",
 )
 PEOPLE = ("approval", "undo_right", "undo_pause_hours", "edit_right")
+REFERENCES = (
+    "references",
+    "reference_count",
+    "reference_tokens",
+    "reference_floor",
+    "reference_scope",
+)
 TOOLS = ("tool_output_limit", "tool_output_rules")
 LIMITS = ("input_length_limit", "allowed_models", "temporary_chats", "warm_up")
-TEXT = ("system_text", "hide_system_text")
+MEMORY = ("own_instructions", "preferences", "recent_by_user", "memory_providers")
+TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
+
+
+# What each strategy lives by: at first sight its inputs are these, at most seven.
+FIRST: Mapping[str, Sequence[str]] = {
+    "": ("token_budget", "reserve_tokens", "input_length_limit", "system_text"),
+    "simple": (
+        "window_size",
+        "max_chars_per_message",
+        "cut_style",
+        "token_budget",
+        "reserve_tokens",
+    ),
+    "sliding_window": (
+        "token_budget",
+        "reserve_tokens",
+        "compact_at",
+        "compact_to",
+        "max_chars_per_message",
+    ),
+    "dynamic_summary": (
+        "token_budget",
+        "keep_last_messages",
+        "summarization_model",
+        "pinned_kinds",
+        "summary_max_tokens",
+        "compact_at",
+        "reserve_tokens",
+    ),
+    "entity_state": (
+        "state_schema",
+        "summarization_model",
+        "token_budget",
+        "reserve_tokens",
+        "keep_last_messages",
+    ),
+}
+MOST_FIRST = 7
+TOLD: Mapping[str, str] = {
+    "simple": "A fixed number of the newest messages, each cut to a length. Moves by one.",
+    "sliding_window": "Everything until the prompt is nearly full; then the oldest part stays out.",
+    "dynamic_summary": "The newest messages in full; a summary stands for what came before.",
+    "entity_state": "Named values are kept up to date and stand for the dialogue.",
+    "": "This policy says nothing about it: a farther policy or the default decides.",
+}
+
+
+def first_of(strategy: str) -> list[str]:
+    """Return the fields that a strategy lives by; those of a package have their config first."""
+    if strategy in FIRST:
+        return list(FIRST[strategy])
+    own = [field.name for field in config_fields() if field.strategy == strategy]
+    return [*own, "token_budget", "reserve_tokens"][:MOST_FIRST]
+
+
+def more_of(strategy: str) -> list[tuple[str, str, list[str]]]:
+    """Return every other group: its title, a sentence, and its fields."""
+    found = []
+    for title, options in groups():
+        is_config = title.startswith("Config of")
+        if strategy and is_config and f"for-{strategy}" not in options.get("classes", []):
+            continue
+        names = [each if isinstance(each, str) else each[0] for each in options["fields"]]
+        found.append((title, str(options.get("description", "")), names))
+    return found
 
 
 def groups() -> list[tuple[str, dict[str, Any]]]:
@@ -57,8 +129,10 @@ def groups() -> list[tuple[str, dict[str, Any]]]:
         _group("Compaction", MARKS, only_for=with_marks),
         _group("Summary", SUMMARY, only_for=["dynamic_summary"]),
         _group("Who decides on summaries", PEOPLE, only_for=["dynamic_summary"]),
+        _group("References", REFERENCES),
         _group("Tools", TOOLS),
         _group("Limits", LIMITS),
+        _group("Memory", MEMORY),
         _group("Text", TEXT),
     ]
 

@@ -22,6 +22,7 @@ MENU = {
     "Govern": {
         "ContextPolicy": "Policies",
         "PolicyAssignment": "Assignments",
+        "Skill": "Skills",
         "Team": "Teams",
     },
     "Check": {

@@ -21,7 +21,8 @@ TEXTS = frozenset({"system_text", "question_prefix"})
 NONE_IS_ZERO = frozenset(
     item.name
     for item in fields_of(PolicyValues)
-    if getattr(PolicyValues(), item.name) is None and item.name != "allowed_models"
+    if getattr(PolicyValues(), item.name) is None
+    and item.name not in {"allowed_models", "memory_providers"}
 )
 
 
@@ -57,7 +58,7 @@ def shown(name: str, value: Any) -> Any:
         return BUILT_IN
     if name in TEXTS and value == "":
         return NO_TEXT
-    if name == "pinned_kinds" and not value:
+    if name in {"pinned_kinds", "skills"} and not value:
         return [NONE]
     return value
 

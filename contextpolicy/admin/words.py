@@ -26,6 +26,11 @@ RIGHTS = {
     "admins": "Policy administrators",
     "nobody": "Nobody",
 }
+REFERENCE_SCOPES = {
+    "chat": "What left this chat's prompt",
+    "folder": "Chats of the same folder; without a folder, the person's chats in no folder",
+    "person": "All chats of the person",
+}
 APPROVALS = {
     "nobody": "Nobody: it is used when it is ready",
     "owner": "The chat's owner",
@@ -56,6 +61,7 @@ def plain_words(values: PolicyValues) -> str:
         *_cuts(values),
         *_layout(values),
         *_rights(values),
+        *_memory(values),
     ]
     return " ".join(sentences)
 
@@ -160,6 +166,12 @@ def _layout(values: PolicyValues) -> list[str]:
         sentences.append(f"The history goes along as text (layout {values.layout}).")
     if values.show_date:
         sentences.append("The day stands before the question.")
+    if values.references:
+        sentences.append(
+            f"At most {values.reference_count} passages of earlier messages "
+            f"({values.reference_tokens:,} tokens) go along with a question that shares words "
+            f"with them, taken from: {REFERENCE_SCOPES[values.reference_scope].lower()}."
+        )
     return sentences
 
 
@@ -175,4 +187,22 @@ def _rights(values: PolicyValues) -> list[str]:
         sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:
         sentences.append("The system text is hidden from the people who chat.")
+    return sentences
+
+
+def _memory(values: PolicyValues) -> list[str]:
+    sentences = []
+    if not values.own_instructions:
+        sentences.append("What a person wrote for all of their chats does not go along.")
+    if not values.preferences:
+        sentences.append("No preferences are noted or sent.")
+    if values.recent_by_user is not None:
+        sentences.append(
+            f"The newest {values.recent_by_user:,} messages of a person's other chats go along."
+        )
+    if values.memory_providers is not None:
+        names = ", ".join(values.memory_providers) or "no provider"
+        sentences.append(f"What is known of a person goes to {names} alone.")
+    if values.skills:
+        sentences.append(f"Skills in the system text: {', '.join(values.skills)}.")
     return sentences

@@ -100,11 +100,15 @@ class WireMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool offered to the model; `parameters` is its JSON Schema."""
+    """A tool offered to the model; `parameters` is its JSON Schema.
+
+    `strict` as the tool's owner set it; None: it is not sent.
+    """
 
     name: str
     description: str
     parameters: Mapping[str, object]
+    strict: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

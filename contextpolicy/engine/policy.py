@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from typing import Literal
 
@@ -30,7 +30,12 @@ LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "summary_max_tokens": "min",
     "input_length_limit": "min",
     "tool_output_limit": "min",
+    "reference_count": "min",
+    "reference_tokens": "min",
+    "reference_floor": "max",
     "allowed_models": "intersection",
+    "memory_providers": "intersection",
+    "recent_by_user": "min",
 }
 
 
@@ -58,7 +63,7 @@ class MalformedPolicy(ValueError):
     code = "malformed_policy"
 
 
-_LISTS = ("allowed_models", "pinned_kinds")
+_LISTS = ("allowed_models", "pinned_kinds", "memory_providers", "skills")
 _FIELD_NAMES = frozenset(item.name for item in fields(PolicyValues))
 
 INSTANCE_DEFAULTS: Mapping[str, PolicyValues] = {
@@ -99,6 +104,22 @@ def from_json(data: Mapping[str, object], *, base: PolicyValues | None = None) -
         values = {name: getattr(base, name) for name in _FIELD_NAMES}
     values.update({name: _checked(name, value) for name, value in data.items()})
     return PolicyValues(**values)  # type: ignore[arg-type]  # each value was checked against its field
+
+
+def filled(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
+    """Read what policies say over `base`; a reserve that none sets is a quarter of the budget.
+
+    Raises MalformedPolicy.
+    """
+    values = from_json(data, base=base)
+    if "reserve_tokens" in data:
+        return values
+    return replace(values, reserve_tokens=quarter(values.token_budget))
+
+
+def quarter(token_budget: int) -> int:
+    """Return the reserve of a budget for which no policy sets one."""
+    return max(1, token_budget // 4)
 
 
 def _checked(name: str, value: object) -> object:
@@ -159,15 +180,18 @@ _BY_EXAMPLE: Mapping[type, tuple[Callable[[object], bool], str]] = {
 _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     **{
         name: _BY_EXAMPLE[type(getattr(PolicyValues(), name))]
-        for name in sorted(_FIELD_NAMES - {"pinned_kinds"})
+        for name in sorted(_FIELD_NAMES - {"pinned_kinds", "skills"})
     },
     "cut_style": _one_of("head", "head_tail"),
     "layout": _one_of("multi_turn", "A", "B", "C"),
     "chat_system": _one_of("layout", "append", "replace", "ignore"),
     "approval": _one_of("owner", "admins", "nobody"),
+    "reference_scope": _one_of("chat", "folder", "person"),
     "undo_right": _one_of("owner", "admins", "nobody"),
     "edit_right": _one_of("owner", "admins", "nobody"),
     "allowed_models": (_is_names, "a list of model names"),
+    "memory_providers": (_is_names, "a list of provider names"),
+    "skills": (_is_names, "a list of skill names"),
     "pinned_kinds": (_is_kinds, f"a list of {', '.join(KINDS)}"),
     "tool_output_rules": (
         _is_rules,

@@ -16,6 +16,8 @@ SMALLEST_BYTES = 1_000
 SMALLEST_MESSAGE = 5
 LARGEST_NUMBER = 100_000_000
 LONGEST_PREFIX = 200
+# The passages that go along with one question.
+MOST_REFERENCES = 20
 
 
 def estimated_tokens(text: str) -> int:
@@ -107,6 +109,18 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
             "token_budget."
         )
         found.append(("pins_too_large", ("pins_tokens", "token_budget"), sentence))
+    if values.references and values.reference_tokens > limit - SMALLEST_ROOM:
+        sentence = (
+            f"reference_tokens ({values.reference_tokens:,}) leaves less than {SMALLEST_ROOM:,} of "
+            f"{limit:,} prompt tokens. Lower it to {max(1, limit - SMALLEST_ROOM):,} or raise "
+            "token_budget."
+        )
+        found.append(("references_too_large", ("reference_tokens", "token_budget"), sentence))
+    if values.reference_count > MOST_REFERENCES:
+        sentence = (
+            f"reference_count is {values.reference_count:,}. Set it to {MOST_REFERENCES} or less."
+        )
+        found.append(("too_many_references", ("reference_count",), sentence))
     if len(values.question_prefix) > LONGEST_PREFIX:
         sentence = f"question_prefix is longer than {LONGEST_PREFIX} characters. Shorten it."
         found.append(("question_prefix_too_long", ("question_prefix",), sentence))

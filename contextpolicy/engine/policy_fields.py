@@ -9,6 +9,9 @@ Layout = Literal["multi_turn", "A", "B", "C"]
 ChatSystem = Literal["layout", "append", "replace", "ignore"]
 # A right over the summaries of a chat: its owner's, that of people who edit policies, or nobody's.
 Right = Literal["owner", "admins", "nobody"]
+# Where references come from: the chat alone, those of its folder (without one: those in no folder),
+# or all of its owner's.
+ReferenceScope = Literal["chat", "folder", "person"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +35,17 @@ class PolicyFields:
     `approval`: who reads a summary before it is used; `nobody` means that it needs no approval.
     `undo_right` and `edit_right`: who may undo a compaction and correct a summary. An undo pauses
     automatic compaction for `undo_pause_hours`, by default until somebody resumes it.
+    `references`: whether what was said elsewhere goes along with a question that shares words with
+    it: at most `reference_count` passages and `reference_tokens`, each sharing `reference_floor`
+    telling words (a rare one counts as two), out of `reference_scope`.
     `temporary_chats`: whether people may begin chats that are erased by themselves. `warm_up`:
     whether a model that costs nothing reads a changed prompt in the background.
+
+    `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
+    every chat, goes along; `memory_providers` names the providers that may get either, and what was
+    said in other chats. `recent_by_user`: so many of the newest messages of the person's other
+    chats go along. `runtime_note`, `budget_note` and `skills` are parts of the system text: what
+    serves the chat, the fixed limits, and named texts of administrators.
     """
 
     strategy: str = "dynamic_summary"
@@ -76,8 +88,20 @@ class PolicyFields:
     tool_output_rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     allowed_models: tuple[str, ...] | None = None
     archive: bool = True
+    references: bool = False
+    reference_count: int = 6
+    reference_tokens: int = 1_200
+    reference_floor: int = 2
+    reference_scope: ReferenceScope = "folder"
     temporary_chats: bool = True
     warm_up: bool = True
+    preferences: bool = True
+    own_instructions: bool = True
+    memory_providers: tuple[str, ...] | None = None
+    recent_by_user: int | None = None
+    runtime_note: bool = False
+    budget_note: bool = False
+    skills: tuple[str, ...] = ()
 
 
 def mark(share: float, absolute: int | None, *, prompt_limit: int) -> int:

@@ -143,11 +143,12 @@ def text_ref(text: str) -> str:
 
 def tools_json(tools: Sequence[ToolSpec]) -> str:
     """Write the canonical JSON of tool definitions, in their order."""
-    return json.dumps(
-        [{"description": t.description, "name": t.name, "parameters": t.parameters} for t in tools],
-        sort_keys=True,
-        separators=(",", ":"),
-    )
+    written = [
+        {"description": t.description, "name": t.name, "parameters": t.parameters}
+        | ({} if t.strict is None else {"strict": t.strict})
+        for t in tools
+    ]
+    return json.dumps(written, sort_keys=True, separators=(",", ":"))
 
 
 def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:

@@ -46,6 +46,14 @@ def governed(
     return tuple(part for part in parts if part[0] != gone)
 
 
+def runtime_note(model: str) -> str:
+    """State what serves the chat; no time and no figure, so it changes with the model alone."""
+    return (
+        f"This chat is served by Palimpsest with the model {model}. Older messages may be "
+        "summarised or left out."
+    )
+
+
 def budget_note(values: PolicyValues) -> str:
     """State the policy's fixed limits in a sentence; without running figures, it never changes."""
     return (

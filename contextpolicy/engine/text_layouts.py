@@ -52,10 +52,12 @@ def context_text(context: TextContext, *, include_system: bool = False) -> str:
     sections = [
         system if include_system else "",
         told["preferences"],
+        told["profile"],
         writer.section(SUMMARY_TITLE, context.summary) if context.summary else "",
-        _listed(writer, PINNED_TITLE, context.pinned),
+        writer.listed(PINNED_TITLE, context.pinned),
         told["state"],
-        _listed(writer, RECENT_TITLE, context.recent),
+        writer.listed(RECENT_TITLE, context.recent),
+        told["recent"],
         told["references"],
         told["date"],
     ]
@@ -74,18 +76,13 @@ def to_messages(
     found = [WireMessage("system", context.system)] if include_system and context.system else []
     if context.summary:
         found.append(WireMessage("user", writer.section(SUMMARY_TITLE, context.summary)))
-    if pinned := _listed(writer, PINNED_TITLE, context.pinned):
+    if pinned := writer.listed(PINNED_TITLE, context.pinned):
         found.append(WireMessage("user", pinned))
     found += [WireMessage(item.role, item.text) for item in context.recent if item.role != "system"]
     tail = SECTION_JOINT.join(text for _, text in writer.background(context.background) if text)
     if tail:
         found.append(WireMessage("user", tail))
     return [*found, WireMessage("user", question)]
-
-
-def _listed(writer: TranscriptWriter, title: str, entries: Sequence[TextEntry]) -> str:
-    lines = [writer.entry(item.role, item.text) for item in entries]
-    return "\n".join([title, *lines]) if lines else ""
 
 
 class TextMaker(Maker):
@@ -158,12 +155,12 @@ class TextMaker(Maker):
         """Join the sections in their order: references and what follows stand behind history."""
         tail = {b.segments[0].message_id: [b] for b in parts.tail}
         sections = [
-            ("", tail.get("preferences", [])),
+            *(("", tail.get(name, [])) for name in ("preferences", "profile")),
             (SUMMARY_TITLE, parts.summary),
             (PINNED_TITLE, parts.pins),
             ("", tail.get("state", [])),
             (RECENT_TITLE, parts.history),
-            *(("", tail.get(name, [])) for name in ("references", "date", "tail")),
+            *(("", tail.get(name, [])) for name in ("recent", "references", "date", "tail")),
         ]
         texts = []
         segments: list[Segment] = []

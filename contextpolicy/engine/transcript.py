@@ -6,7 +6,7 @@ somebody's mouth.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,10 +19,12 @@ PREFIXES: Mapping[EntryRole, str] = {
     "system": "System:",
 }
 PREFERENCES = "User Preferences:"
+PROFILE = "User Profile:"
 SUMMARY_TITLE = "Conversation (summary):"
 PINNED_TITLE = "Conversation (pinned):"
 STATE_TITLE = "Conversation state:"
 RECENT_TITLE = "Conversation (recent):"
+OTHER_CHATS_TITLE = "Other chats (recent):"
 REFERENCES_TITLE = "Relevant reference (semantic):"
 DATE = "Date:"
 SECTION_JOINT = "\n\n"
@@ -54,12 +56,15 @@ class TextEntry:
 class Background:
     """The knowledge beside the chat, for the prompt's tail; each part may be empty.
 
-    `state` is the JSON of a kept state, `date` a date that the policy turned on, `references` what
-    semantic search found.
+    `profile` is what the person wrote for every chat, `state` the JSON of a kept state, `date` a
+    date that the policy turned on, `recent` what was said last in other chats of the person,
+    `references` what semantic search found.
     """
 
     preferences: str = ""
+    profile: str = ""
     state: str = ""
+    recent: tuple[TextEntry, ...] = ()
     references: tuple[TextEntry, ...] = ()
     date: str = ""
 
@@ -71,10 +76,12 @@ class TranscriptWriter:
         words = [
             *PREFIXES.values(),
             PREFERENCES,
+            PROFILE,
             SUMMARY_TITLE,
             PINNED_TITLE,
             STATE_TITLE,
             RECENT_TITLE,
+            OTHER_CHATS_TITLE,
             REFERENCES_TITLE,
             DATE,
         ]
@@ -99,13 +106,19 @@ class TranscriptWriter:
         """Write a text whose lines imitate nothing, its first one included."""
         return set_in(text, self._pattern)
 
+    def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
+        """Write a section of entries under its title; nothing without entries."""
+        lines = [self.entry(item.role, item.text) for item in entries]
+        return "\n".join([title, *lines]) if lines else ""
+
     def background(self, background: Background) -> list[tuple[str, str]]:
         """Write the sections of the background by name, in the tail's order; empty ones too."""
-        lines = "\n".join(self.entry(item.role, item.text) for item in background.references)
-        told = background.preferences
+        told, profile = background.preferences, background.profile
         return [
             ("preferences", self.inline(PREFERENCES, told) if told else ""),
+            ("profile", self.inline(PROFILE, profile) if profile else ""),
             ("state", self.section(STATE_TITLE, background.state) if background.state else ""),
-            ("references", f"{REFERENCES_TITLE}\n{lines}" if lines else ""),
+            ("recent", self.listed(OTHER_CHATS_TITLE, background.recent)),
+            ("references", self.listed(REFERENCES_TITLE, background.references)),
             ("date", self.inline(DATE, background.date) if background.date else ""),
         ]

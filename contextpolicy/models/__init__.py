@@ -1,21 +1,33 @@
 """The families of rows. Django finds models here, the one place of re-exports."""
 
 from contextpolicy.models.audit import AuditEvent, LedgerHead, LedgerVerification
+from contextpolicy.models.checkpoints import (
+    LedgerCheckpoint,
+    LedgerKey,
+    LedgerLeaf,
+    LedgerOrigin,
+)
 from contextpolicy.models.policies import (
     ContextPolicy,
     EffectivePolicy,
     PolicyAssignment,
     PolicyVersion,
 )
+from contextpolicy.models.skills import Skill
 from contextpolicy.models.specs import ModelSpec
 
 __all__ = [
     "AuditEvent",
     "ContextPolicy",
     "EffectivePolicy",
+    "LedgerCheckpoint",
     "LedgerHead",
+    "LedgerKey",
+    "LedgerLeaf",
+    "LedgerOrigin",
     "LedgerVerification",
     "ModelSpec",
     "PolicyAssignment",
     "PolicyVersion",
+    "Skill",
 ]

@@ -79,6 +79,8 @@ class LedgerVerification(Stored):
     """A verification that somebody asked for, and what it found. An empty scope: every chain."""
 
     scope = models.CharField(max_length=50, blank=True)
+    # Only the chains that grew since the last one by itself: those of log entries from this one on.
+    since_leaf = models.PositiveBigIntegerField(null=True, blank=True)
     asked_by = models.CharField(max_length=200)
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)

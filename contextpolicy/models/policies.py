@@ -29,6 +29,11 @@ class ContextPolicy(Stored):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def newest(self) -> "PolicyVersion | None":
+        """The version with the highest number: a draft, or the one in force."""
+        return self.versions.order_by("-number").first()
+
 
 class PolicyVersion(Stored):
     """One immutable set of values. A field that is not set leaves its value to other policies.
@@ -44,6 +49,8 @@ class PolicyVersion(Stored):
     note = models.CharField(max_length=500, blank=True, default="")
     created_by_id = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
+    # When it first came into force; a draft never did.
+    activated_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering: ClassVar = ["policy", "-number"]
@@ -54,6 +61,13 @@ class PolicyVersion(Stored):
 
     def __str__(self) -> str:
         return f"{self.policy} v{self.number}"
+
+    @property
+    def state(self) -> str:
+        """The version's state: `draft`, `active`, or `retired` when another one took its place."""
+        if self.policy.current_id == self.pk:
+            return "active"
+        return "draft" if self.activated_at is None else "retired"
 
 
 class PolicyAssignment(Stored):

@@ -32,6 +32,11 @@ class ModelSpec(Stored):
         help_text="The server refuses messages whose roles do not alternate, beginning with the "
         "user's: neighbours of one role are sent as one message.",
     )
+    cannot_stream = models.BooleanField(
+        default=False,
+        help_text="The server sends its reply in one piece: it is asked without streaming, and "
+        "pages and programs are shown the reply when it is whole.",
+    )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.

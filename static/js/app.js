@@ -19,3 +19,4 @@ import "./originals.js";
 import "./copying.js";
 import "./acts.js";
 import "./shortcuts.js";
+import "./palette.js";

@@ -14,6 +14,8 @@ const fenceLine = /^ {0,3}(`{3,}|~{3,})(.*)$/;
 const list = () => find("#mentions");
 const options = () => [...list().children];
 const shown = () => options().filter((option) => !option.hidden);
+// Before a chat has begun the list has the names of every team that can be chosen.
+const isOfTeam = ({ dataset }) => !dataset.team || dataset.team === find("#team")?.value;
 const isOpen = () => Boolean(list()) && !list().hidden;
 const chosen = () => shown().find((option) => option.getAttribute("aria-selected") === "true");
 
@@ -89,7 +91,7 @@ function update() {
     return;
   }
   const active = isOpen() && chosen();
-  for (const option of options()) option.hidden = !fits(option.dataset.name, place.name);
+  for (const option of options()) option.hidden = !isOfTeam(option) || !fits(option.dataset.name, place.name);
   const found = shown();
   const isWhole = found.length === 1 && !place.quote && fold(found[0].dataset.name) === fold(place.name);
   if (!found.length || isWhole) {

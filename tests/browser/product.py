@@ -7,7 +7,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from tests.faults.programs import MANAGE, Program, free_port, python, until
+from tests.faults.programs import MANAGE, Program, free_port, put_tables, python, until
 
 LINK = re.compile(r"https?://\S+/login/link/\S+/")
 
@@ -26,6 +26,7 @@ class Product:
             "PALIMPSEST_PORT": str(self.port),
             **env,
         }
+        put_tables(self.folder / "data")
         self.log = self.folder / "serve.log"
         command = python(MANAGE, "serve", "--port", str(self.port))
         self.program = Program("serve", command, env=self.env, log=self.log)

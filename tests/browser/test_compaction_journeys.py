@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,12 +33,12 @@ policy = create_policy(slug="folding", name="Folding", values=values, actor="sys
 assign(policy=policy, level="instance", actor="system", now=now)
 """
 
-CLOSE_ARCHIVE = """
+SET_ARCHIVE = """
 from django.utils import timezone
 from contextpolicy.models import ContextPolicy
 from contextpolicy.publish import new_version
 policy = ContextPolicy.objects.select_related("current").get(slug="folding")
-values = {**policy.current.values, "archive": False}
+values = {{**policy.current.values, "archive": {archive}}}
 now = timezone.now()
 new_version(policy=policy, values=values, locks=[], note="", actor="system", now=now)
 """
@@ -50,17 +50,28 @@ def administer(product: Product, script: str) -> None:
     subprocess.run(command, env={**os.environ, **product.env}, check=True, capture_output=True)
 
 
+@pytest.fixture(scope="module")
+def governed(product: Product, signed_in: Any) -> Product:
+    """The installation, under a policy that writes summaries."""
+    del signed_in
+    administer(product, POLICY)
+    return product
+
+
 @pytest.fixture
-def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
+def folding(open_tab: Callable[..., Person], governed: Product, signed_in: Any) -> Person:
     """A person in a chat of four turns, under a policy that writes summaries."""
-    person = open_tab(fresh)
-    person.sign_in(fresh.printed_link())
-    administer(fresh, POLICY)
+    person = open_tab(governed, storage_state=signed_in)
+    say_all(person)
+    return person
+
+
+def say_all(person: Person) -> None:
+    """Begin a chat of four turns."""
     person.new_chat(SAID[0])
     person.wait_for_reply()
     for text in SAID[1:]:
         person.send(text)
-    return person
 
 
 def compact(person: Person) -> None:
@@ -153,30 +164,6 @@ def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: P
     expect(page.locator("#compactions")).to_contain_text("In use")
     page.get_by_role("button", name="Compact now").click()
     expect(page.locator("#answer")).to_contain_text("Nothing was summarised", timeout=20_000)
-
-
-def test_a_closed_archive_is_said_where_it_would_be_opened(folding: Person, fresh: Product) -> None:
-    page = folding.page
-    compact(folding)
-    chat = page.url
-    administer(fresh, CLOSE_ARCHIVE)
-    page.goto(chat)
-    closed = "The policy Folding v2 keeps the archive closed"
-
-    page.get_by_label("Find in originals").first.click()
-    expect(page.locator("#find")).to_contain_text(closed)
-    expect(page.locator("#find-question")).to_have_count(0)
-    page.keyboard.press("Escape")
-    page.locator("[data-marker] > summary").click()
-    expect(page.locator("[data-marker] .locked")).to_contain_text(closed)
-    expect(page.get_by_text("Show the 6 originals")).to_have_count(0)
-    assert not folding.scrolls_sideways()
-
-    page.locator("[data-marker]").get_by_role("link", name="Inspect").click()
-    expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
-    page.get_by_role("link", name="Compactions", exact=True).click()
-    expect(page.locator("#cursor")).to_contain_text("message 6; the next summary begins after it")
-    expect(page.locator("#cursor")).to_contain_text("took effect on")
 
 
 def test_originals_do_not_scroll_sideways_on_a_phone(
@@ -273,3 +260,36 @@ def test_everything_works_as_plain_forms_on_a_phone(
     page.get_by_label("Edit message").fill("Without scripts")
     page.get_by_role("button", name="Send as a new version").click()
     expect(page.locator(".msg--user").last).to_contain_text("Without scripts")
+
+
+@pytest.fixture
+def close_archives(governed: Product) -> Iterator[Callable[[], None]]:
+    """Close the archives of all chats; afterwards they are open again."""
+    yield lambda: administer(governed, SET_ARCHIVE.format(archive=False))
+    administer(governed, SET_ARCHIVE.format(archive=True))
+
+
+def test_a_closed_archive_is_said_where_it_would_be_opened(
+    folding: Person, close_archives: Callable[[], None]
+) -> None:
+    page = folding.page
+    compact(folding)
+    chat = page.url
+    close_archives()
+    page.goto(chat)
+    closed = re.compile(r"The policy Folding v\d keeps the archive closed")
+
+    page.get_by_label("Find in originals").first.click()
+    expect(page.locator("#find")).to_contain_text(closed)
+    expect(page.locator("#find-question")).to_have_count(0)
+    page.keyboard.press("Escape")
+    page.locator("[data-marker] > summary").click()
+    expect(page.locator("[data-marker] .locked")).to_contain_text(closed)
+    expect(page.get_by_text("Show the 6 originals")).to_have_count(0)
+    assert not folding.scrolls_sideways()
+
+    page.locator("[data-marker]").get_by_role("link", name="Inspect").click()
+    expect(page.locator("#originals")).to_contain_text("AT9-2231-0457")
+    page.get_by_role("link", name="Compactions", exact=True).click()
+    expect(page.locator("#cursor")).to_contain_text("message 6; the next summary begins after it")
+    expect(page.locator("#cursor")).to_contain_text("took effect on")

@@ -13,10 +13,13 @@ from tests.browser.product import Product
 PAGES = (
     "/chats/new",
     "/settings/",
+    "/settings/exchange/",
     "/settings/keys/",
+    "/settings/memory/",
     "/account/confirm/",
     "/setup/",
     "/chats/archive",
+    "/search?q=what",
     "/teams/",
     "/teams/new?preset=support",
     "/account/password/",
@@ -26,11 +29,13 @@ PAGES = (
     "/admin/contextpolicy/policyassignment/add/",
     "/admin/contextpolicy/auditevent/",
     "/admin/contextpolicy/auditevent/verify/",
+    "/admin/contextpolicy/auditevent/checkpoints/",
+    "/admin/chats/receipt/words/",
     "/admin/chats/compaction/",
     "/admin/chats/team/",
     "/api/v1/docs",
 )
-OF_A_CHAT = ("folder", "team", "erase", "compactions/", "find?q=what", "system-text")
+OF_A_CHAT = ("folder", "team", "erase", "export", "compactions/", "find?q=what", "system-text")
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # The admin's own tables may be wider than a phone; they scroll in their own frame.
 OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))

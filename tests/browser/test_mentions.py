@@ -189,6 +189,24 @@ def test_the_list_is_there_again_after_a_message_was_sent(
     expect(box(chat)).to_have_attribute("aria-expanded", "false")
 
 
+def test_a_new_chat_offers_the_names_of_the_chosen_team(chat: Person) -> None:
+    ask(chat, "teams", {"name": "Two", "agents": [{"name": "Pro"}, {"name": "Contra"}]})
+    chat.open("/chats/new")
+    write(chat, "@")
+    assert offered(chat) == []
+    for team, expected in (
+        ("Team: Two", ["Pro", "Contra", "all"]),
+        (f"Team: {NAME}", ["Planner", "Billing Agent", "Critic", "all"]),
+    ):
+        chat.page.get_by_label("Who replies").select_option(label=team)
+        write(chat, "@")
+        expect(names(chat)).to_be_visible()
+        assert offered(chat) == expected
+    box(chat).press_sequentially("cr")
+    box(chat).press("Tab")
+    expect(box(chat)).to_have_value("@Critic ")
+
+
 def test_a_chat_without_a_team_has_no_list(admin: Person) -> None:
     admin.new_chat("Alone")
     admin.wait_for_reply()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
@@ -42,38 +42,93 @@ def editor(browser: Browser, extended: Product) -> Any:
     return state
 
 
-def group(page: Page, title: str) -> Any:
-    return page.locator("fieldset", has=page.get_by_role("heading", name=title, exact=True))
+def card(page: Page, name: str) -> Locator:
+    return page.locator("label.policy-card", has_text=name)
 
 
-def test_groups_that_a_strategy_does_not_use_step_aside(
+def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:
     person = open_tab(extended, storage_state=editor)
+    page = person.page
     person.open(ADD)
-    strategy = person.page.locator("#id_strategy")
-    for title in ("Summary", "Compaction", "Config of questions_only"):
-        expect(group(person.page, title)).to_be_visible()
+    touched = 0
 
-    strategy.select_option("simple")
-    for title in ("Summary", "Compaction", "Config of questions_only"):
-        expect(group(person.page, title)).not_to_be_visible()
-    strategy.select_option("questions_only")
-    expect(group(person.page, "Config of questions_only")).to_be_visible()
-    expect(group(person.page, "Summary")).not_to_be_visible()
+    def touch(act: Callable[[], Any]) -> None:
+        nonlocal touched
+        touched += 1
+        act()
 
+    touch(lambda: page.locator("#id_name").fill("Careful"))
+    touch(card(page, "a summary of the rest").click)
+    expect(page.locator("#id_keep_last_messages")).to_be_visible()
+    expect(page.locator("#policy-first .policy-field")).to_have_count(7)
+    touch(lambda: page.locator("#id_token_budget").fill("8000"))
+    touch(lambda: page.locator("#id_keep_last_messages").fill("20"))
+    touch(lambda: page.locator("#id_summarization_model").select_option("demo"))
+    touch(page.get_by_label("Numbers", exact=True).check)
+    # The sentence and the findings follow what is typed.
+    expect(page.locator("#policy-told")).to_contain_text("demo prepares a summary")
+    expect(page.locator("#policy-told")).to_contain_text("each turn would compact again")
+    touch(page.get_by_role("button", name="Set “Longest summary” to 600").click)
+    expect(page.locator("#id_summary_max_tokens")).to_have_value("600")
+    expect(page.locator("#policy-told")).not_to_contain_text("each turn would compact again")
+
+    page.get_by_role("button", name="Preview", exact=True).click()
+    expect(page.locator(".policy-side")).to_have_count(2)
+    expect(page.locator(".policy-side").last).to_contain_text("Careful, as it is written")
+    touch(page.get_by_role("button", name="Save", exact=True).click)
+    expect(page.locator(".messagelist")).to_contain_text("was added successfully")
+    assert touched == 8
     assert person.complaints == []
 
 
-def test_every_group_is_there_without_scripts(
+def test_a_search_finds_a_setting_while_it_is_typed(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor)
+    page = person.page
+    person.open(ADD)
+    page.get_by_label("Find a setting").fill("hide system")
+    expect(page.locator("#id_hide_system_text")).to_be_visible()
+    expect(page.get_by_text("1 setting with")).to_be_visible()
+
+
+def test_a_strategy_of_a_package_brings_its_own_inputs(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor)
+    page = person.page
+    person.open(ADD)
+    count = page.locator("#id_config__questions_only__count")
+
+    card(page, "questions_only").click()
+    expect(count).to_be_visible()
+    card(page, "Newest messages, counted").click()
+    expect(page.locator("#id_window_size")).to_be_visible()
+    expect(count).to_have_count(0)
+
+
+def test_the_form_works_without_scripts(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:
     person = open_tab(extended, storage_state=editor, java_script_enabled=False)
+    page = person.page
     person.open(ADD)
-    person.page.locator("#id_strategy").select_option("simple")
-
-    expect(group(person.page, "Summary")).to_be_visible()
-    expect(group(person.page, "Config of questions_only")).to_be_visible()
+    card(page, "Newest messages, counted").click()
+    page.get_by_role("button", name="Look, without saving").click()
+    expect(page.locator("#policy-first #id_window_size")).to_be_visible()
+    # A lock comes with the value that it holds.
+    lock = page.locator("#id_lock_window_size")
+    expect(lock).not_to_be_visible()
+    page.locator("#id_window_size").fill("900")
+    expect(lock).to_be_visible()
+    page.locator("#policy-find").fill("archive")
+    page.get_by_role("button", name="Find", exact=True).click()
+    expect(page.locator("#id_archive")).to_be_visible()
+    expect(page.locator("#id_window_size")).to_have_value("900")
+    page.locator("#policy-told button").first.click()
+    expect(page.get_by_text("Changed here, and not saved yet")).to_be_visible()
 
 
 def test_the_editor_fits_a_phone(
@@ -100,7 +155,7 @@ def test_a_strategy_of_another_system_is_imported(
     page.get_by_label("Text").fill(STRATEGY)
     page.get_by_role("button", name="Import").click()
     expect(page.locator(".messagelist")).to_contain_text("Imported as version 1 of asker.")
-    expect(page.locator("#id_strategy")).to_have_value("questions_only")
+    expect(card(page, "questions_only").locator("input")).to_be_checked()
     expect(page.locator("#id_config__questions_only__count")).to_have_value("4")
 
 
@@ -120,9 +175,12 @@ def test_a_layout_written_in_the_browser_governs_the_next_reply(
     page = person.page
     person.open(ADD)
     page.locator("#id_name").fill("As text")
-    page.locator("#id_strategy").select_option("sliding_window")
+    card(page, "as many as fit").click()
+    expect(page.locator("#policy-first #id_compact_to")).to_be_visible()
+    page.locator("summary", has_text="What is sent").click()
     page.locator("#id_layout").select_option("A")
     page.locator("#id_question_prefix").fill("Asked: ")
+    page.locator("summary", has_text="Tools").click()
     page.locator("#id_tool_output_rules").fill("look_up: cut 5")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator(".errorlist", has_text="Line 1: “cut 5” is no rule.")).to_be_visible()

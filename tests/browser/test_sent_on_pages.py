@@ -8,11 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.desk import Person
-from tests.browser.test_compaction_journeys import compact, folding
+from tests.browser.product import Product
+from tests.browser.test_compaction_journeys import POLICY, administer, compact, say_all
 from tests.browser.test_every_page import PHONE
 from tests.faults.programs import MANAGE, python
-
-__all__ = ["folding"]
 
 # For one chat: the newest messages, each cut to a length.
 CUTTING = """
@@ -24,6 +23,16 @@ now = timezone.now()
 policy = create_policy(slug="cutting", name="Cutting", values=values, actor="system", now=now)
 assign(policy=policy, level="chat", chat_id=UUID("{chat}"), actor="system", now=now)
 """
+
+
+@pytest.fixture
+def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
+    """A person in a chat of four turns, under a policy that writes summaries."""
+    person = open_tab(fresh)
+    person.sign_in(fresh.printed_link())
+    administer(fresh, POLICY)
+    say_all(person)
+    return person
 
 
 def meter_of(person: Person) -> dict[str, int]:

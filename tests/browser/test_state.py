@@ -22,14 +22,19 @@ assign(policy=policy, level="instance", actor="system", now=timezone.now())
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
-@pytest.fixture
-def booking(fresh: Product, open_tab: Callable[..., Person]) -> Person:
-    """The administrator of a fresh instance on which the policy *Booking* applies to everyone."""
-    person = open_tab(fresh)
-    person.sign_in(fresh.printed_link())
+@pytest.fixture(scope="module")
+def governed(product: Product, signed_in: Any) -> Product:
+    """An installation on which the policy *Booking* applies to everyone."""
+    del signed_in
     command = [*python(MANAGE, "shell", "--no-imports"), "-c", BOOKING]
-    subprocess.run(command, env={**os.environ, **fresh.env}, check=True)
-    return person
+    subprocess.run(command, env={**os.environ, **product.env}, check=True)
+    return product
+
+
+@pytest.fixture
+def booking(governed: Product, signed_in: Any, open_tab: Callable[..., Person]) -> Person:
+    """The administrator of an installation on which *Booking* applies to everyone."""
+    return open_tab(governed, storage_state=signed_in)
 
 
 @pytest.mark.requirement("S2.5", by="user")

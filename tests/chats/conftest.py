@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from chats.providers.base import Finished, ProviderError, ProviderRequest, TextD
 from chats.turns.opening import open_turn
 from chats.turns.run import TurnAttempt, run
 from contextpolicy.engine.tokens import ApproximateCounter
+from tests.chats.rebuilding import not_rebuilt
 
 Script = list[Any]
 
@@ -65,6 +66,9 @@ class InlineWorker:
         self.ways: list[str] = []
         self.runs: dict[uuid.UUID, TurnAttempt] = {}
 
+    async def aside(self, function: Callable[..., Any], **arguments: Any) -> Any:
+        return await self.db(function, **arguments)
+
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """In the thread of the test."""
         self.ways.append(function.__name__)
@@ -98,3 +102,11 @@ def work() -> Callable[..., InlineWorker]:
         return worker
 
     return working
+
+
+@pytest.fixture
+def built_again(db: None) -> Iterator[None]:
+    """Every call that a test made is built again from rows when it is over; erased ones cannot."""
+    yield
+    wrong = [fault for fault in not_rebuilt(some=False) if not fault.endswith("erased")]
+    assert wrong == []

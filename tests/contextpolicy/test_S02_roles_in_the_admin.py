@@ -24,7 +24,7 @@ from chats.models import (
 from contextpolicy import roles
 from contextpolicy.admin.site import site
 from contextpolicy.ledger import record
-from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
+from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec, Skill
 from contextpolicy.publish import assign, create_policy
 from tests.contextpolicy.people import person, signed_in
 
@@ -39,6 +39,7 @@ ROLES = (P, O, A, W, S)
 TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "contextpolicy_contextpolicy": ({P, A, S}, {P, S}, {P, S}, set()),
     "contextpolicy_policyassignment": ({P, A, S}, {P, S}, set(), {P, S}),
+    "contextpolicy_skill": ({P, A, S}, {P, S}, {P, S}, set()),
     "contextpolicy_effectivepolicy": ({P, A, S}, set(), set(), set()),
     "contextpolicy_auditevent": ({A, S}, set(), set(), set()),
     "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
@@ -52,7 +53,12 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
 }
 OTHER = {
     "admin:contextpolicy_ledger_verify": {A, S},
+    "admin:contextpolicy_ledger_export": {A, S},
+    "admin:contextpolicy_ledger_checkpoints": {A, S},
+    "admin:contextpolicy_ledger_offline": {A, S},
+    "admin:chats_receipt_words": {A, S},
     "admin:contextpolicy_policy_import": {P, S},
+    "admin:contextpolicy_effective_explain": {P, A, S},
     "admin:auth_user_password_change": {W, S},
 }
 
@@ -117,6 +123,9 @@ def rows(now: datetime) -> dict[str, object]:
         ),
         "contextpolicy_effectivepolicy": effective,
         "contextpolicy_auditevent": record("chat.created", actor="user:1", now=now),
+        "contextpolicy_skill": Skill.objects.create(
+            slug="s", name="S", text="Be kind.", updated_at=now
+        ),
         "contextpolicy_modelspec": ModelSpec.objects.create(slug="m", provider="x", name="m"),
         "chats_provideraccount": ProviderAccount.objects.create(slug="x", name="X", kind="demo"),
         "chats_turn": turn,
@@ -185,7 +194,7 @@ def test_S02_the_pages_beside_the_models_follow_the_table(
     client = browser(role)
     key = getattr(rows["auth_user"], "pk")  # noqa: B009 - the same
 
-    for page in ("admin:contextpolicy_ledger_verify", "admin:contextpolicy_policy_import"):
+    for page in set(OTHER) - {"admin:auth_user_password_change"}:
         assert opens(client, page) == (role in OTHER[page])
     assert opens(client, "admin:auth_user_password_change", key) == (
         role in OTHER["admin:auth_user_password_change"]

@@ -310,7 +310,8 @@ assert not AuditEvent.objects.exists()
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    "database", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)]
+    "database",
+    ["sqlite", pytest.param("postgres", marks=[pytest.mark.services, pytest.mark.whole])],
 )
 def test_S25_the_upgrade_salts_what_was_bare_and_says_where_the_new_form_begins(
     database: str, tmp_path: Path, request: pytest.FixtureRequest

@@ -116,8 +116,8 @@ def test_into_a_policy_it_replaces_the_whole_strategy_and_nothing_else(
 def test_what_works_but_may_surprise_is_said(browser: Client) -> None:
     form = {"type": "plugin", "pluginId": "simple", "config": {"reserve_tokens": 100}}
     answer = browser.post(IMPORT, {"pasted": json.dumps(form), "name": "Short"}, follow=True)
-    # As a message, and where the policy says what to know of it.
-    assert Page(answer.content.decode()).words.count("Replies will be cut at 100 tokens.") == 2
+    # As a message, where the policy says what to know of it, and at its field.
+    assert Page(answer.content.decode()).words.count("Replies will be cut at 100 tokens.") == 3
 
 
 BAD: dict[str, tuple[str, str]] = {
@@ -204,3 +204,41 @@ def test_it_is_refused_by_code(admin: User) -> None:
         give("{}")
     assert refusal.value.code == "malformed_strategy_import"
     assert PolicyExists.code == "policy_exists"
+
+
+HISTORY = {"keepLastMessages": 12, "maxInputTokensApprox": 9_000, "archiveOnCompact": False}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"id": "ship", "context": {"history": HISTORY}},
+        {"id": "ship", **{f"context.history.{key}": value for key, value in HISTORY.items()}},
+    ],
+    ids=["nested", "dotted"],
+)
+def test_settings_of_a_kept_history_become_a_policy(browser: Client, form: dict[str, Any]) -> None:
+    answer = browser.post(IMPORT, {"into": "", "name": "", "pasted": json.dumps(form)})
+    assert answer.status_code == 302, answer.content.decode()
+    current = ContextPolicy.objects.get(slug="ship").current
+    assert current is not None
+    assert current.values == {
+        "strategy": "dynamic_summary",
+        "keep_last_messages": 12,
+        "token_budget": 13_000,
+        # Else a quarter of the budget would be kept free, and the limit would be another one.
+        "reserve_tokens": 4_000,
+        "archive": False,
+    }
+
+
+@pytest.mark.parametrize(
+    "history", [{"keepLastMessages": "12"}, {"archiveOnCompact": 1}, {"keep": 3}]
+)
+def test_settings_of_a_kept_history_that_nothing_stands_for_are_refused(
+    browser: Client, history: dict[str, Any]
+) -> None:
+    form = {"id": "ship", "context": {"history": history}}
+    answer = browser.post(IMPORT, {"into": "", "name": "", "pasted": json.dumps(form)})
+    assert "context.history" in answer.content.decode()
+    assert not ContextPolicy.objects.filter(slug="ship").exists()

@@ -1,28 +1,36 @@
 """An auditor finds events, reads one, and verifies the chains in the admin."""
 
+import csv
+import hashlib
 import importlib
+import io
+import json
 import uuid
 from datetime import datetime, timedelta
-from urllib.parse import urlencode
+from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from contextpolicy.ledger import record
+from contextpolicy.audit import export
+from contextpolicy.audit.phrases import PHRASES
+from contextpolicy.ledger import EVENT_TYPES, record
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from contextpolicy.presets import seed_policies
+from contextpolicy.publish import new_version
 from contextpolicy.resolution import resolve
-from contextpolicy.roles import AUDITOR
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.contextpolicy.conftest import NOW, Lay
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
 
-DAY = timedelta(days=1)
 LIST = "/admin/contextpolicy/auditevent/"
 VERIFY = f"{LIST}verify/"
 CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
@@ -38,49 +46,93 @@ def browser() -> Client:
 @pytest.fixture
 def events(now: datetime, alice: User, browser: Client) -> None:
     """Three events of different kinds, scopes and actors."""
-    record("policy.version_created", actor=f"user:{alice.pk}", now=now, data={"version": 7})
+    data = {"policy": "support", "version": 7, "changes": {"window_size": {"from": 9, "to": 8}}}
+    record("policy.version_created", actor=f"user:{alice.pk}", now=now, data=data)
     record("turn.failed", actor="worker", now=now, chat_id=CHAT, turn_id=TURN, data={"code": "x"})
     record("chat.created", actor=f"user:{alice.pk}", now=now - timedelta(days=40), chat_id=CHAT)
 
 
-def listed(browser: Client, query: str) -> set[str]:
+def listed(browser: Client, search: str) -> set[str]:
     """The types of the events on the filtered list."""
-    answer = browser.get(f"{LIST}?{query}")
+    answer = browser.get(LIST, {"q": search})
     assert answer.status_code == 200
-    return {event.type for event in answer.context["cl"].result_list}
+    return {row.type for row, _, _ in answer.context["rows"]}
 
 
 @pytest.mark.usefixtures("events")
 class TestFinding:
-    @pytest.mark.parametrize(
-        ("query", "types"),
-        [
-            ("q=turn.failed", {"turn.failed"}),
-            ("family=policy", {"policy.version_created"}),
-            ("scope=chats", {"turn.failed", "chat.created"}),
-            ("actor=worker", {"turn.failed"}),
-            (f"q={CHAT}", {"turn.failed", "chat.created"}),
-            (f"q={str(CHAT).upper()}", {"turn.failed", "chat.created"}),
-            (f"q={TURN}", {"turn.failed"}),
-            ("q=alice", {"policy.version_created", "chat.created"}),
-            ("q=worker", {"turn.failed"}),
-            ("q=nobody", set()),
-            ("q=%22%2A%27%3B--", set()),
-            ("family=policy&actor=worker", set()),
-        ],
-    )
-    def test_events_are_found_by_type_scope_actor_chat_and_turn(
-        self, query: str, types: set[str], browser: Client
+    def test_events_are_found_by_every_key(self, browser: Client, alice: User) -> None:
+        version, failed, begun = "policy.version_created", "turn.failed", "chat.created"
+        cases = {
+            "event:turn.failed": {failed},
+            "turn.failed": {failed},
+            "event:policy": {version},
+            "event:policy.*,chat.created": {version, begun},
+            "chat:any": {failed, begun},
+            "chat:none event:policy": {version},
+            "actor:worker": {failed},
+            f"chat:{str(CHAT).upper()}": {failed, begun},
+            f"chat:{CHAT} -actor:worker": {begun},
+            f"turn:{TURN}": {failed},
+            str(TURN): {failed},
+            "actor:alice": {version, begun},
+            f"actor:user:{alice.pk} field:window_size": {version},
+            "policy:support": {version},
+            "policy:other": set(),
+            "event:policy actor:worker": set(),
+            "at:2026-10-01..2026-10-31 actor:alice": {begun},
+            "at:..2026-11-19 actor:alice": {begun},
+            "at:2026-11-20 chat:any": {failed},
+            "at:2026-11-20T10:01 chat:any": set(),
+        }
+        assert {said: listed(browser, said) for said in cases} == cases
+
+    @pytest.mark.policy_case(22)
+    def test_what_is_not_understood_is_said_and_no_range_is_hidden(self, browser: Client) -> None:
+        said = {
+            "evnt:policy": "The ledger has no “evnt:”",
+            "event:polcy": "Did you mean policy",
+            "hello": "the ledger holds no free text",
+            "actor:nobody": "Nobody is called “nobody”",
+            "field:windw_size": "Did you mean window_size",
+            "at:yesterday": "is no day",
+            "at:..": "needs a day",
+            "chat:12": "is no id",
+            "event:": "there is nothing",
+            "'\"*;-- -": "has no key",
+            "a" * 501: "at most 500 characters",
+        }
+        for text, sentence in said.items():
+            page = browser.get(LIST, {"q": text})
+            assert sentence in page.content.decode(), text
+            assert page.context["rows"] == []
+        assert "All time" in opened(browser, LIST).words
+
+    def test_pages_go_on_by_a_cursor_and_end_with_a_word(
+        self, browser: Client, now: datetime
     ) -> None:
-        assert listed(browser, query) == types
+        for number in range(120):
+            record("skill.created", actor="system", now=now, data={"skill": f"s{number}"})
+        seen, url = [], f"{LIST}?q=event:skill"
+        for _ in range(3):
+            answer = browser.get(url)
+            seen += [row.data["skill"] for row, _, _ in answer.context["rows"]]
+            # What is written meanwhile moves no page.
+            record("skill.created", actor="system", now=now, data={"skill": "late"})
+            url = f"{LIST}?{answer.context['older']}"
+        assert seen == [f"s{number}" for number in reversed(range(120))]
+        assert "nothing older was found" in answer.content.decode()
 
-    def test_events_are_found_by_date(self, browser: Client, now: datetime) -> None:
-        query = urlencode({"at__gte": str(now - timedelta(days=7)), "at__lt": str(now + DAY)})
-
-        found = listed(browser, query)
-
-        assert "turn.failed" in found
-        assert "chat.created" not in found
+    @pytest.mark.policy_case(26)
+    def test_reading_leaves_one_row_for_each_search(
+        self, browser: Client, now: datetime, alice: User
+    ) -> None:
+        for _ in range(2):
+            listed(browser, "actor:alice")
+            listed(browser, "")
+        read = AuditEvent.objects.filter(type="ledger.read")
+        assert {row.data["search"] for row in read} == {"", f"actor:user:{alice.pk}"}
+        assert read.count() == 2
 
     def test_a_person_is_named_beside_the_id(self, browser: Client, alice: User) -> None:
         assert f"alice (user:{alice.pk})" in opened(browser, LIST).words
@@ -90,17 +142,20 @@ class TestFinding:
 
         assert "user:987654" in opened(browser, LIST).words
 
-    def test_a_change_is_told_as_old_and_new(self, browser: Client, now: datetime) -> None:
-        data = {
-            "note": "",
-            "locks": {"from": [], "to": []},
-            "changes": {"token_budget": {"from": 12_000, "to": 16_000}, "archive": {"to": False}},
-        }
-        record("policy.version_created", actor="system", now=now, data=data)
+    def test_a_change_is_told_in_words_as_old_and_new(self, browser: Client, lay: Lay) -> None:
+        before = {"strategy": "simple", "window_size": 20}
+        policy = lay("support", before, version=3, level="instance")
+        new_version(
+            policy=policy,
+            values={**before, "window_size": 12, "archive": False},
+            locks=[],
+            note="",
+            actor="system",
+            now=NOW,
+        )
+        words = opened(browser, f"{LIST}?q=event:policy.version_created").words
 
-        words = opened(browser, LIST).words
-
-        assert "token_budget 12000 → 16000, archive none → false" in words
+        assert "Policy “Support” v3 → v4: archive not set → no; window 20 → 12" in words
         assert "note" not in words
         assert "locks" not in words
 
@@ -181,3 +236,73 @@ def test_an_effective_policy_names_the_source_of_each_value(browser: Client, now
     assert "token_budget 2600 instance demo v1" in words
     assert "Lowered to fit: nothing" in words
     assert EffectivePolicy.objects.count() == 1
+
+
+def test_every_event_has_a_sentence() -> None:
+    assert set(PHRASES) == EVENT_TYPES
+
+
+@pytest.mark.policy_case(23)
+class TestExporting:
+    def test_lines_are_the_hashed_bytes_and_the_last_one_counts_them(
+        self, browser: Client, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(export, "PAGE", 3)
+        for number in range(10):
+            record("chat.created", actor="user:1", now=now, chat_id=CHAT, data={"n": number})
+        lines = exported(browser, "jsonl", f"chat:{CHAT}").splitlines()
+        foot = json.loads(lines.pop())
+
+        previous = "0" * 64
+        for line in lines:
+            previous = hashlib.sha256(previous.encode() + line).hexdigest()
+        assert previous == AuditEvent.objects.filter(chat_id=CHAT).latest("seq").hash
+        whole = b"".join(line + b"\n" for line in lines)
+        assert (foot["rows"], foot["chains"]) == (10, 1)
+        assert foot["sha256"] == hashlib.sha256(whole).hexdigest()
+        started, ended = AuditEvent.objects.filter(type__startswith="ledger.export").order_by("pk")
+        assert started.data["export"] == ended.data["export"] == foot["export"]
+        assert ended.data["rows"] == 10
+        assert ended.data["search"] == f"chat:{CHAT}"
+
+    def test_a_table_holds_no_formula_and_all_that_was_found(
+        self, browser: Client, now: datetime
+    ) -> None:
+        for begin in "=+-@\t\r":
+            record("skill.created", actor=f"{begin}1+1", now=now, data={"skill": "x"})
+        table = list(csv.reader(io.StringIO(exported(browser, "csv", "event:skill").decode())))
+
+        assert [row[4] for row in table[1:]] == [f"'{begin}1+1" for begin in "=+-@\t\r"]
+        assert len(table[0]) == len(table[1])
+
+    def test_what_is_not_understood_is_not_exported(self, browser: Client) -> None:
+        answer = browser.post(f"{LIST}export/", {"q": "foo:1", "form": "csv"})
+        assert answer["Location"].endswith("?q=foo%3A1")
+        assert browser.post(f"{LIST}export/", {"q": "", "form": "pdf"}).status_code == 200
+        assert browser.get(f"{LIST}export/").context["title"] == "Audit ledger"
+        assert not AuditEvent.objects.filter(type="ledger.export_started").exists()
+
+    def test_charlie_exports_nothing(self) -> None:
+        charlie = signed_in(person("charlie", POLICY_ADMIN))
+        answer = charlie.post(f"{LIST}export/", {"q": "", "form": "csv"})
+        assert answer.status_code == 403
+
+
+def exported(browser: Client, form: str, search: str) -> bytes:
+    """The whole of an export."""
+    answer: Any = browser.post(f"{LIST}export/", {"q": search, "form": form})
+    assert answer.status_code == 200
+
+    async def read() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return bytes(async_to_sync(read)())
+
+
+def test_a_draft_is_called_one_until_it_is_in_force(browser: Client, now: datetime) -> None:
+    data = {"policy": "support", "version": 4}
+    record("policy.version_created", actor="system", now=now, data={**data, "draft": True})
+    record("policy.version_activated", actor="system", now=now, data=data)
+    words = opened(browser, f"{LIST}?q=policy:support").words
+    assert "Draft v4 of policy “support”" in words
+    assert "Policy “support” v4 put in force" in words

@@ -52,6 +52,10 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(tool_output_rules={"*": {"limit": 9}}), "Results of other tools are cut"),
         (PolicyValues(layout="A"), "The history goes along as text (layout A)."),
         (PolicyValues(show_date=True), "The day stands before the question."),
+        (
+            PolicyValues(references=True, reference_count=4, reference_tokens=900),
+            "At most 4 passages of earlier messages (900 tokens) go along",
+        ),
         (PolicyValues(chat_system="ignore"), "A chat has no system text of its own."),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],

@@ -1,5 +1,6 @@
 """A policy administrator edits policies in the admin and never leaves a broken one behind."""
 
+import re
 import uuid
 from datetime import datetime
 from typing import Any
@@ -90,6 +91,13 @@ def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: Use
     assert (current(policy).note, current(policy).created_by_id) == ("Trial", admin.pk)
     event = AuditEvent.objects.get(type="policy.version_created")
     assert event.actor == f"user:{admin.pk}"
+
+
+def test_a_new_policy_is_not_called_like_an_address_of_the_api(browser: Client) -> None:
+    answer = submitted(browser, ADD, name="Lint", token_budget="12000")
+
+    assert "No policy can be called &#x27;lint&#x27;." in answer.content.decode()
+    assert not ContextPolicy.objects.exists()
 
 
 def test_saving_an_untouched_form_changes_nothing(browser: Client, policy: ContextPolicy) -> None:
@@ -217,7 +225,9 @@ def test_what_cannot_work_is_said_at_its_field_and_not_saved(
     assert answer.status_code == 200
     errors = answer.context["adminform"].form.errors
     assert words in " ".join(errors[field])
-    assert words in Page(answer.content.decode()).words
+    # The page calls each field by its label.
+    said = re.sub(r"\w+_\w+", "“", words).rpartition("“")[0] if "_" in words else words
+    assert said in Page(answer.content.decode()).words
     assert current(policy).number == 1
 
 
@@ -264,7 +274,7 @@ def test_the_page_says_what_the_policy_does_where_and_since_when(
 
     words = opened(browser, page_of(policy)).words
 
-    assert "Sends at most 16,000 tokens and keeps 4,000 free for the reply." in words
+    assert "Sends at most 15,000 tokens and keeps 5,000 free for the reply." in words
     assert "the built-in extractor prepares a summary" in words
     assert "A group : Support staff" in words
     assert "token_budget 24000, locked 20000, locked" in words
@@ -275,9 +285,9 @@ def test_the_page_says_what_the_policy_does_where_and_since_when(
 def test_empty_fields_show_what_holds_instead(browser: Client, policy: ContextPolicy) -> None:
     html = browser.get(page_of(policy)).content.decode()
 
-    assert 'placeholder="not set: 4000"' in html
-    assert 'placeholder="not set: 45"' in html
-    assert 'placeholder="not set: none"' in html
+    assert "6,000 · a quarter of the token budget" in html
+    assert "45 % · default of “Newest messages and a summary of the rest”" in html
+    assert "none · default of" in html
 
 
 def test_what_works_but_surprises_is_said_after_saving(
@@ -299,8 +309,8 @@ def test_every_value_of_a_policy_is_in_the_form(browser: Client, policy: Context
         assert len(field.help_text) > 5, name
         assert f'name="{name}"' in answer.content.decode(), name
         assert f'name="lock_{name}"' in answer.content.decode(), name
-        default = "placeholder" in field.widget.attrs or "Not set: " in field.help_text
-        assert default or name == "allowed_models", name
+        # Strategies are cards, and the one that is chosen is to be seen.
+        assert f'id="hint-{name}"' in answer.content.decode() or name == "strategy", name
     assert page.inline == []
 
 

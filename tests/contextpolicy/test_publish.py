@@ -149,7 +149,13 @@ class TestNewVersion:
     ("values", "locks", "code", "field", "words"),
     [
         ({"reserve_tokens": 20_000}, [], "reserve_exceeds_budget", "reserve_tokens", "20,000"),
-        ({"token_budget": 3_000}, [], "reserve_exceeds_budget", "token_budget", "3,000"),
+        (
+            {"token_budget": 3_000, "reserve_tokens": 4_000},
+            [],
+            "reserve_exceeds_budget",
+            "token_budget",
+            "3,000",
+        ),
         ({"compact_to": 0.95}, [], "marks_out_of_order", "compact_to", "out of order"),
         ({"summary_max_tokens": 9_000}, [], "summary_reaches_low_mark", "compact_to", "9,000"),
         (

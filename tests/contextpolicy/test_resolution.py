@@ -69,12 +69,15 @@ def test_the_stored_row_names_every_field_and_a_source_for_each(
     assert row.label == "Everyone v4"
 
 
-@pytest.mark.parametrize("field", sorted(set(LIMIT_FIELDS) - {"allowed_models"}))
+@pytest.mark.parametrize(
+    "field", sorted(name for name, kind in LIMIT_FIELDS.items() if kind != "intersection")
+)
 @pytest.mark.parametrize("near_is_larger", [True, False], ids=["near larger", "near smaller"])
 def test_a_limit_takes_the_strictest_value_of_all_levels(
     field: str, near_is_larger: bool, lay: Lay, resolved: Resolve
 ) -> None:
-    small, large = (40, 50) if field == "window_size" else (1_500, 1_600)
+    within = {"window_size": (40, 50), "reference_count": (4, 5)}
+    small, large = within.get(field, (1_500, 1_600))
     far, near = (small, large) if near_is_larger else (large, small)
     budget = {"token_budget": 9_000} if field != "token_budget" else {}
     rest = {"summary_max_tokens": 600, "reserve_tokens": 300, "keep_last_messages": 4}

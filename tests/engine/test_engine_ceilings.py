@@ -255,6 +255,8 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"max_bytes": 999}, "max_bytes_too_small"),
         ({"window_tokens": 999}, "window_too_small"),
         ({"pins_tokens": 11_500}, "pins_too_large"),
+        ({"references": True, "reference_tokens": 11_500}, "references_too_large"),
+        ({"reference_count": 21}, "too_many_references"),
         ({"question_prefix": "x" * 201}, "question_prefix_too_long"),
         ({"window_turns": 10, "keep_last_messages": 21}, "keep_last_exceeds_window"),
         ({"window_turns": 10, "turn_threshold": 10}, "window_below_threshold"),
@@ -262,7 +264,7 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"tool_output_rules": {"a": {"keep_newest": -1}}}, "number_out_of_range"),
         ({"compact_every_turns": 0}, "number_out_of_range"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_inv_22_new_limits_that_cannot_work_are_named(fields: dict[str, object], code: str) -> None:
     values = from_json({"keep_last_messages": 8, **fields})

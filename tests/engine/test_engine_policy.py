@@ -20,6 +20,7 @@ from contextpolicy.engine.policy import (
     MalformedPolicy,
     PolicyValues,
     defaults_for,
+    filled,
     from_json,
     problems,
 )
@@ -87,6 +88,15 @@ def test_fields_that_are_absent_keep_the_value_of_the_base() -> None:
     base = defaults_for("simple")
     made = from_json({"window_size": None}, base=base)
     assert made == replace(base, window_size=None)
+
+
+def test_a_reserve_that_nobody_sets_is_a_quarter_of_the_budget() -> None:
+    base = from_json({})
+    assert filled({"token_budget": 8000}, base=base).reserve_tokens == 2000
+    assert filled({"token_budget": 8000, "reserve_tokens": 500}, base=base).reserve_tokens == 500
+    assert filled({}, base=replace(base, token_budget=3)).reserve_tokens == 1
+    with pytest.raises(MalformedPolicy, match="no field 'windw'"):
+        filled({"windw": 1}, base=base)
 
 
 def test_equal_values_have_equal_digests_and_others_do_not() -> None:

@@ -34,7 +34,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.processes)
-            item.add_marker(pytest.mark.xdist_group("faults"))
 
 
 def is_for_another_database(item: pytest.Item) -> bool:
@@ -139,9 +138,9 @@ def alice(tree: Tree, web: Program) -> Iterator[Client]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a failure comes what the tree's processes said."""
+    """With a failure comes what the tree's processes said, as long as their files are there."""
     report = yield
     tree = getattr(item, "funcargs", {}).get("tree")
-    if report.failed and isinstance(tree, Tree):
+    if report.failed and isinstance(tree, Tree) and tree.folder.exists():
         report.sections.append(("processes", tree.said()))
     return report

@@ -63,7 +63,7 @@ def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
     for name in ("alice", "charlie"):
         user = User.objects.create_user(name)
         _, secret = keys.create_key(
-            owner=user, name="tests", scopes=["chats:read", "chats:write"], now=now
+            owner=user, name="tests", scopes=["chats:read", "chats:write", "gateway"], now=now
         )
         people[name] = secret
     return people

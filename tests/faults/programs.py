@@ -1,11 +1,13 @@
 """Real processes of a fault test: started in sessions of their own, ended by their id alone."""
 
+import hashlib
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -168,6 +170,28 @@ def run(
     if done.returncode:
         raise RuntimeError(f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def put_tables(data: Path) -> None:
+    """Put a database with all tables and no rows of ours into a data folder.
+
+    It is made once for the migrations as they are: a start on an empty folder spends half of its
+    time on them, and only some tests are about that.
+    """
+    made = hashlib.sha256()
+    for file in sorted(ROOT.glob("*/migrations/*.py")):
+        made.update(file.read_bytes())
+    kept = ROOT / ".pytest_cache" / f"tables-{made.hexdigest()[:16]}.sqlite3"
+    data.mkdir(parents=True, exist_ok=True)
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+            env = {"PATH": os.environ["PATH"], "HOME": folder, "PALIMPSEST_DATA": folder}
+            run(python(MANAGE, "migrate", "--verbosity", "0"), env=env)
+            ours = kept.with_name(f"{kept.name}.{os.getpid()}")
+            shutil.copyfile(Path(folder) / "palimpsest.sqlite3", ours)
+            ours.replace(kept)
+    shutil.copyfile(kept, data / "palimpsest.sqlite3")
 
 
 def python(*arguments: str) -> list[str]:

@@ -1,7 +1,9 @@
 """The promises to the user, as checks of what the stores hold when everything is over."""
 
+import base64
 import json
 import re
+import zlib
 from collections import Counter
 from typing import Any
 
@@ -89,10 +91,13 @@ def text_of(message: Row) -> str:
 
 
 def parts_of(message: Row) -> list[dict[str, Any]]:
-    """The parts of a message's row; one database gives them as text."""
+    """The parts of a message's row: one database gives them as text, and long ones are packed."""
     parts = message["parts"]
-    found: list[dict[str, Any]] = json.loads(parts) if isinstance(parts, str) else parts
-    return found
+    found = json.loads(parts) if isinstance(parts, str) else parts
+    if isinstance(found, dict):
+        found = json.loads(zlib.decompress(base64.b64decode(found["deflated"])))
+    listed: list[dict[str, Any]] = found
+    return listed
 
 
 def reply_of(tree: Tree, turn_id: str) -> Row:

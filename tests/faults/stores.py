@@ -86,6 +86,18 @@ class SQLite:
         finally:
             connection.close()
 
+    def takes_writers(self) -> bool:
+        """Whether no process holds the lock of the file's one writer."""
+        connection = sqlite3.connect(self.path, timeout=0.5, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
+
     def close(self) -> None:
         """Nothing is held."""
 

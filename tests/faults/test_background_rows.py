@@ -12,7 +12,7 @@ import pytest
 from project.launcher import worker_command
 from tests.faults.harness import TIMINGS, Tree
 from tests.faults.programs import Program, until
-from tests.faults.stores import Row, count
+from tests.faults.stores import Row, SQLite, count
 from tests.faults.test_summary_rows import WORDS, folding_chat, in_force, say, summaries
 
 # What a worker may take to end, beyond the time that its replies have.
@@ -203,12 +203,21 @@ def test_a_stopped_worker_that_comes_back_writes_nothing(
     slow_summaries(tree, 6)
     (chat,) = due(tree)
     until(lambda: is_written(tree, chat), what="a summary in the making")
-    apart[1].send(signal.SIGSTOP)
+    stop_between_transactions(apart[1], tree)
     until(lambda: "worker_lost" in ends(tree, chat), seconds=HEALED, what="the end of the claim")
     apart[1].send(signal.SIGCONT)
     until(lambda: in_force(tree, chat), seconds=30, what="the summary of a new claim")
     lost = [row for row in summaries(tree, chat) if row["reason"] == "worker_lost"]
     assert [(row["status"], row["text"]) for row in lost] == [("failed", "")]
+
+
+def stop_between_transactions(program: Program, tree: Tree) -> None:
+    """Stop a process, but not where it holds the lock of SQLite: there nobody could write."""
+    program.send(signal.SIGSTOP)
+    while isinstance(tree.database, SQLite) and not tree.database.takes_writers():
+        program.send(signal.SIGCONT)
+        time.sleep(0.05)
+        program.send(signal.SIGSTOP)
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from tests.faults.programs import (
     Program,
     free_port,
     proportional_bytes,
+    put_tables,
     python,
     until,
 )
@@ -117,10 +118,10 @@ def command_line(pid: int) -> str:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """An empty data folder."""
+    """A data folder in which nothing was said yet."""
     outer = new_folder()
     inner = outer / "data"
-    inner.mkdir()
+    put_tables(inner)
     yield inner
     shutil.rmtree(outer)
 
@@ -165,7 +166,7 @@ def test_an_idle_instance_takes_little_memory(folder: Path) -> None:
 
 
 def test_a_stop_while_the_database_is_prepared_leaves_no_process(folder: Path) -> None:
-    launched = Launched(folder)
+    launched = Launched(folder / "new")
     launched.program = launched.serve()
     child = until(lambda: launched.children().get("web", 0), seconds=30, what="the web process")
     launched.program.send(signal.SIGINT)

@@ -1,25 +1,35 @@
-"""How much of what a question needs the search in the archive finds, on recorded conversations.
+"""How much of what a question needs the search finds, on recorded conversations.
 
-`python -m tests.load.recall FOLDER`: every `NAME.qa.jsonl` beside a `NAME.jsonl`. Each conversation
-is stored, covered by a summary, and asked all its questions through `chats.memory.search`, on a
-database of its own. Prints recall@10 and @20: the share of each question's evidence among the first
-messages found. Questions without evidence or without an answer are left out.
+`python -m tests.load.recall FOLDER` (or `make recall DATA=FOLDER`): every `NAME.qa.jsonl` beside a
+`NAME.jsonl`. Each conversation is stored as a chat of a person of its own, indexed, and asked all
+its questions through `chats.memory.recall`, on a database of its own. Prints recall@10 and @20 for
+each category and each family: the share of each question's evidence among the first messages
+found. Questions without evidence or without an answer are left out.
+
+`--archive` asks through the archive search of the chat instead, all of it under a summary; `--half
+even` or `odd` takes every second conversation; `--set NAME=VALUE` changes a constant of
+`chats.memory.ranking` to see what it does.
 """
 
+import argparse
 import json
 import os
 import sys
 import tempfile
+import time
 from collections import defaultdict
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 UNANSWERABLE = {"adversarial", "abstention"}
+Shares = list[tuple[str, float, float]]
 
 
-def main(folder: Path) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Store, ask, print."""
+    given = options().parse_args(arguments)
     with tempfile.TemporaryDirectory() as data:
         os.environ["PALIMPSEST_DATA"] = data
         os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
@@ -29,45 +39,92 @@ def main(folder: Path) -> None:
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
-        shares: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for questions in sorted(folder.glob("*.qa.jsonl")):
-            family = questions.name.partition("-")[0]
-            shares[family] += asked(questions)
-        for family, found in shares.items():
-            ten, twenty = (100 * sum(share) / len(found) for share in zip(*found, strict=True))
-            print(f"{family}: {len(found)} questions, recall@10 {ten:.1f} %, @20 {twenty:.1f} %")  # noqa: T201
+        files = sorted(given.folder.glob("*.qa.jsonl"))
+        if given.half:
+            files = files[given.half == "odd" :: 2]
+        stored = [(file, *store(file)) for file in files]
+        for change in given.set or [""]:
+            told(stored, change=change, through_archive=given.archive)
 
 
-def asked(questions: Path) -> list[tuple[float, float]]:
-    """Recall@10 and @20 of each question of a conversation."""
-    from chats.memory import archive
+def options() -> argparse.ArgumentParser:
+    """What may be asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--archive", action="store_true")
+    parser.add_argument("--half", choices=["even", "odd"])
+    parser.add_argument("--set", action="append", metavar="NAME=VALUE[,NAME=VALUE]")
+    return parser
+
+
+def told(stored: Sequence[Any], *, change: str, through_archive: bool) -> None:
+    """Ask every question, with some constants changed, and print the shares."""
+    from chats.memory import ranking
+
+    before = {name: getattr(ranking, name) for name in ranking.__dict__ if name.isupper()}
+    for pair in change.split(",") if change else ():
+        name, _, value = pair.partition("=")
+        setattr(ranking, name, type(before[name])(float(value)))
+    families: dict[str, Shares] = defaultdict(list)
+    begun, asked_for = time.process_time(), 0
+    for file, branch, places in stored:
+        found = asked(file, branch=branch, places=places, through_archive=through_archive)
+        families[file.name.partition("-")[0]] += found
+        asked_for += len(found)
+    took = 1000 * (time.process_time() - begun) / max(asked_for, 1)
+    say(f"{change or 'as it is'}: {took:.0f} ms of processor a question")
+    for family, shares in families.items():
+        say(f"{family}: {in_words(shares)}")
+        for category in sorted({name for name, _, _ in shares}) if not change else ():
+            say(f"  {category}: {in_words([each for each in shares if each[0] == category])}")
+    for name, value in before.items():
+        setattr(ranking, name, value)
+
+
+def in_words(shares: Shares) -> str:
+    """The number of questions and both means."""
+    ten, twenty = (100 * sum(share[at] for share in shares) / len(shares) for at in (1, 2))  # type: ignore[misc]  # numbers
+    return f"{len(shares)} questions, recall@10 {ten:.1f} %, @20 {twenty:.1f} %"
+
+
+def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: bool) -> Shares:
+    """Recall@10 and @20 of each question of a conversation, with its category."""
+    from django.utils import timezone
+
+    from chats.memory.recall import Scope, recall
     from chats.memory.search import search
 
-    branch, places = stored(questions.with_name(questions.name.replace(".qa.", ".")))
-    archive.index(branch)
-    found = []
-    for question in lines(questions):
+    found: Shares = []
+    for question in lines(file):
         evidence = [places[one] for one in question["evidence"] if one in places]
         if not evidence or question["category"] in UNANSWERABLE:
             continue
-        rows = search(branch, question=question["question"], most=20).rows
-        seqs = [row.seq for row in rows]
-        found.append(tuple(sum(e in seqs[:k] for e in evidence) / len(evidence) for k in (10, 20)))
-    return found  # type: ignore[return-value]  # pairs
+        text = question["question"]
+        if through_archive:
+            seqs = [row.seq or 0 for row in search(branch, question=text[:500], most=20).rows]
+        else:
+            owner = branch.chat.owner_id
+            result = recall(owner, text, scope=Scope(role=""), limit=30, at=timezone.now())
+            seqs = [each.seq for each in result.passages if each.message_id][:20]
+        ten, twenty = (sum(e in seqs[:k] for e in evidence) / len(evidence) for k in (10, 20))
+        found.append((question["category"], ten, twenty))
+    return found
 
 
-def stored(file: Path) -> tuple[Any, dict[str, int]]:
+def store(questions: Path) -> tuple[Any, dict[str, int]]:
     """A recorded conversation as a chat whose every message is covered; the seqs by recorded id."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
     from chats.actions import lifecycle
+    from chats.memory import archive
     from chats.models import Branch, Compaction, Message
     from contextpolicy.models import EffectivePolicy
 
-    owner, _ = User.objects.get_or_create(username="recall")
+    file = questions.with_name(questions.name.replace(".qa.", "."))
+    owner = User.objects.create(username=file.stem)
     chat = lifecycle.create_chat(owner=owner, now=timezone.now())
-    branch = Branch.objects.get(chat=chat)
+    branch = Branch.objects.select_related("chat").get(chat=chat)
     said = [line for line in lines(file) if line["role"] in {"user", "assistant"}]
     places = {line["id"]: seq for seq, line in enumerate(said, start=1)}
     Message.objects.bulk_create(
@@ -77,7 +134,7 @@ def stored(file: Path) -> tuple[Any, dict[str, int]]:
             accepted=seq,
             role=line["role"],
             parts=[{"type": "text", "text": line["content"] or ""}],
-            speaker={"name": line["name"]} if line.get("name") else None,
+            speaker=speaker(line),
             created_at=datetime.fromisoformat(line["created_at"]),
         )
         for seq, line in enumerate(said, start=1)
@@ -98,7 +155,15 @@ def stored(file: Path) -> tuple[Any, dict[str, int]]:
     )
     branch.last_seq = len(said)
     branch.save()
+    archive.index(branch)
     return branch, places
+
+
+def speaker(line: dict[str, Any]) -> dict[str, str] | None:
+    """Who said a line, as the product stores it."""
+    name = line.get("name")
+    kind = "human" if line["role"] == "user" else "ai"
+    return {"roleId": name.casefold(), "roleName": name, "type": kind} if name else None
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -106,5 +171,11 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line]
 
 
+def say(line: str) -> None:
+    """Print a line."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1:])

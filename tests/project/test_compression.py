@@ -87,3 +87,15 @@ def test_a_part_of_a_file_is_sent_as_it_is(page: Client) -> None:
     answer.close()
     assert answer.status_code == 206
     assert "Content-Encoding" not in answer.headers
+
+
+def test_an_answer_in_pieces_is_sent_as_it_is() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one " * 100
+        yield b"two " * 100
+
+    request = RequestFactory().get("/", headers=GZIP)
+    middleware = CompressionMiddleware(lambda _request: HttpResponse())
+    answer = middleware.process_response(request, StreamingHttpResponse(pieces()))
+
+    assert "Content-Encoding" not in answer.headers

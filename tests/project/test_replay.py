@@ -66,7 +66,16 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("policy", ["", "simple-window", "sliding-window", "rounds"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "",
+        *(
+            pytest.param(slug, marks=pytest.mark.whole)
+            for slug in ("simple-window", "sliding-window", "rounds")
+        ),
+    ],
+)
 def test_a_recording_runs_through_with_every_message_accounted_for(
     policy: str, tmp_path: Path
 ) -> None:

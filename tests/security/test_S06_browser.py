@@ -13,7 +13,7 @@ from tests.faults.harness import Tree, new_folder
 from tests.faults.programs import MANAGE, free_port, needed, python, run, until
 from tests.faults.stores import SQLite, count
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.xdist_group("faults")]
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 # Each would ask for something, change something or run something, were it not only text.
 REPLY = """<script>window.pwned = 1</script><img src=http://127.0.0.1:1/a onerror=window.pwned=2>

@@ -20,7 +20,6 @@ from tests.security.instance import EMAIL, PASSWORD, SECRET, Instance, logs, sig
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.services,
-    pytest.mark.xdist_group("served"),
 ]
 
 MESSAGE = "canary-message-9c1e"

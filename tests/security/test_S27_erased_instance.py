@@ -22,7 +22,6 @@ from tests.security.test_S14_S24_instance import everything_stored, wait_for_new
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.services,
-    pytest.mark.xdist_group("served"),
 ]
 
 MARK = "heronmark7731quay"

@@ -13,7 +13,9 @@ from chats.models import (
     Chat,
     Compaction,
     Folder,
+    MemorySettings,
     Message,
+    Preference,
     PromptText,
     ProviderAccount,
     Receipt,
@@ -24,7 +26,7 @@ from chats.prompt import model_choice
 from chats.turns.start import open_branch
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.ledger import record
-from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.models import EffectivePolicy, ModelSpec, Skill
 from contextpolicy.publish import assign, create_policy
 
 CANARY = "canary-4b1d"
@@ -90,6 +92,16 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     event = record("chat.created", actor=f"user:{alice.pk}", now=now, chat_id=chat.pk)
     folder = Folder.objects.create(owner=alice, name=texts.folder)
     Chat.objects.filter(pk=chat.pk).update(folder=folder)
+    MemorySettings.objects.create(owner=alice, consented_at=now, instructions=texts.prompt)
+    preference = Preference.objects.create(
+        owner=alice,
+        slot="note",
+        text=texts.folder[:200],
+        kind="written",
+        status="current",
+        valid_from=now,
+        learned_at=now,
+    )
     ids = {
         "chat_id": chat.pk,
         "folder_id": folder.pk,
@@ -98,6 +110,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "branch_id": chat.active_branch_id,
         "compaction_id": summary.pk,
         "key_id": key.pk,
+        "preference_id": preference.pk,
         "token": "absent",
         "id": alice.pk,
         "content_type_id": 1,
@@ -108,6 +121,9 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "contextpolicy_effectivepolicy": effective,
         "contextpolicy_auditevent": event,
         "contextpolicy_modelspec": model,
+        "contextpolicy_skill": Skill.objects.create(
+            slug="skill", name="Skill", text="Be kind.", updated_at=now
+        ),
         "chats_provideraccount": account,
         "chats_turn": turns[0],
         "chats_receipt": receipt,

@@ -27,7 +27,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.small_model)
             item.add_marker(pytest.mark.processes)
-            item.add_marker(pytest.mark.xdist_group("small_model"))
             item.add_marker(pytest.mark.timeout(600))
 
 

@@ -43,6 +43,7 @@ TRIGGERS = {
     "manual": "Somebody asked",
     "rerun": "Somebody asked for it again",
     "revision": "Somebody corrected it",
+    "import": "It came with an imported chat",
 }
 
 

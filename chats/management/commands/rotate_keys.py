@@ -3,8 +3,10 @@
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 from django.utils import timezone
 
+from chats.checkpoints import keys
 from chats.ground.secrets import SecretUnreadable
 from chats.providers import accounts
 
@@ -20,7 +22,9 @@ class Command(BaseCommand):
         Raises `CommandError`; then nothing was changed.
         """
         try:
-            rotated = accounts.rotate_keys(actor="system", now=timezone.now())
+            with transaction.atomic():
+                rotated = accounts.rotate_keys(actor="system", now=timezone.now())
+                rotated += keys.encrypt_anew(actor="system", now=timezone.now())
         except SecretUnreadable as refusal:
             raise CommandError(f"{refusal.sentence} Nothing was changed.") from None
         self.stdout.write(f"{rotated} stored keys are encrypted with the newest key.")

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -46,6 +46,8 @@ Result = TypeVar("Result")
 
 # SQLite takes one writer: there more threads only wait for each other.
 DB_THREADS = {"sqlite": 2, "postgresql": 4}
+# Few: each may hold a connection for as long as a search takes.
+SPARE_THREADS = 2
 # The seconds that a call may stand behind others. The reader of a reply that ends has its words
 # already; a reader who waits for the first words has nothing yet.
 PATIENCE: dict[Callable[..., Any], float] = {steps.close_step: 0.25}
@@ -67,6 +69,7 @@ class Runtime:
         load_what_calls_need()
         self.clock: Callable[[], datetime] = timezone.now
         self.threads = DeadlineExecutor(DB_THREADS[connection.vendor])
+        self.spare = ThreadPoolExecutor(SPARE_THREADS, thread_name_prefix="aside")
         self.runs: dict[uuid.UUID, TurnAttempt] = {}
         # The openings of turns that are not over, also those that are still on their way.
         self.begun: set[DatabaseCall[Opening | None]] = set()
@@ -131,6 +134,11 @@ class Runtime:
     async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
         """Run a database function in a thread; see `DatabaseCall`."""
         return await DatabaseCall(self.threads, function, arguments).answer()
+
+    async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function once, in threads for what replies can do without."""
+        call = partial(in_database, function, arguments)
+        return await asyncio.wrap_future(self.spare.submit(call))
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
         """Send a frame on the live bus."""

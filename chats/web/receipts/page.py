@@ -1,7 +1,7 @@
 """The page "What the model saw": the receipts of a turn for people."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from django.http import HttpResponse
@@ -9,8 +9,10 @@ from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from chats.compaction.report.skip_reasons import why_not
-from chats.models import Message, PromptText, Receipt, Turn
-from chats.prompt.agents import AgentView, view_for
+from chats.memory import references
+from chats.models import Receipt, Turn
+from chats.prompt.agents import view_for
+from chats.prompt.sent_texts import Sources, sources_of
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, left_out_words
@@ -38,16 +40,6 @@ class SegmentView:
     cuts: Sequence[str]
     tokens: str
     width: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources of segments: texts by digest, messages by id."""
-
-    texts: Mapping[str, str]
-    messages: Mapping[str, Message]
-    # Of the agent whose prompts these are.
-    view: AgentView | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +75,7 @@ def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> H
         "turn": turn,
         "calls": calls_of(turn),
         "outcome": why_not(turn) if turn.is_over else None,
+        "references": references.of_turn(turn.pk, owner_id=turn.branch.chat.owner_id),
     }
     return render(request, "chats/receipt.html", context)
 
@@ -98,26 +91,6 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
     sources = replace(sources_of(rows), view=view_for(turn))
     many = sum(row.step != Receipt.AFTERWARDS for row in rows) > 1
     return [view_of(row, sources=sources, many=many) for row in rows]
-
-
-def sources_of(rows: Iterable[Receipt]) -> Sources:
-    """Return the texts and the messages behind the segments, by digest and by message id."""
-    segments = [segment for row in rows for segment in row.segments]
-    digests = {segment[5] for segment in segments if segment[5]}
-    ids = {segment[1] for segment in segments if segment[2] and is_uuid(segment[1])}
-    return Sources(
-        texts={row.digest: row.text for row in PromptText.objects.filter(digest__in=digests)},
-        messages={str(row.pk): row for row in Message.objects.filter(pk__in=ids)},
-    )
-
-
-def is_uuid(value: object) -> bool:
-    """Tell whether a label is a message's id; labels of other texts are words."""
-    try:
-        uuid.UUID(str(value))
-    except ValueError:
-        return False
-    return True
 
 
 def view_of(row: Receipt, *, sources: Sources, many: bool) -> ReceiptView:

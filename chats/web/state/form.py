@@ -124,7 +124,7 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def version_in(data: Mapping[str, Any]) -> int:
+def version_in(data: Mapping[str, Any], name: str = "version") -> int:
     """Return the version that the person saw; -1, which is none, if the form does not say."""
-    value = str(data.get("version", ""))
+    value = str(data.get(name, ""))
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1

@@ -55,16 +55,21 @@ def state_view(kept: Kept) -> StateView:
     return StateView(fields=[field_of(kept, name) for name in kept.names], version=kept.version)
 
 
+def label_of(name: str, *, kept: Kept) -> str:
+    """Return the title of a field in the schema, or its name."""
+    declared = kept.schema.get("properties", {}).get(name)
+    return str(declared.get("title", name) if isinstance(declared, Mapping) else name)
+
+
 def field_of(kept: Kept, name: str) -> FieldView:
     """Return one field, with its title from the schema."""
-    declared = kept.schema.get("properties", {}).get(name)
-    title = declared.get("title", name) if isinstance(declared, Mapping) else name
+    title = label_of(name, kept=kept)
     if name not in kept.values:
-        return FieldView(name=name, label=str(title), value="", source="", at=None)
+        return FieldView(name=name, label=title, value="", source="", at=None)
     origin = kept.row.origins[name] if kept.row else {}
     return FieldView(
         name=name,
-        label=str(title),
+        label=title,
         value=shown(kept.values[name]),
         source=STATE_VERSIONS[origin["by"]].format(seq=origin["seq"]),
         at=datetime.fromisoformat(origin["at"]),
@@ -116,6 +121,80 @@ def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     except StateChanged as refusal:
         return answer(request, chat, corrections.state_in(chat=chat).kept, refusal=refusal)
     return done(request, chat, found.kept, saved="Emptied. The next messages fill it again.")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeView:
+    """One field of a version: its values before and after, for people; empty: not known."""
+
+    label: str
+    before: str
+    after: str
+    seq: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionView:
+    """One version of the state for people."""
+
+    row: ChatState
+    changes: Sequence[ChangeView]
+    is_current: bool
+
+    @property
+    def kind(self) -> str:
+        """How it came about."""
+        return str(ChatState.Kind(self.row.kind).label)
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def state_history(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Show the versions of the state with what each changed; bring the chosen one back."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    if request.method == "GET":
+        return versions_page(request, chat)
+    try:
+        corrections.restore(
+            chat=chat,
+            user=request.user,
+            version=version_in(request.POST),
+            to=version_in(request.POST, "to"),
+            now=timezone.now(),
+        )
+    except Refusal as refusal:
+        return versions_page(request, chat, refusal=refusal)
+    return redirect("chats:state-history", chat.pk)
+
+
+def versions_page(
+    request: PersonRequest, chat: Chat, *, refusal: Refusal | None = None
+) -> HttpResponse:
+    """Render the history; after a refusal with its sentence."""
+    found, versions = corrections.history(chat=chat)
+    context = {
+        "chat": chat,
+        "version": found.kept.version,
+        "versions": [version_view(one, kept=found.kept) for one in versions],
+        "most": states.MOST_VERSIONS,
+        "refusal": refusal,
+    }
+    status = refusal.status if refusal else 200
+    return render(request, "chats/state_history.html", context, status=status)
+
+
+def version_view(version: states.Version, *, kept: Kept) -> VersionView:
+    """Return a version with the titles of its fields."""
+    changes = [
+        ChangeView(
+            label=label_of(change.name, kept=kept),
+            before="" if change.before is None else shown(change.before),
+            after="" if change.after is None else shown(change.after),
+            seq=change.seq,
+        )
+        for change in version.changes
+    ]
+    return VersionView(version.row, changes, is_current=version.row.version == kept.version)
 
 
 def typed(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:

@@ -19,7 +19,16 @@ from chats.rendering.spoken import SpokenSoFar, shown
 from chats.rendering.store import html_for_many, html_of
 from chats.turns import statements
 from chats.web.thread.compaction_marker import CompactionMarker, sections_of, summary_texts
-from chats.web.thread.entries import DayMark, Entry, Live, MessageEntry, Queue, TurnEnd, sent_as
+from chats.web.thread.entries import (
+    DayMark,
+    Entry,
+    Live,
+    MessageEntry,
+    Queue,
+    TurnEnd,
+    sent_as,
+)
+from chats.web.thread.noted import noted_under
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, ThreadRows
 from chats.web.thread.sent_now import sent_now
 from chats.web.words import day_name
@@ -51,6 +60,7 @@ def arrange(
     said = [*words.values(), *(row.text for row in rows.waiting)]
     html = html_for_many([*summaries, *said], seen=ground.branch)
     outcomes = outcomes_of(rows)
+    noted = noted_under(rows.messages, owner_id=ground.branch.chat.owner_id)
     entries: list[Entry] = []
     if cover.summary is not None and top:
         entries.append(marker(cover.summary, html, rows=rows, ground=ground))
@@ -70,6 +80,7 @@ def arrange(
                 pin_lock=ground.locks.pin(message),
                 stands=message.pk in has,
                 for_others=spoken[message.pk].for_others if message.pk in spoken else "",
+                noted=noted.get(message.pk, ()),
             )
         )
         entries += outcomes.pop(message.pk, [])

@@ -39,6 +39,10 @@ from contextpolicy.models import ModelSpec
 GAP = 0.35
 
 
+# A name that `@` may stand before, words about it, and the id of its team where several may reply.
+Mention = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Composer:
     """The message box of a chat, or of a chat that its first message will create."""
@@ -53,6 +57,8 @@ class Composer:
     refusal: Refusal | None = None
     # The team that replies in the chat.
     roster: Roster | None = None
+    # The names in the teams that can be chosen for a chat that has not begun.
+    team_names: Sequence[Mention] = ()
 
     @property
     def model(self) -> OfferedModel | None:
@@ -67,12 +73,16 @@ class Composer:
         return play.seats_in(self.chat, roster=self.roster)
 
     @property
-    def mentions(self) -> Sequence[tuple[str, str]]:
-        """The names that `@` may stand before in a message, each with words about it."""
+    def mentions(self) -> Sequence[Mention]:
+        """The names that `@` may stand before in a message, each with words about it.
+
+        Before a chat has begun those of every team that can be chosen, each with its team.
+        """
         if self.roster is None:
-            return ()
+            return self.team_names
         names = [agent.name for agent in awake(self.roster)]
-        return [*((name, "") for name in names), (EVERYBODY, "every agent")] if names else ()
+        everybody = (EVERYBODY, "every agent", "")
+        return [*((name, "", "") for name in names), everybody] if names else ()
 
     @property
     def rests_from(self) -> int | None:
@@ -151,6 +161,7 @@ def composer_for(
     refusal: Refusal | None = None,
     choice: ChosenModel | None = None,
     models: Sequence[ModelSpec] | None = None,
+    team_names: Sequence[Mention] = (),
 ) -> Composer:
     """Return the message box with a fresh key; `choice` and `models`: what `models_for` takes."""
     return Composer(
@@ -162,6 +173,7 @@ def composer_for(
         text=text,
         refusal=refusal,
         roster=play.roster_in(chat) if chat else None,
+        team_names=team_names,
     )
 
 

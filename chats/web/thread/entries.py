@@ -9,7 +9,7 @@ from zlib import crc32
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from chats.models import Message, Turn
+from chats.models import Message, Preference, Turn
 from chats.prompt.outlook import Outlook
 from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
@@ -63,6 +63,8 @@ class MessageEntry:
     stands: bool = False
     # What an agent said in the name of a mate; nobody is sent it.
     for_others: str = ""
+    # What its turn noted of the person.
+    noted: Sequence[Preference] = ()
 
     @property
     def passes(self) -> bool:

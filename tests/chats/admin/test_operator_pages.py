@@ -203,6 +203,7 @@ class TestModels:
         url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
 
         asked = {"context_window": "32768", "input_price": "0.25", "strict_roles": "on"}
+        asked["cannot_stream"] = "on"
         answer = submitted(operator, url, label="M", **asked)
 
         assert answer.status_code == 302
@@ -213,6 +214,7 @@ class TestModels:
         assert changes["input_price"] == {"from": None, "to": "0.25"}
         assert model.strict_roles
         assert changes["strict_roles"] == {"from": False, "to": True}
+        assert changes["cannot_stream"] == {"from": False, "to": True}
 
     def test_a_new_default_takes_the_place_of_the_old(
         self, operator: Client, model: ModelSpec

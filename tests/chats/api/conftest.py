@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.models import Chat, Compaction, Turn
-from chats.people import keys
+from chats.people import keys, sessions
 from chats.turns.start import start
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (
@@ -65,3 +65,14 @@ def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
     branch.save()
     Compaction.objects.all().delete()
     return long_chat
+
+
+@pytest.fixture
+def browser(alice: User) -> Program:
+    """Alice, just signed in."""
+    program = Program("")
+    program.client.force_login(alice)
+    session = program.client.session
+    sessions.begin_session(session=session, now=timezone.now())
+    session.save()
+    return program

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from chats.api.schema import Generator
 from chats.models import ApiKey, Chat, LoginFailure
-from chats.people import keys, sessions
+from chats.people import keys
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 
@@ -46,10 +46,18 @@ MATRIX = {
     "chats_compactions_reject": "chats:write",
     "chats_compactions_get": "chats:read",
     "messages_recent": "chats:read",
+    "search": "chats:read",
+    "memory_get": "chats:read",
+    "memory_change": "chats:write",
+    "preferences_create": "chats:write",
+    "preferences_change": "chats:write",
+    "preferences_delete": "chats:write",
     "chats_messages_list": "chats:read",
     "chats_messages_send": "chats:write",
     "chats_state_get": "chats:read",
     "chats_state_change": "chats:write",
+    "chats_state_versions": "chats:read",
+    "chats_state_restore": "chats:write",
     "chats_messages_pin": "chats:write",
     "chats_messages_unpin": "chats:write",
     "chats_messages_exclude": "chats:write",
@@ -61,6 +69,24 @@ MATRIX = {
     "chats_messages_erase": "chats:erase",
     "chats_pins_get": "chats:read",
     "chats_policy_get": "policy:read",
+    "chats_policy_explain": "policy:read",
+    "policies_effective": "policy:read",
+    "policies_preview": "policy:read",
+    "policies_list": "policy:read",
+    "policies_create": "policy:write",
+    "policies_get": "policy:read",
+    "policies_change": "policy:write",
+    "policies_lint": "policy:read",
+    "policies_export": "policy:read",
+    "policies_import": "policy:write",
+    "policies_versions_list": "policy:read",
+    "policies_versions_create": "policy:write",
+    "policies_versions_get": "policy:read",
+    "policies_versions_activate": "policy:write",
+    "policies_versions_restore": "policy:write",
+    "policies_assignments_list": "policy:read",
+    "policies_assignments_create": "policy:write",
+    "policies_assignments_delete": "policy:write",
     "chats_archive_search": "chats:read",
     "chats_team_get": "chats:read",
     "chats_team_change": "chats:write",
@@ -75,6 +101,12 @@ MATRIX = {
     "chats_rounds_list": "chats:read",
     "chats_rounds_go_on": "chats:write",
     "chats_turns_get": "chats:read",
+    "chats_export": "chats:read",
+    "export_all": "chats:read",
+    "imports_create": "chats:write",
+    "chats_context_get": "chats:read",
+    "chats_context_ask": "chats:read",
+    "chats_turns_receipts": "chats:read",
     "chats_turns_stop": "chats:write",
     "chats_turns_retry": "chats:write",
     "chats_turns_continue": "chats:write",
@@ -90,17 +122,6 @@ MATRIX = {
     "teams_delete": "chats:write",
     "teams_copy": "chats:write",
 }
-
-
-@pytest.fixture
-def browser(alice: User) -> Program:
-    """Alice, just signed in."""
-    program = Program("")
-    program.client.force_login(alice)
-    session = program.client.session
-    sessions.begin_session(session=session, now=timezone.now())
-    session.save()
-    return program
 
 
 def test_S13_secret_is_shown_once_and_nowhere_stored(
@@ -120,8 +141,10 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
-    kinds = ("chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role")
+    kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
+    kinds.append("preference")
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
+    ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():

@@ -31,7 +31,7 @@ def test_empty_chat_is_made_listed_and_read(of_alice: Program) -> None:
     assert [row["id"] for row in listed["data"]] == [chat["id"]]
     assert listed["next_cursor"] is None
     one = of_alice.get(f"chats/{chat['id']}").json()
-    assert one == {**listed["data"][0], "system_text": ""}
+    assert one == {**listed["data"][0], "system_text": "", "memory": True}
 
 
 def test_chat_with_a_text_begins_a_turn(of_alice: Program) -> None:

@@ -152,11 +152,22 @@ def test_an_unknown_address_answers_json(client: Client, path: str, method: str)
     assert error["code"] == "not_found"
 
 
-@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/v1/", "/v1"])
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/models", 401),
+        ("/v1/chat/completions", 401),
+        ("/v1/assistants", 404),
+        ("/v1/", 404),
+        ("/v1", 404),
+    ],
+)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_an_openai_address_answers_in_openais_form(client: Client, path: str, method: str) -> None:
+def test_an_openai_address_answers_in_openais_form(
+    client: Client, db: None, path: str, status: int, method: str
+) -> None:
     answer = client.generic(method, path)
-    assert (answer.status_code, answer["Content-Type"]) == (404, "application/json")
+    assert (answer.status_code, answer["Content-Type"]) == (status, "application/json")
     error = answer.json()["error"]
     assert error.keys() == {"message", "type", "param", "code"}
     assert error["type"] == "invalid_request_error"

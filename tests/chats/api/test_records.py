@@ -151,6 +151,25 @@ def test_events_are_filtered(
     assert found(chat=chat.pk) == ["chat.model_changed", "chat.created"]
     assert found(chat=chat.pk, since=later.isoformat()) == ["chat.model_changed"]
     assert found(chat=chat.pk, since=(later + timedelta(seconds=1)).isoformat()) == []
+    assert found(q=f"event:chat.* -event:chat.created at:{later:%Y-%m-%d}") == [
+        "chat.model_changed"
+    ]
+    assert found(q="actor:auditor event:ledger.read")[0] == "ledger.read"
+
+
+def test_a_search_line_is_refused_with_a_sentence_and_tells_no_names(
+    program: MakeProgram, auditor: User, of_alice: Program, of_charlie: Program
+) -> None:
+    refused = program(auditor).get("audit/events", q="colour:red")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "search_not_understood"
+    assert "can be searched by event:" in refused.json()["error"]["message"]
+    # A name that exists gets Charlie the same answer as one that does not.
+    known, unknown = (of_charlie.get("audit/events", q=f"actor:{n}") for n in ("alice", "zoe"))
+    assert known.status_code == unknown.status_code == 400
+    assert known.json()["error"]["message"] == unknown.json()["error"]["message"]
+    assert of_charlie.get("audit/events", q="event:chat.*").json()["data"] == []
+    assert not AuditEvent.objects.filter(type="ledger.read", actor__in=["alice"]).exists()
 
 
 @pytest.mark.parametrize(

@@ -105,3 +105,25 @@ def test_another_persons_state_does_not_exist(
     path = f"chats/{chat.pk}/state"
     assert of_charlie.get(path).status_code == 404
     assert of_charlie.call("PATCH", path, {"version": 1}).status_code == 404
+
+
+@pytest.mark.requirement("S2.5", by="integrator")
+def test_the_history_is_read_and_a_version_restored(
+    of_alice: Program, chat: Chat, now: datetime
+) -> None:
+    keep_a_state(now=now)
+    lay(chat, {"destination": "Oslo"}, now=now, seq=1)
+    lay(chat, {"destination": "Lima", "people": 2}, now=now, seq=3)
+    lay(chat, {"people": 2}, now=now, seq=5, kind="corrected")
+    versions = of_alice.get(f"chats/{chat.pk}/state/versions").json()["data"]
+    assert [version["version"] for version in versions] == [3, 2, 1]
+    assert versions[0]["changes"] == [
+        {"name": "destination", "before": "Lima", "after": None, "seq": None}
+    ]
+    assert versions[1]["changes"][1] == {"name": "people", "before": None, "after": 2, "seq": 3}
+
+    absent = of_alice.post(f"chats/{chat.pk}/state/restore", {"version": 3, "to": 9})
+    restored = of_alice.post(f"chats/{chat.pk}/state/restore", {"version": 3, "to": 2})
+
+    assert (absent.status_code, absent.json()["error"]["code"]) == (404, "no_such_version")
+    assert restored.json()["values"] == {"destination": "Lima", "people": 2}

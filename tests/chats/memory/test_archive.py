@@ -8,8 +8,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import lifecycle
-from chats.memory import archive
-from chats.memory import search as searching
+from chats.memory import archive, finding
 from chats.memory.search import search
 from chats.models import Branch, Chat, Message, SearchText
 from tests.chats.memory.conftest import Say, branch_of
@@ -25,7 +24,6 @@ def test_only_what_is_covered_is_found(chat: Chat, say: Say, cover: Callable[...
     for text in ("The heron stood at the lake", "Nothing else", "Another heron came"):
         say(text)
     assert found(chat, "herons") == []
-    assert not SearchText.objects.exists()
     cover(2)
     assert found(chat, "Where did the heron stand?") == [1, 2]
     cover(3)
@@ -38,11 +36,13 @@ def test_indexing_again_adds_only_what_is_new(
     for number in range(5):
         say(f"message {number}")
     cover(3)
-    assert archive.index(branch_of(chat)) == 3
+    # With the summary; the next one stands in its place.
+    assert archive.index(branch_of(chat)) == 6
     assert archive.index(branch_of(chat)) == 0
+    say("message 5")
     cover(5)
     assert archive.index(branch_of(chat)) == 2
-    assert SearchText.objects.count() == 5
+    assert SearchText.objects.count() == 7
 
 
 def test_another_chat_is_never_found(
@@ -102,7 +102,7 @@ def test_a_message_that_is_deleted_takes_its_words_along(
     cover(1)
     archive.index(branch_of(chat))
     row.delete()
-    assert not SearchText.objects.exists()
+    assert not SearchText.objects.filter(summary=None).exists()
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM chats_searchtext_words('heron')")
@@ -143,7 +143,8 @@ def test_any_question_has_an_answer(
 def test_common_words_do_not_hide_a_rare_one(
     chat: Chat, say: Say, cover: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(searching, "MOST_COMPARED", 5)
+    monkeypatch.setattr(finding, "MOST_COMPARED", 5)
+    monkeypatch.setattr(finding, "MOST_CHOSEN", 5)
     say("the heron of the lake")
     for _ in range(20):
         say("the lake")
@@ -168,5 +169,6 @@ def test_the_number_of_queries_does_not_follow_the_length(
 
 def test_no_compaction_means_no_archive(chat: Chat, say: Say) -> None:
     say("a heron")
-    assert archive.index(branch_of(chat)) == 0
+    assert archive.index(branch_of(chat)) == 1
     assert archive.archived(branch_of(chat)) is None
+    assert search(branch_of(chat), question="heron", most=9).rows == ()

@@ -36,7 +36,7 @@ def test_S27_a_word_that_was_erased_leaves_the_full_text_table(chat: Chat, now: 
             branch=branch, seq=seq, accepted=seq, role="user", parts=[], created_at=now
         )
         words = f"chat heron{seq} {WORD if seq == 3 else 'lake'}"
-        SearchText.objects.create(message=row, words=words)
+        SearchText.objects.create(message=row, words=words, keys="", full="", written_at=now)
     SearchText.objects.filter(words__contains=WORD).delete()
     assert stands_in_the_index(), "taking the row out is not enough"
     clear_index()

@@ -31,10 +31,11 @@ def asked(sent: Sent) -> int:
 def test_a_search_indexes_nothing_and_says_how_much_it_could_not_search(
     chat: Chat, say: Say, cover: Cover, sent: Sent, django_capture_on_commit_callbacks: Commit
 ) -> None:
-    for number in range(4):
+    for number in range(2):
         say(f"heron {number}")
-    cover(2)
     archive.index(branch_of(chat))
+    for number in range(2):
+        say(f"heron {number}")
     cover(4)
     with django_capture_on_commit_callbacks(execute=True):
         found = search(branch_of(chat), question="heron", most=9)
@@ -69,7 +70,9 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
         coverage.swap(branch_of(chat), to=row)
     assert (queue.INDEX_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert SearchPlace.objects.get().due_at is not None
-    archive.index_chat(chat_id=chat.pk)
+    # On a machine with much to do one step may not be enough.
+    for _ in range(3):
+        archive.index_chat(chat_id=chat.pk)
     assert SearchPlace.objects.get().due_at is None
     with django_capture_on_commit_callbacks(execute=True):
         archive.catch_up(branch_of(chat))
@@ -91,11 +94,12 @@ def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
     cover(5)
     archive.catch_up(branch_of(chat))
     counts = []
-    for _ in range(4):
+    for _ in range(5):
         with django_capture_on_commit_callbacks(execute=True):
             archive.index_chat(chat_id=chat.pk)
         counts.append((SearchText.objects.count(), asked(sent)))
-    assert counts == [(2, 1), (4, 2), (5, 3), (5, 3)]
+    # The last of them is the summary.
+    assert counts == [(2, 1), (4, 2), (5, 3), (6, 4), (6, 4)]
     assert SearchPlace.objects.get().due_at is None
 
 
@@ -131,7 +135,7 @@ def test_a_task_holds_no_thread_of_its_worker_asleep(
     asleep: list[float] = []
     monkeypatch.setattr(time, "sleep", asleep.append)
     archive.index_chat(chat_id=chat.pk)
-    assert (SearchText.objects.count(), asleep) == (1, [])
+    assert (SearchText.objects.count(), asleep) == (2, [])
 
 
 def test_a_lost_task_is_sent_again_and_one_at_work_is_not(
@@ -162,9 +166,9 @@ def test_a_message_that_is_erased_while_it_is_indexed_never_gets_in(
         return hold(branch_id)
 
     monkeypatch.setattr(archive, "hold", too_late)
-    assert archive.index(branch_of(chat)) == 1
+    assert archive.index(branch_of(chat)) == 2
     assert not SearchCount.objects.filter(word="heron").exists()
-    assert search(branch_of(chat), question="heron", most=9).rows == ()
+    assert search(branch_of(chat), question="heron", most=9).rows == []
 
 
 def test_two_tasks_at_once_count_a_message_once(
@@ -181,8 +185,8 @@ def test_two_tasks_at_once_count_a_message_once(
 
     monkeypatch.setattr(archive, "hold", second)
     archive.index(branch_of(chat))
-    assert SearchText.objects.count() == 1
-    assert SearchCount.objects.get(word="heron").messages == 1
+    assert SearchText.objects.filter(summary=None).count() == 1
+    assert SearchCount.objects.get(word="heron").texts == 1
 
 
 def test_an_erasure_takes_the_counts_of_the_words_along(
@@ -193,7 +197,7 @@ def test_an_erasure_takes_the_counts_of_the_words_along(
     cover(2)
     archive.index(branch_of(chat))
     erasure.erase_message(user=alice, message=row, now=now)
-    left = dict(SearchCount.objects.values_list("word", "messages"))
+    left = dict(SearchCount.objects.values_list("word", "texts"))
     assert left["heron"] == 1
     assert "zanzibar" not in left
     assert min(left.values()) > 0

@@ -1,47 +1,128 @@
-"""The order of what is found."""
+"""What ranks a text: its words, their rarity, what stands beside it, and who is meant."""
 
-from chats.memory.ranking import RankedText, rank
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+import pytest
+
+from chats.memory import ranking
+from chats.memory.ranking import RankedText, Wanted, best_alone, rank, weight
+from chats.memory.words import read
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 
-def order(question: str, *texts: str, total: int | None = None) -> list[int]:
-    """Rank texts that stand at the seqs from 1."""
-    asked = question.split()
-    found = [RankedText.of(n, text, telling=asked) for n, text in enumerate(texts, start=1)]
-    counts = {w: sum(w in text.counts for text in found) for w in asked}
-    counts = {word: count for word, count in counts.items() if count}
-    return rank(asked, found, found_in=counts, total=total or len(texts))
+def text(
+    place: int, said: str, *, wanted: Wanted, speaker: str = "", session: int = 1
+) -> RankedText:
+    """A text at a place."""
+    stems, full = read(said)
+    return RankedText.of(
+        place,
+        words=" ".join(stems),
+        full=" ".join(full),
+        wanted=wanted,
+        session=(1, session),
+        speaker=speaker,
+        written_at=NOW + timedelta(minutes=place),
+    )
+
+
+def wanted_in(question: str, *said: str, **more: object) -> Wanted:
+    """What a question looks for, weighed by these texts."""
+    stems, full = read(question)
+    texts = [set(read(each)[0]) for each in said]
+    number = {stem: sum(stem in each for each in texts) for stem in stems}
+    return Wanted(
+        stems={stem: weight(number[stem], total=len(said)) for stem in stems if number[stem]},
+        full=dict.fromkeys(full, 0.1),
+        pairs=dict.fromkeys(pairwise(stems), 1.0),
+        **more,  # type: ignore[arg-type]  # names and days
+    )
+
+
+def order(question: str, *said: str, **more: object) -> list[int]:
+    """The places of the texts, counted from 1, best first."""
+    wanted = wanted_in(question, *said, **more)
+    texts = [text(place, each, wanted=wanted) for place, each in enumerate(said, start=1)]
+    return [place for place, _ in rank(texts, wanted=wanted)]
 
 
 def test_a_rare_word_counts_more_than_a_common_one() -> None:
-    texts = ["lake"] * 8 + ["noise"] * 3 + ["heron noise noise"]
-    assert order("lake heron", *texts)[0] == 12
-
-
-def test_of_equal_texts_the_newer_comes_first() -> None:
-    texts = ["noise", "heron", "noise", "noise", "noise", "heron", "noise"]
-    assert order("heron", *texts)[:2] == [6, 2]
+    common = ["lake"] * 8
+    assert order("heron lake", "heron", *common)[0] == 1
 
 
 def test_a_neighbour_of_the_words_counts_too() -> None:
-    found = order("heron lake", "noise", "heron", "there it stood", "lake", "noise", "noise noise")
-    assert found.index(3) < found.index(5)
-    assert 6 not in found
+    found = order("heron", "noise", "noise", "noise", "the heron", "an answer", "noise", "noise")
+    assert found[0] == 4
+    assert set(found[1:3]) == {3, 5}
+    assert 1 not in found
+
+
+def test_of_equal_texts_the_newer_comes_first() -> None:
+    wanted = wanted_in("heron", "heron", "heron")
+    texts = [text(place, "heron", wanted=wanted) for place in (10, 30, 20)]
+    assert [place for place, _ in rank(texts, wanted=wanted)] == [30, 20, 10]
 
 
 def test_a_word_that_stands_nowhere_changes_nothing() -> None:
-    assert order("heron unknown", "heron", "noise", "noise") == order(
-        "heron", "heron", "noise", "noise"
+    assert order("heron unknown", "heron", "noise", "x", "y") == order(
+        "heron", "heron", "noise", "x", "y"
     )
 
 
 def test_nothing_asked_finds_nothing() -> None:
     assert order("", "heron", "lake") == []
+    assert rank([], wanted=wanted_in("heron")) == []
 
 
-def test_many_words_are_counted_as_a_few_are() -> None:
-    words = [f"word{n}" for n in range(40)]
-    text = " ".join(["heron", "heron", "heron", "lake", "heron", "herons", *words[:3]])
-    few = RankedText.of(1, text, telling={"heron": 1, "lake": 1, "owl": 1})
-    many = RankedText.of(1, text, telling=dict.fromkeys(["heron", "lake", "owl", *words[20:]], 1))
-    assert few == many
-    assert few.counts == {"heron": 4, "lake": 1}
+def test_words_that_stand_together_count_more_than_apart() -> None:
+    far = ["noise"] * 6
+    found = order("red heron", "red and then a heron", *far, "see a red heron there")
+    assert found[0] == 8
+
+
+def test_the_form_that_was_asked_counts_more_than_another_of_its_stem() -> None:
+    far = ["noise"] * 6
+    assert order("painting", "painted", *far, "painting", *far, "paints")[0] == 8
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_speaker_who_is_named_counts(named: bool) -> None:
+    names = frozenset({"ann", "heron"} if named else {"heron"})
+    wanted = wanted_in("heron", "heron", names=names)
+    texts = [
+        text(place, "heron", wanted=wanted, speaker="ann" if place == 1 else "bob")
+        for place in (1, 10, 20)
+    ]
+    assert next(place for place, _ in rank(texts, wanted=wanted)) == (1 if named else 20)
+
+
+def test_a_day_that_is_named_counts() -> None:
+    first = NOW + timedelta(minutes=1)
+    wanted = wanted_in("heron", "heron", days=[(first, first + timedelta(minutes=1))])
+    texts = [text(place, "heron", wanted=wanted) for place in (1, 10, 20)]
+    assert next(place for place, _ in rank(texts, wanted=wanted)) == 1
+
+
+def test_a_talk_about_it_counts() -> None:
+    wanted = wanted_in("heron", "heron")
+    texts = [text(place, "heron", wanted=wanted, session=1) for place in (1, 10, 20)]
+    texts.append(text(30, "heron", wanted=wanted, session=2))
+    assert rank(texts, wanted=wanted)[-1][0] == 30
+
+
+def test_bm25_is_as_it_stands_in_the_books() -> None:
+    weights = {"heron": 2.0, "lake": 0.5}
+    found = ranking.scores([({"heron": 2}, 10), ({"lake": 1}, 30)], weights)
+    first = 2.0 * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 10 / 20))
+    second = 0.5 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 30 / 20))
+    norm = pytest.approx(second / first)
+    assert found == [1.0, norm]
+
+
+def test_the_best_alone_are_the_newest_of_equals() -> None:
+    wanted = wanted_in("heron", "heron")
+    texts = [text(place, "heron", wanted=wanted) for place in range(9)]
+    assert [each.place for each in best_alone(texts, wanted=wanted, most=3)] == [8, 7, 6]

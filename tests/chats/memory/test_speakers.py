@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from chats.memory import archive, search, speakers
+from chats.memory import archive, finding, search, speakers
 from chats.models import Branch, Chat, Message
 from tests.chats.memory.conftest import Cover, Say, branch_of
 
@@ -75,7 +75,8 @@ def test_an_owner_who_speaks_in_a_role_of_that_name_is_both(
 def test_the_filter_comes_before_the_first_hits_are_chosen(
     chat: Chat, say: Say, cover: Cover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "MOST_COMPARED", 5)
+    monkeypatch.setattr(finding, "MOST_COMPARED", 5)
+    monkeypatch.setattr(finding, "MOST_CHOSEN", 5)
     say("Ann was the first to see the heron and the ibis", speaker=ANN)
     for number in range(30):
         say(f"heron {number}", speaker=PLANNER)
@@ -94,7 +95,7 @@ def test_every_way_through_the_index_knows_the_filter(
 ) -> None:
     # PostgreSQL reads the texts of a common word, and asks its index for others.
     monkeypatch.setattr("chats.memory.fulltext.COMMON", common)
-    monkeypatch.setattr(search, "MOST_COMPARED", 4)
+    monkeypatch.setattr(finding, "MOST_CHOSEN", 4)
     for number in range(40):
         say("a heron" if number % 2 else "a lake", speaker=ANN if number % 8 == 1 else PLANNER)
     cover(40)

@@ -1,10 +1,15 @@
 """What search compares: folded, stemmed words, the same for a text and a question about it."""
 
 import threading
+import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chats.memory.words import LONGEST_WORD, asked, words
+from chats.memory.words import LONGEST_WORD, asked, read, spans, words
+
+PARTS = ["Straße", "ﬁnal", "ｶﾞ", "한국어", "cafe\u0301", "上海", "don't", "हिन्दी", "İx", "①", "㎏"]
 
 
 @pytest.mark.parametrize(
@@ -17,6 +22,10 @@ from chats.memory.words import LONGEST_WORD, asked, words
         ("اجتمعنا في المكتبة", "المكتبة"),
         ("order_id 4711-A", "ORDER 4711"),
         ("ﬁnal ２０２６", "final 2026"),
+        ("عمري ٣٠ عاما", "30"),
+        ("l'été dernier", "ete"),
+        ("Caroline’s shop", "caroline"),
+        ("he don’t know", "don't"),
     ],
 )
 def test_a_question_shares_its_words_with_the_text(text: str, question: str) -> None:
@@ -25,12 +34,66 @@ def test_a_question_shares_its_words_with_the_text(text: str, question: str) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["'; DROP", '"a" OR "b" NEAR(c)', "a* ^b {c} :d -e", "x\x00y", "\ud800"]
+    ("text", "question"),
+    [
+        ("用Django做的", "Django"),
+        ("重跑gen的脚本", "gen"),
+        ("Python開発の話", "開発"),
+        ("去海边", "海"),
+        ("東京タワー", "東京"),
+        ("회의는 오늘입니다", "회의"),
+        ("ฉันรักภาษาไทย", "ภาษาไทย"),
+        ("हिन्दी में लिखो", "हिन्दी"),
+    ],
+)
+@pytest.mark.memory_case(34)
+def test_every_script_is_found_where_scripts_meet(text: str, question: str) -> None:
+    assert set(words(question)) <= set(words(text))
+
+
+@pytest.mark.memory_case(34)
+def test_marks_of_letters_stay_with_their_word() -> None:
+    assert words("हिन्दी") == ["हिन्दी"]
+    assert "が" in words("が")
+    assert set(words("か")).isdisjoint(words("が"))
+
+
+@pytest.mark.memory_case(35)
+def test_half_width_kana_are_the_usual_ones() -> None:
+    assert words("ｶﾞｷﾞ") == words("ガギ")
+    assert [(word.start, word.end) for word in spans("ｶﾞx") if word.stem == "ガ"] == [(0, 2)]
+
+
+@pytest.mark.memory_case(42)
+@pytest.mark.parametrize("part", ["user", "name", "get", "getusername"])
+def test_the_parts_of_camel_case_are_found(part: str) -> None:
+    assert set(words(part)) <= set(words("call getUserName() first"))
+
+
+@pytest.mark.memory_case(33)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'; DROP",
+        '"a" OR "b" NEAR(c)',
+        "a* ^b {c} :d -e",
+        "x\x00y",
+        "\ud800",
+        "error:timeout",
+        "@o1 =a",
+    ],
 )
 def test_nothing_typed_becomes_query_syntax(text: str) -> None:
-    for word in words(text):
-        assert word.isascii()
-        assert word.isalnum()
+    for word in (one for part in read(text) for one in part):
+        assert all(char.isalnum() or unicodedata.category(char)[0] == "M" for char in word)
+
+
+@pytest.mark.memory_case(33)
+@pytest.mark.parametrize("text", ["error:timeout", "multi-agent", "a+b", "sess.opts", "foo/baz"])
+def test_signs_part_words(text: str) -> None:
+    found = words(text)
+    assert len(found) == len([part for part in found if part])
+    assert len(found) > 1
 
 
 def test_words_are_bounded() -> None:
@@ -40,6 +103,23 @@ def test_words_are_bounded() -> None:
 def test_a_question_loses_the_words_that_every_text_has() -> None:
     assert asked("When did she go to the museum? The museum!") == words("museum")
     assert asked("Who was it?") == words("Who was it")
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=80))
+@pytest.mark.memory_case(40)
+def test_the_places_of_words_are_in_the_text_as_it_is(text: str) -> None:
+    for word in spans(text):
+        assert 0 <= word.start < word.end <= len(text)
+        assert word.stem
+
+
+@given(st.lists(st.sampled_from(PARTS)))
+@pytest.mark.memory_case(40)
+def test_words_and_their_places_are_of_one_pipeline(parts: list[str]) -> None:
+    text = " ".join(parts)
+    assert [word.stem for word in spans(text)] == words(text)
+    for word in spans(text):
+        assert words(text[word.start : word.end])
 
 
 def test_two_threads_stem_alike() -> None:

@@ -20,6 +20,9 @@ from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.teams.conftest import said
 
+# The prompts of every test here are built again when it is over.
+pytestmark = pytest.mark.usefixtures("built_again")
+
 Work = Callable[..., Any]
 Teams = Callable[..., Team]
 

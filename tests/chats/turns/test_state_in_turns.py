@@ -42,6 +42,9 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign, create_policy
 from tests.chats.conftest import InlineWorker, ScriptedProvider
 
+# The prompts of every test here are built again when it is over.
+pytestmark = pytest.mark.usefixtures("built_again")
+
 Work = Callable[..., Any]
 SCHEMA = {
     "type": "object",

@@ -24,6 +24,9 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy, set_policy
 from tests.chats.conftest import ScriptedProvider
 
+# The prompts of every test here are built again when it is over.
+pytestmark = pytest.mark.usefixtures("built_again")
+
 __all__ = ["set_policy"]
 Work = Callable[..., Any]
 Say = Callable[[str], Turn]

@@ -10,6 +10,8 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
 from chats.models import Chat, ProviderAccount, Receipt, Turn
+from chats.prompt.as_sent import body_json
+from chats.prompt.rebuilt import rebuilt
 from chats.providers import registry
 from chats.providers.base import Timeouts
 from chats.turns import warm_ups
@@ -27,6 +29,7 @@ from tests.chats.compaction.conftest import (
     small_policy,
 )
 from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.chats.rebuilding import not_rebuilt
 from tests.fakes.fake_server import FakeServer
 
 __all__ = ["fold", "long_chat", "set_policy", "small_policy"]
@@ -88,6 +91,7 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
     turn.refresh_from_db()
     assert turn.status == "completed"
     warm, reply = (record["body"] for record in server.requests())
+    assert_built_again([warm, reply])
     read, sent = json.dumps(warm.pop("messages")), json.dumps(reply.pop("messages"))
     assert sent.startswith(read[:-1])
     assert len(json.loads(sent)) > len(json.loads(read)) > 1
@@ -95,6 +99,21 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
     assert warm == reply
     (receipt,) = Receipt.objects.filter(step=Receipt.AFTERWARDS)
     assert (receipt.outcome, receipt.usage["output"]) == ("ok", 1)
+
+
+def assert_built_again(sent: list[dict[str, Any]]) -> None:
+    """Compare the bodies that left with those that are built again from rows, as JSON.
+
+    Tool definitions are stored with their keys in order, and sent as their owner wrote them.
+    """
+
+    def written(body: Any) -> str:
+        return json.dumps(body, sort_keys=True)
+
+    assert not_rebuilt() == []
+    rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
+    made = [json.loads(body_json(rebuilt(row))) for row in rows.filter(model_name="fake-chat")]
+    assert sorted(map(written, made)) == sorted(map(written, sent))
 
 
 def test_a_server_reads_what_was_read_ahead_no_second_time(

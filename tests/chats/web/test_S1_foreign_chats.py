@@ -42,7 +42,7 @@ def address(name: str, ids: dict[str, uuid.UUID]) -> str:
 
 
 def test_the_list_of_addresses_is_complete() -> None:
-    assert len(NAMES) == 55
+    assert len(NAMES) == 61
     assert get_resolver().namespace_dict["chats"]
 
 

@@ -1,14 +1,17 @@
 """Find in originals: what a summary or window stands for is found, and leads to its original."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 
 from chats.memory import archive
+from chats.memory.marking import around, marks_of, pieces
+from chats.memory.question import asked_in
 from chats.memory.search import LONGEST, search
 from chats.models import Branch, Chat, Compaction, Message, Turn
-from chats.web.find import MOST, around
+from chats.web.find import MOST
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE
 from tests.chats.web.conftest import HTMX
 from tests.chats.web.test_chat_page import url
@@ -140,20 +143,26 @@ def test_charlie_finds_nothing(charlies_page: Client, chat: Chat, covered: Compa
     assert "Oslo" not in response.content.decode()
 
 
+def shown_of(text: str, question: str) -> list[tuple[str, bool]]:
+    """What is shown of a text that was found."""
+    marks = marks_of(text, asked_in(question, at=datetime(2026, 11, 23, tzinfo=UTC)))
+    return pieces(text, marks, part=around(text, marks))
+
+
 def test_the_words_around_a_match_begin_and_end_between_words() -> None:
     text = "so it goes " * 40 + "the needle is here " + "and on " * 60
 
-    pieces = around(text, wanted={"needl"})
+    shown = shown_of(text, "needles")
 
-    assert [piece for piece, hit in pieces if hit] == ["needle"]
-    assert pieces[0] == ("… ", False)
-    assert pieces[1][0].split()[0] in {"so", "it", "goes"}
-    assert pieces[-1] == (" …", False)
+    assert [piece for piece, hit in shown if hit] == ["needle"]
+    assert shown[0] == ("… ", False)
+    assert shown[1][0].split()[0] in {"so", "it", "goes"}
+    assert shown[-1] == (" …", False)
 
 
 def test_a_message_that_only_its_neighbours_explain_is_shown_from_its_beginning() -> None:
-    assert around("It still works.", wanted={"fan"}) == [("It still works.", False)]
-    assert around("", wanted={"fan"}) == []
+    assert shown_of("It still works.", "fan") == [("It still works.", False)]
+    assert shown_of("", "fan") == []
 
 
 PLANNER = {"roleId": "planner", "roleName": "Trip <b>Planner", "type": "ai"}

@@ -23,7 +23,12 @@ ROOMS = (
     "contextpolicy/admin",
     "chats/prompt/meter.py",
 )
-SENTENCES = ("contextpolicy/presets.py", "contextpolicy/findings.py")
+SENTENCES = (
+    "contextpolicy/presets.py",
+    "contextpolicy/findings.py",
+    "contextpolicy/threshold_findings.py",
+    "contextpolicy/model_findings.py",
+)
 # Codes and names are for programs and stay.
 CODE = re.compile(r"[a-z_]+|[\w./: -]*_[\w./: -]*")
 

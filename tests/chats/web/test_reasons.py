@@ -10,9 +10,10 @@ from chats.admin.words import RUNGS
 from chats.compaction import coverage, places
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
-from chats.prompt import agents, model_choice, outlook
+from chats.prompt import agents, model_choice, outlook, person
 from chats.providers.base import ErrorCode
 from chats.record.states import StateChanged
+from chats.turns import references
 from chats.web import reasons
 from contextpolicy.engine import (
     acceptance,
@@ -45,7 +46,9 @@ def test_every_kind_of_the_engine_has_words() -> None:
     # The schema of a state is a part of the call that reads it, which is no prompt of the engine.
     assert set(reasons.PARTS) == {*systemtext.ORDER, *tail, "tail", "schema"}
     assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
-    assert set(reasons.CHANGES) == {*assembly.CHANGES, "strategy", agents.ROUND_OPENING}
+    ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
+    ours |= {f"references:{note}" for note in (*references.NOTES, *person.WITHHOLDS_OTHERS)}
+    assert set(reasons.CHANGES) == {*assembly.CHANGES, *ours}
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
     assert set(reasons.WINDOW_REASONS) == set(get_args(window.MoveReason))

@@ -1,0 +1,42 @@
+"""Acts of people on their memory that change rows of several rooms."""
+
+import uuid
+from datetime import datetime
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from chats.actions import copies
+from chats.memory import preferences
+from chats.models import Chat, Folder
+from chats.record import notices
+
+
+@transaction.atomic
+def delete(
+    *, owner: AbstractBaseUser, preference_id: uuid.UUID, now: datetime, reopen: bool = False
+) -> None:
+    """Delete a preference, and what the person's prompts had of it. Raises `NotFound`.
+
+    `reopen`: what it had closed is in use again.
+    """
+    gone = preferences.delete(
+        owner_id=owner.pk, preference_id=preference_id, now=now, reopen=reopen
+    )
+    texts, since = [row.text for row in gone], min(row.learned_at for row in gone)
+    copies.erase_of_person(owner.pk, texts=texts, since=since, now=now)
+
+
+def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:
+    """Let a chat use and fill its owner's memory, or not."""
+    chat.without_memory = not remembers
+    chat.save(update_fields=["without_memory"])
+    notices.tell(chat.pk)
+    return chat
+
+
+def set_memory_of_folder(*, folder: Folder, remembers: bool) -> Folder:
+    """Let the chats of a folder use and fill their owner's memory, or not."""
+    folder.without_memory = not remembers
+    folder.save(update_fields=["without_memory"])
+    return folder

@@ -1,0 +1,158 @@
+"""The policy editor with its preview on chats: own ones with their words, others in numbers."""
+
+import uuid
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest
+from django.utils import timezone
+
+from chats.admin.charts import chart_of
+from chats.admin.words import DUE, LEFT_OUT
+from chats.models import Chat
+from chats.record.access import chats_visible_to
+from chats.simulation.preview import (
+    Preview,
+    Side,
+    compare,
+    difference,
+    empty_chat,
+    moved_on,
+    preview,
+    previewable,
+)
+from chats.simulation.proposals import Proposal
+from contextpolicy.admin.policies import ContextPolicyAdmin
+from contextpolicy.admin.policy_form import PREVIEW, PolicyForm
+from contextpolicy.models import ContextPolicy
+
+EMPTY, LONGEST = "empty", "longest"
+CHATS_OFFERED = 20
+CHATS_COMPARED = 20
+
+
+class PreviewForm(forms.Form):
+    """Asks for the chat on which a policy is tried."""
+
+    prefix = "try"
+    chat = forms.ChoiceField(label="Chat", required=False)
+    other = forms.UUIDField(
+        label="or its id", required=False, help_text="Of another person's chat: numbers, no words."
+    )
+    place = forms.ChoiceField(
+        label="where it applies to",
+        required=False,
+        choices=[("instance", "everybody, in place of today's policy"), ("chat", "this chat")],
+    )
+    state = forms.CharField(widget=forms.HiddenInput, required=False, max_length=90)
+
+    def __init__(self, *args: Any, own: list[Chat], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        chats = [(str(chat.pk), chat.title or "Untitled chat") for chat in own]
+        found = self.fields["chat"]
+        if isinstance(found, forms.ChoiceField):
+            found.choices = [
+                *chats,
+                (EMPTY, "A chat without messages"),
+                (LONGEST, f"The {CHATS_COMPARED} longest chats, in numbers"),
+            ]
+
+
+class PreviewedPolicyAdmin(ContextPolicyAdmin):
+    """The policy editor, which can try a policy on chats before it is saved."""
+
+    parts = (*ContextPolicyAdmin.parts, "preview")
+
+    def editor_context(
+        self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
+    ) -> dict[str, Any]:
+        """Add the preview, if one was asked for."""
+        context = super().editor_context(request, form, policy)
+        own = chats_visible_to(user=request.user).filter(team=None)
+        offered = list(own.order_by("-updated_at")[:CHATS_OFFERED])
+        asks = PREVIEW in request.POST
+        tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
+        context |= {"try": tried, "asks_preview": asks}
+        context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
+        if asks:
+            context |= self.tried(request, form, tried)
+        return context
+
+    def tried(self, request: HttpRequest, form: PolicyForm, tried: PreviewForm) -> dict[str, Any]:
+        """Compose the prompts that were asked for; nothing is written."""
+        errors = context_errors(form)
+        if errors or not tried.is_valid():
+            sentence = "A value cannot work yet. Mend it first: what is marked above says how."
+            return {"preview_refused": sentence if errors else "Choose a chat, or give its id."}
+        newest = form.newest
+        proposal = Proposal(
+            slug=form.instance.slug or "-new-",
+            name=form.instance.name or "This policy",
+            version=newest.number if newest else 0,
+            values=form.policy_values,
+            locks=form.policy_locks,
+            level=tried.cleaned_data["place"] or "instance",
+        )
+        wanted, other = tried.cleaned_data["chat"], tried.cleaned_data["other"]
+        now = timezone.now()
+        if not other and wanted == LONGEST:
+            rows = Chat.objects.filter(deleted_at=None, team=None, active_branch__isnull=False)
+            chats = rows.select_related("model", "owner").order_by("-active_branch__last_seq")
+            told = compare(list(chats[:CHATS_COMPARED]), proposal=proposal, now=now)
+            return {"compared": [row_of(request, *each) for each in told]}
+        if not other and wanted in ("", EMPTY):
+            chat, branch = empty_chat(request.user, now=now)  # type: ignore[arg-type]  # signed in
+            found = preview(chat, proposal=proposal, now=now, branch=branch)
+            return preview_context(found, tried, with_words=True)
+        chat_id = other or uuid.UUID(wanted)
+        one = previewable(chat_id)
+        if one is None:
+            sentence = "There is no such chat, or a team replies in it. Choose another one."
+            return {"preview_refused": sentence}
+        found = preview(one, proposal=proposal, now=now)
+        return preview_context(found, tried, with_words=one.owner_id == request.user.pk)
+
+
+def context_errors(form: PolicyForm) -> list[str]:
+    """Return the sentences of what cannot work in a form."""
+    return [finding.sentence for finding in form.judged if finding.level == "error"] + [
+        str(error) for name in form.unread for error in form.errors.get(name, ())
+    ]
+
+
+def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> dict[str, Any]:
+    """Return what the preview's template shows; other people's words are not in it."""
+    lines, is_more = difference(found) if with_words else ([], False)
+    return {
+        "preview": found,
+        "sides": [side_told(found.now), side_told(found.proposed)],
+        "chart": chart_of(found.course_now, found.course_proposed),
+        "moved_on": moved_on(tried.cleaned_data["state"], found.token),
+        "with_words": with_words,
+        "diff": [(line[:1], line) for line in lines],
+        "diff_is_more": is_more,
+    }
+
+
+def side_told(side: Side) -> dict[str, Any]:
+    """Return one side with its reasons in words."""
+    return {
+        "side": side,
+        "left_out": [
+            (LEFT_OUT.get(reason, reason), count) for reason, count in side.left_out.items()
+        ],
+        "parts": [(name, tokens) for name, tokens in side.parts.items() if tokens],
+        "due": DUE.get(side.due, side.due[1]),
+    }
+
+
+def row_of(request: HttpRequest, chat: Chat, now: Side, proposed: Side) -> dict[str, Any]:
+    """Return one line of the table of several chats; titles of the reader's own alone."""
+    is_own = chat.owner_id == request.user.pk
+    return {
+        "name": (chat.title or "Untitled chat") if is_own else str(chat.pk),
+        "now": now,
+        "proposed": proposed,
+        "changes": (now.tokens, now.full, now.cut, now.summarised, now.code)
+        != (proposed.tokens, proposed.full, proposed.cut, proposed.summarised, proposed.code),
+    }

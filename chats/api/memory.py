@@ -1,0 +1,148 @@
+"""A person's memory: their own instructions, and what is kept of them."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.db import transaction
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import memory
+from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
+from chats.api.schema import READ_ERRORS, answers
+from chats.memory import preferences
+from chats.models import Preference
+from chats.record import access
+
+
+class EvidenceOut(serializers.Serializer[object]):
+    """The place in a message of the person's own from which a preference was taken."""
+
+    chat = serializers.UUIDField()
+    message = serializers.UUIDField()
+    start = serializers.IntegerField(help_text="In code points of the message's text.")
+    end = serializers.IntegerField()
+
+
+class PreferenceOut(serializers.Serializer[object]):
+    """One thing that holds of the person, or held."""
+
+    id = serializers.UUIDField()
+    slot = serializers.ChoiceField(choices=Preference.Slot.values)
+    text = serializers.CharField()
+    kind = serializers.CharField(help_text="`written`, `told` or `inferred`.")
+    status = serializers.CharField(help_text="`proposed`, `current` or `superseded`.")
+    confidence = serializers.IntegerField(help_text="In percent.")
+    folder = serializers.UUIDField(allow_null=True)
+    valid_from = serializers.DateTimeField()
+    valid_to = serializers.DateTimeField(allow_null=True)
+    learned_at = serializers.DateTimeField()
+    evidence = EvidenceOut(many=True)
+
+
+class MemoryOut(serializers.Serializer[object]):
+    """Everything that is kept of the person."""
+
+    instructions = serializers.CharField()
+    consented_at = serializers.DateTimeField(allow_null=True, help_text="Null: memory is off.")
+    paused = serializers.BooleanField()
+    preferences = PreferenceOut(many=True)
+
+
+class Memory(Endpoint):
+    """The person's memory."""
+
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
+
+    @extend_schema(
+        operation_id="memory_get", responses=answers({200: MemoryOut}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request) -> Response:
+        """Read everything that is kept of the person, what held before included."""
+        return Response(preferences.exported(person(request).pk))
+
+    @extend_schema(
+        operation_id="memory_change", request=MemoryChange, responses=answers({200: MemoryOut})
+    )
+    def patch(self, request: Request) -> Response:
+        """Write the instructions, turn the memory on or off, or pause it: what is named."""
+        values = MemoryChange.read(request.data)
+        found: dict[str, Any] = {"owner_id": person(request).pk, "now": timezone.now()}
+        with transaction.atomic():
+            if "instructions" in values:
+                preferences.write_instructions(**found, text=values["instructions"])
+            if "consent" in values:
+                preferences.set_consent(**found, agrees=values["consent"])
+            if "paused" in values:
+                preferences.set_paused(**found, paused=values["paused"])
+        return Response(preferences.exported(person(request).pk))
+
+
+class Preferences(Endpoint):
+    """The person's preferences."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"POST": "chats:write"}
+
+    @extend_schema(
+        operation_id="preferences_create",
+        request=NewPreference,
+        responses=answers({201: PreferenceOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Add a preference; it takes the place of what is in its slot. 409 `memory_off`."""
+        values = NewPreference.read(request.data)
+        folder = None
+        if values["folder"]:
+            folder = access.folder_for(user=person(request), folder_id=values["folder"])
+        row = preferences.write(
+            owner_id=person(request).pk,
+            slot=values["slot"],
+            text=values["text"],
+            folder=folder,
+            now=timezone.now(),
+        )
+        return Response(preferences.shown(row), status=201)
+
+
+class OnePreference(Endpoint):
+    """One preference."""
+
+    scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
+
+    @extend_schema(
+        operation_id="preferences_change",
+        request=PreferenceChange,
+        responses=answers({200: PreferenceOut}),
+    )
+    def patch(self, request: Request, preference_id: uuid.UUID) -> Response:
+        """Accept a proposed preference, or put one in other words: that is another one."""
+        found: dict[str, Any] = {"owner_id": person(request).pk, "preference_id": preference_id}
+        preferences.preference_for(**found)
+        values = PreferenceChange.read(request.data)
+        if "text" in values:
+            row = preferences.rewrite(**found, text=values["text"], now=timezone.now())
+        else:
+            row = preferences.accept(**found, now=timezone.now())
+        return Response(preferences.shown(row))
+
+    @extend_schema(
+        operation_id="preferences_delete",
+        parameters=[PreferenceDeletion],
+        request=None,
+        responses=answers({204: None}),
+    )
+    def delete(self, request: Request, preference_id: uuid.UUID) -> Response:
+        """Delete the preference, also from prompts that were sent; it is not learned again.
+
+        Until the person writes it themselves. The messages that it was taken from stay.
+        """
+        owner = person(request)
+        preferences.preference_for(owner_id=owner.pk, preference_id=preference_id)
+        values = PreferenceDeletion.read(request.query_params.dict())
+        memory.delete(owner=owner, preference_id=preference_id, now=timezone.now(), **values)
+        return Response(status=204)

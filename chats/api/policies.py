@@ -1,0 +1,187 @@
+"""Policies, their export and import, for those who may see or change them."""
+
+import json
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.endpoint import Endpoint, person
+from chats.api.outputs import items, listed, one
+from chats.api.pages import page_of
+from chats.api.policy_access import ADD, CHANGE, SEE, policies, policy_for, require, told
+from chats.api.policy_inputs import (
+    Lint,
+    NewPolicy,
+    PoliciesQuery,
+    PolicyChange,
+    PolicyImport,
+    storable,
+)
+from chats.api.policy_outputs import (
+    ExportedPolicyOut,
+    LintOut,
+    OnePolicyOut,
+    PolicyRowOut,
+    findings_told,
+)
+from chats.api.policy_versions import version_json
+from chats.api.schema import READ_ERRORS, answers
+from contextpolicy import linter, publish
+from contextpolicy.imports import exported, import_strategy, new_policy
+from contextpolicy.models import ContextPolicy
+
+
+def row_json(policy: ContextPolicy) -> dict[str, Any]:
+    """Return a policy that `policies` read, without its values."""
+    in_force = policy.current.number if policy.current else None
+    newest: int | None = getattr(policy, "newest_number", None)
+    return {
+        "slug": policy.slug,
+        "name": policy.name,
+        "description": policy.description,
+        "retired": policy.retired,
+        "version": in_force,
+        "draft": None if newest == in_force else newest,
+        "places": getattr(policy, "places", 0),
+    }
+
+
+def policy_json(slug: str) -> dict[str, Any]:
+    """Return a policy as it is now, with the version in force and its assignments."""
+    policy = policies().get(slug=slug)
+    return {
+        **row_json(policy),
+        "current": version_json(policy.current) if policy.current else None,
+        "assignments": list(policy.assignments.select_related("policy", "group", "user")),
+    }
+
+
+class Policies(Endpoint):
+    """All policies."""
+
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_list",
+        parameters=[PoliciesQuery],
+        responses=answers({200: listed(PolicyRowOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the policies by their slugs, for those who may see policies."""
+        require(person(request), SEE)
+        query = PoliciesQuery.read(request.query_params.dict())
+        retired = query.pop("retired", None)
+        rows = policies() if retired is None else policies().filter(retired=retired)
+        page = page_of(rows, order=("slug",), name=f"policies:{retired}", **query)
+        data = items(PolicyRowOut, map(row_json, page.rows))
+        return Response({"data": data, "next_cursor": page.next_cursor})
+
+    @extend_schema(
+        operation_id="policies_create", request=NewPolicy, responses=answers({201: OnePolicyOut})
+    )
+    def post(self, request: Request) -> Response:
+        """Make a policy with its version 1, which applies nowhere yet.
+
+        All that cannot work is told at once in `error.details`.
+        """
+        user = person(request)
+        require(user, ADD)
+        asked = storable(NewPolicy.read(request.data))
+        is_draft = asked.pop("draft")
+        actor, now = f"user:{user.pk}", timezone.now()
+        with told():
+            made = new_policy(asked.pop("name"), **asked, is_draft=is_draft, actor=actor, now=now)
+        return Response(one(OnePolicyOut, policy_json(made.slug)), status=201)
+
+
+class OnePolicy(Endpoint):
+    """One policy."""
+
+    scopes: ClassVar = {"GET": "policy:read", "PATCH": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_get", responses=answers({200: OnePolicyOut}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request, slug: str) -> Response:
+        """Read the policy: the version in force, what is to be known of it, where it applies."""
+        policy_for(person(request), SEE, slug=slug)
+        return Response(one(OnePolicyOut, policy_json(slug)))
+
+    @extend_schema(
+        operation_id="policies_change", request=PolicyChange, responses=answers({200: OnePolicyOut})
+    )
+    def patch(self, request: Request, slug: str) -> Response:
+        """Rename, describe, retire or revive the policy; its values change by a version."""
+        user = person(request)
+        policy = policy_for(user, CHANGE, slug=slug)
+        asked = storable(PolicyChange.read(request.data))
+        stored = {name: getattr(policy, name) for name in ("name", "description", "retired")}
+        actor, now = f"user:{user.pk}", timezone.now()
+        with told():
+            publish.change_policy(policy=policy, **stored | asked, actor=actor, now=now)
+        return Response(one(OnePolicyOut, policy_json(slug)))
+
+
+class LintPolicy(Endpoint):
+    """The judgement of values that nobody saved."""
+
+    scopes: ClassVar = {"POST": "policy:read"}
+
+    @extend_schema(operation_id="policies_lint", request=Lint, responses=answers({200: LintOut}))
+    def post(self, request: Request) -> Response:
+        """List clashes (`error`) and what may surprise, each with what would end it.
+
+        Nothing is written.
+        """
+        require(person(request), CHANGE)
+        asked = storable(Lint.read(request.data))
+        found = linter.judge(asked["values"], locks=asked["locks"])
+        return Response(one(LintOut, {"findings": findings_told(found)}))
+
+
+class ExportPolicy(Endpoint):
+    """A policy as a form."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_export",
+        responses=answers({200: ExportedPolicyOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, slug: str) -> Response:
+        """Read the policy with its newest version, a draft too, as an import takes it."""
+        policy = policy_for(person(request), SEE, slug=slug)
+        return Response(one(ExportedPolicyOut, exported(policy)))
+
+
+class ImportPolicy(Endpoint):
+    """The import of a policy."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_import", request=PolicyImport, responses=answers({201: OnePolicyOut})
+    )
+    def post(self, request: Request) -> Response:
+        """Make a policy of a form, or the next version of one, in force at once.
+
+        A new one applies nowhere yet. A retired policy takes no import (`PolicyNotInUse`).
+        """
+        user = person(request)
+        require(user, ADD, CHANGE)
+        asked = PolicyImport.read(request.data)
+        into = policy_for(user, CHANGE, slug=asked["into"]) if asked["into"] else None
+        with told():
+            if into is not None and into.retired:
+                raise publish.PolicyNotInUse
+            made = import_strategy(
+                text=json.dumps(asked["form"], ensure_ascii=False),
+                into=into,
+                name=storable({"name": asked["name"]})["name"],
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+            )
+        return Response(one(OnePolicyOut, policy_json(made.slug)), status=201)

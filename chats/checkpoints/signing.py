@@ -1,0 +1,232 @@
+"""Signs checkpoints: one entry for each chain that grew, then the head of the log.
+
+The instance's chain is locked meanwhile, so two signers never make two logs of one. Nothing is
+signed over a log that is not the one of the last checkpoint in the file.
+"""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Max, OuterRef, Subquery
+from django.db.models.functions import Coalesce
+
+from chats.checkpoints import keys, outside
+from chats.ground.refusals import Refusal
+from contextpolicy import ledger
+from contextpolicy.audit import notes
+from contextpolicy.audit.tree import Frontier, leaf_hash
+from contextpolicy.models import (
+    AuditEvent,
+    LedgerCheckpoint,
+    LedgerHead,
+    LedgerKey,
+    LedgerLeaf,
+    LedgerOrigin,
+)
+
+logger = logging.getLogger(__name__)
+PAGE = 2000
+
+
+class LedgerIsOlder(Refusal):
+    """The database does not hold the last checkpoint: it is a restored backup, or was changed."""
+
+    code = "ledger_older_than_checkpoint"
+    status = 409
+    sentence = (
+        "The database does not hold the last checkpoint that was signed ({size} entries of "
+        "{origin}). A backup was restored, or the ledger was changed. No checkpoint is signed "
+        "over it. If a backup was restored on purpose, go on with the next origin: "
+        "manage.py ledger_checkpoint --open-origin REASON."
+    )
+
+
+class NothingToOpen(Refusal):
+    """A next origin was asked for, and the log is the one of the last checkpoint."""
+
+    code = "origin_not_needed"
+    status = 409
+    sentence = (
+        "The database holds the last checkpoint, so no other origin is needed. "
+        "Sign the next checkpoint: manage.py ledger_checkpoint."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log of an origin while entries are added."""
+
+    origin: LedgerOrigin
+    frontier: Frontier
+
+    def add(self, entry: bytes) -> int:
+        """Add an entry; return its place."""
+        self.frontier.append(leaf_hash(entry))
+        return self.frontier.size - 1
+
+
+def sign(*, actor: str, now: datetime, reason: str, new_key: bool = False) -> LedgerCheckpoint:
+    """Sign a checkpoint of what the chains are now; with `new_key` by the old and a new key.
+
+    Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed.
+    """
+    with transaction.atomic():
+        ledger.locked_head(ledger.INSTANCE)
+        require_last()
+        log = open_log(now=now)
+        made = head_of(log, actor=actor, now=now, reason=reason, signers=signers(new_key, now=now))
+    say(made)
+    return made
+
+
+def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
+    """Begin the next origin after a restored backup, and sign its first checkpoint.
+
+    Its first entry names the checkpoint that the database does not hold. A signing key that cannot
+    be read is replaced. Raises `NothingToOpen` and `FileUnreadable`.
+    """
+    with transaction.atomic():
+        ledger.locked_head(ledger.INSTANCE)
+        before = outside.last()
+        old = keys.current(now=now)
+        if fits(before) and is_readable(old):
+            raise NothingToOpen
+        if not is_readable(old):
+            keys.retire(old, now=now)
+        number = LedgerOrigin.objects.count() + 1
+        name = f"{settings.LEDGER_ORIGIN}/{max(number, 2)}"
+        while LedgerOrigin.objects.filter(name=name).exists() or name == origin_in(before):
+            number += 1
+            name = f"{settings.LEDGER_ORIGIN}/{number}"
+        origin = LedgerOrigin.objects.create(
+            name=name, opened_at=now, before=before, reason=reason[:300]
+        )
+        log = Log(origin, Frontier())
+        LedgerLeaf.objects.create(origin=origin, place=log.add(notes.first_entry(before)))
+        data = {"origin": name, "before": origin_in(before), "reason": reason[:300]}
+        ledger.record("checkpoint.origin_opened", actor=actor, now=now, data=data)
+        transaction.on_commit(lambda: outside.set_aside(str(origin.pk)))
+        made = head_of(
+            log, actor=actor, now=now, reason="origin", signers=signers(new=False, now=now)
+        )
+    say(made)
+    return made
+
+
+def head_of(
+    log: Log, *, actor: str, now: datetime, reason: str, signers: list[LedgerKey]
+) -> LedgerCheckpoint:
+    """Add an entry for each chain that grew, sign the head of the log, and keep both."""
+    data: dict[str, Any] = {"reason": reason, "origin": log.origin.name}
+    ledger.record("checkpoint.signed", actor=actor, now=now, data=data)
+    newest = AuditEvent.objects.aggregate(found=Max("pk"))["found"] or 0
+    LedgerLeaf.objects.bulk_create(entries(log), batch_size=PAGE)
+    body = notes.body_of(log.origin.name, log.frontier.size, log.frontier.root())
+    note = notes.signed(body, name=log.origin.name, keys=[keys.private_of(key) for key in signers])
+    for key in signers[:-1]:
+        keys.retire(key, now=now)
+    made = LedgerCheckpoint.objects.create(
+        origin=log.origin,
+        size=log.frontier.size,
+        note=note,
+        frontier=[root.hex() for root in log.frontier.roots],
+        signed_at=now,
+        last_event=newest,
+    )
+    transaction.on_commit(lambda: outside.keep(note))
+    return made
+
+
+def entries(log: Log) -> Iterator[LedgerLeaf]:
+    """Yield an entry for each chain that is longer than the log has it."""
+    logged = LedgerLeaf.objects.filter(scope=OuterRef("scope"), origin=log.origin)
+    newest = Subquery(logged.order_by("-count").values("count")[:1])
+    grown = LedgerHead.objects.annotate(logged=Coalesce(newest, 0)).filter(count__gt=F("logged"))
+    for head in grown.order_by("scope").iterator(chunk_size=PAGE):
+        entry = notes.entry(head.scope, head.count, head.last_hash)
+        place = log.add(entry)
+        yield LedgerLeaf(
+            origin=log.origin,
+            place=place,
+            scope=head.scope,
+            count=head.count,
+            last_hash=head.last_hash,
+        )
+
+
+def open_log(*, now: datetime) -> Log:
+    """Return the log that grows now; begun at the first checkpoint."""
+    origin = LedgerOrigin.objects.order_by("-pk").first()
+    if origin is None:
+        origin = LedgerOrigin.objects.create(name=settings.LEDGER_ORIGIN, opened_at=now)
+    last = newest(origin)
+    roots = [bytes.fromhex(root) for root in last.frontier] if last else []
+    return Log(origin, Frontier(last.size if last else 0, roots))
+
+
+def newest(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
+    """Return the last checkpoint, of an origin or of all."""
+    rows = LedgerCheckpoint.objects.select_related("origin")
+    if origin is not None:
+        rows = rows.filter(origin=origin)
+    return rows.order_by("-origin", "-size").first()
+
+
+def signers(new: bool, *, now: datetime) -> list[LedgerKey]:  # noqa: FBT001  # a flag of its callers
+    """Return the keys that sign, the one that stays in use last."""
+    old = keys.current(now=now)
+    if not new:
+        return [old]
+    made = keys.make(now=now)
+    data = {"fingerprint": {"from": old.public, "to": made.public}}
+    ledger.record("checkpoint.key_changed", actor="system", now=now, data=data)
+    return [old, made]
+
+
+def require_last() -> None:
+    """Raise `LedgerIsOlder` unless the database holds the checkpoint of the file."""
+    before = outside.last()
+    if not fits(before):
+        known = read(before)
+        raise LedgerIsOlder(
+            size=known.size if known else 0, origin=known.origin if known else "a file in no form"
+        )
+
+
+def fits(before: str) -> bool:
+    """Tell whether the database holds the checkpoint of the file; true where there is no file."""
+    return not before or LedgerCheckpoint.objects.filter(note=before).exists()
+
+
+def read(note: str) -> notes.Checkpoint | None:
+    """Return the checkpoint that a text is, or None."""
+    try:
+        return notes.read(note)
+    except ValueError:
+        return None
+
+
+def origin_in(note: str) -> str:
+    """Return the origin that a note names; empty if it is none."""
+    found = read(note)
+    return found.origin if found else ""
+
+
+def is_readable(key: LedgerKey) -> bool:
+    """Tell whether a key can sign."""
+    try:
+        keys.private_of(key)
+    except keys.SigningKeyUnreadable:
+        return False
+    return True
+
+
+def say(made: LedgerCheckpoint) -> None:
+    """Write the checkpoint to the log of the process, where others may collect it."""
+    logger.info("checkpoint %s", json.dumps({"note": made.note}))

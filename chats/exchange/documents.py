@@ -1,0 +1,131 @@
+"""Writes a chat to be read: as Markdown, as a page that opens from disk, as JSON.
+
+The page asks for nothing: no script, no picture, no address that a browser would fetch.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from django.utils.html import escape
+
+from chats.compaction.coverage import summary_of
+from chats.exchange.writing import Writer, branch_of
+from chats.models import Chat, Message
+from chats.record import history
+from chats.rendering.markdown import render_markdown
+
+FORMS = ("markdown", "html", "json")
+ENDINGS = {"bundle": "zip", "markdown": "md", "html": "html", "json": "json", "ui": "jsonl"}
+STYLE = (
+    "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:16px/1.6 system-ui,sans-serif;"
+    "color:#1c2024;background:#fff}h1{font-size:1.5rem}article{margin:1.5rem 0;padding-top:.75rem;"
+    "border-top:1px solid #d0d4d8}h2{font-size:.9rem;margin:0 0 .5rem;color:#5a6169}"
+    "pre{overflow:auto;padding:.75rem;background:#f3f4f6}table{border-collapse:collapse}"
+    "td,th{border:1px solid #d0d4d8;padding:.25rem .5rem}summary{cursor:pointer;color:#5a6169}"
+    "@media(prefers-color-scheme:dark){body{color:#e6e8ea;background:#16181a}"
+    "pre{background:#202428}article,td,th{border-color:#3a4046}h2,summary{color:#9aa2aa}}"
+)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+PAGE = 500
+
+
+def file_name(chat: Chat, *, form: str) -> str:
+    """Return a name for the file that every system takes."""
+    words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60]
+    return f"{words or 'chat'}-{str(chat.pk)[:8]}.{ENDINGS[form]}"
+
+
+def document(chat: Chat, *, form: str) -> tuple[str, bytes]:
+    """Return the content type and the bytes of a chat in one of `FORMS`."""
+    if form == "markdown":
+        return "text/markdown; charset=utf-8", "".join(markdown(chat)).encode()
+    if form == "html":
+        return "text/html; charset=utf-8", "".join(page(chat)).encode()
+    return "application/json", as_json(chat)
+
+
+def said_in(chat: Chat) -> Iterator[Message]:
+    """Yield every message of the active branch."""
+    branch = branch_of(chat)
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    yield from rows.iterator(chunk_size=PAGE)
+
+
+def heading(chat: Chat) -> str:
+    """Return the title of a chat; one without a title is called a chat."""
+    return chat.title or "Chat"
+
+
+def moment(row: Message) -> str:
+    """Return the time of a message."""
+    return f"{row.created_at:%Y-%m-%d %H:%M} UTC"
+
+
+def tools_in(row: Message) -> Iterator[tuple[str, str]]:
+    """Yield what a message holds beside its text: a name, and the words."""
+    for part in row.parts:
+        if part["type"] == "reasoning":
+            yield "Thoughts", part["text"]
+        elif part["type"] == "tool_call":
+            yield f"Tool call: {part['name']}", part["arguments"]
+        elif part["type"] == "tool_result":
+            yield f"Tool result: {part['name']}", part["content"]
+        elif part["type"] == "file":
+            yield "File", f"{part['name']} ({part['media_type']})"
+
+
+def fenced(text: str) -> str:
+    """Return a text as a block of code, whatever fences it has."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}\n"
+
+
+def markdown(chat: Chat) -> Iterator[str]:
+    """Yield a chat as Markdown."""
+    yield f"# {' '.join(heading(chat).split())}\n"
+    for row in said_in(chat):
+        yield f"\n## {row.said_by} · {moment(row)}\n\n"
+        yield "*The words of this message were erased.*\n" if row.erased_at else f"{row.text}\n"
+        for name, words in tools_in(row):
+            yield f"\n{name}:\n\n{fenced(words)}"
+
+
+def page(chat: Chat) -> Iterator[str]:
+    """Yield a chat as a page; words of people and models are rendered as in the product."""
+    title = escape(heading(chat))
+    yield (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1>\n"
+    )
+    for row in said_in(chat):
+        yield f"<article><h2>{escape(row.said_by)} · {moment(row)}</h2>"
+        yield "<p>The words of this message were erased.</p>" if row.erased_at else ""
+        yield render_markdown(row.text) if row.text else ""
+        for name, words in tools_in(row):
+            yield (
+                f"<details><summary>{escape(name)}</summary><pre>{escape(words)}</pre></details>"
+            )
+        yield "</article>\n"
+    yield "</main></body></html>\n"
+
+
+def as_json(chat: Chat) -> bytes:
+    """Return a chat as one JSON document: what is known of it, and all its UI messages."""
+    writer = Writer(chat, scope="all")
+    active = summary_of(writer.branch.active_compaction)
+    listed = [json.loads(line) for part in writer.lines() for line in part.splitlines()]
+    told: dict[str, Any] = {
+        "id": str(chat.pk),
+        "title": chat.title,
+        "system_text": chat.system_text,
+        "created_at": chat.created_at.isoformat(),
+        "updated_at": chat.updated_at.isoformat(),
+        "summary": active.text if active else None,
+        "messages": listed,
+    }
+    return json.dumps(told, ensure_ascii=False, indent=1).encode() + b"\n"

@@ -1,0 +1,36 @@
+"""Writes one chat into a file, whichever form it has."""
+
+import tempfile
+from datetime import datetime
+from typing import IO, cast
+
+from chats.exchange import documents, writing
+from chats.models import Chat
+
+LINES = "application/x-ndjson"
+# So much of it is held in memory; the rest lies on the disk until it was sent.
+IN_MEMORY = 4 * 1024 * 1024
+
+
+def file_of(
+    chat: Chat, *, form: str, scope: str, actor: str, now: datetime
+) -> tuple[str, IO[bytes]]:
+    """Return the content type and the file, at its beginning; whoever reads it closes it.
+
+    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The ledger is told.
+    """
+    reach = cast(writing.Scope, scope)
+    writing.told(chat, scope=reach, form=form, actor=actor, now=now)
+    held = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
+    if form == "ui":
+        kind = LINES
+        for part in writing.Writer(chat, scope=reach).lines():
+            held.write(part)
+    elif form == "bundle":
+        kind = "application/zip"
+        held.write(writing.bundle(chat))
+    else:
+        kind, body = documents.document(chat, form=form)
+        held.write(body)
+    held.seek(0)
+    return kind, cast(IO[bytes], held)

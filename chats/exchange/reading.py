@@ -1,0 +1,212 @@
+"""Reads UI messages, one a line, and bundles of them; whole or not at all."""
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any
+
+from chats.exchange import bounds
+from chats.exchange.drafts import Draft, DraftSummary, ImportRefused, Node
+from contextpolicy.engine.messages import TextPart
+from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
+
+ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
+LONGEST_ID = 200
+META_BYTES = 1024 * 1024
+MOST_REVISIONS = 10**9
+
+
+class Reader:
+    """Reads messages one after the other; each id stands once."""
+
+    def __init__(self) -> None:
+        self.messages: list[UIMessage] = []
+        self.losses: list[str] = []
+        self.ids: set[str] = set()
+
+    def read(self, value: object, *, place: str) -> UIMessage:
+        """Read a message. Raises `ImportRefused`."""
+        try:
+            message, losses = ui_message(value)
+        except MalformedUIMessage as error:
+            raise ImportRefused("import_malformed", f"In {place}: {error}") from error
+        if len(message.id) > LONGEST_ID or not message.id.isprintable():
+            problem = f"The id of the message in {place} is too long, or has control characters."
+            raise ImportRefused("import_malformed", problem)
+        self.losses += losses
+        return message
+
+    def add(self, value: object, *, place: str) -> None:
+        """Read a message into the list. Raises `ImportRefused`."""
+        message = self.read(value, place=place)
+        if message.id in self.ids:
+            problem = f"The id {message.id!r} stands twice, again in {place}."
+            raise ImportRefused("import_malformed", problem)
+        self.ids.add(message.id)
+        self.messages.append(message)
+
+
+def read_lines(file: IO[bytes]) -> Draft:
+    """Read a file of UI messages, one a line. Raises `ImportRefused`."""
+    reader = Reader()
+    for number, value in bounds.lines_in(file):
+        reader.add(value, place=f"line {number}")
+    nodes, active = linked(reader.messages)
+    return Draft(
+        source=named(reader.messages, {}),
+        nodes=nodes,
+        active=active,
+        losses=tuple(reader.losses),
+    )
+
+
+def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
+    """Return messages as nodes, each with the one before it, and the end of the active path.
+
+    A line without `parentId` goes on from the line before it. Raises `ImportRefused`.
+    """
+    if not messages:
+        raise ImportRefused("import_empty", "There is no message in the file.")
+    nodes: list[Node] = []
+    known: set[str] = set()
+    before: str | None = None
+    active = messages[-1].id
+    for message in messages:
+        parent = message.metadata.get("parentId", before)
+        if parent is not None and parent not in known:
+            problem = f"Message {message.id!r} names a parent that does not stand before it."
+            raise ImportRefused("import_malformed", problem)
+        if message.metadata.get("active") is True:
+            active = message.id
+        nodes.append(node_of(message, parent=parent if isinstance(parent, str) else None))
+        known.add(message.id)
+        before = message.id
+    return tuple(nodes), active
+
+
+def node_of(message: UIMessage, *, parent: str | None) -> Node:
+    """Return a message as a node."""
+    return Node(
+        id=message.id,
+        role=message.role,
+        parts=message.parts,
+        parent=parent,
+        metadata={k: v for k, v in message.metadata.items() if k not in ("parentId", "active")},
+    )
+
+
+def named(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
+    """Return the id of the chat where it came from; without one, a name made of the ids in it."""
+    listed = list(messages)
+    given = meta.get("chatId") or next(
+        (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""
+    )
+    if isinstance(given, str) and given and given.isprintable() and len(given) <= LONGEST_ID:
+        return given
+    ids = "\n".join(message.id for message in listed)
+    return "ids:" + hashlib.sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_bundle(archive: zipfile.ZipFile) -> bool:
+    """Tell whether an archive has the file that every bundle has."""
+    return "history.jsonl" in archive.namelist()
+
+
+def read_bundle(archive: zipfile.ZipFile) -> Draft:
+    """Read a bundle: what stands for the chat now, and the messages under its summary.
+
+    Raises `ImportRefused`.
+    """
+    for name in archive.namelist():
+        if name not in ("history.jsonl", "meta.json") and not ARCHIVED.fullmatch(name):
+            raise bounds.bad_archive(f"A bundle has no entry {name[:80]!r}.")
+    meta = meta_of(archive)
+    now_read, then_read = Reader(), Reader()
+    with archive.open("history.jsonl") as file:
+        for number, value in bounded_lines(file):
+            now_read.add(value, place=f"history.jsonl, line {number}")
+    for name in sorted(n for n in archive.namelist() if ARCHIVED.fullmatch(n)):
+        data = bounds.read_entry(archive, name, most=bounds.FILE_BYTES)
+        listed = bounds.loaded(data, place=name)
+        if not isinstance(listed, list):
+            raise ImportRefused("import_malformed", f"There is no list in {name}.")
+        for place, value in enumerate(listed, start=1):
+            then_read.add(value, place=f"{name}, message {place}")
+    return merged(now_read, then_read, meta=meta)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
+    """Yield the lines of an entry. Raises `ImportRefused`, also for a damaged one."""
+    try:
+        yield from bounds.lines_in(file, name="history.jsonl, ")
+    except bounds.UNREADABLE as error:
+        raise bounds.bad_archive("The entry history.jsonl is damaged.") from error
+
+
+def meta_of(archive: zipfile.ZipFile) -> dict[str, Any]:
+    """Return what a bundle says of its chat. Raises `ImportRefused`."""
+    if "meta.json" not in archive.namelist():
+        raise bounds.bad_archive("There is no meta.json in it.")
+    data = bounds.read_entry(archive, "meta.json", most=META_BYTES)
+    meta = bounds.loaded(data, place="meta.json")
+    if not isinstance(meta, dict) or meta.get("version") != 1:
+        raise ImportRefused("import_malformed", "The meta.json is of another version than 1.")
+    return meta
+
+
+def merged(now_read: Reader, then_read: Reader, *, meta: Mapping[str, Any]) -> Draft:
+    """Put what is summarised in front of what is kept. Raises `ImportRefused`.
+
+    A message that stands in both was no source of the summary.
+    """
+    at = next((n for n, m in enumerate(now_read.messages) if m.kind == "summary"), None)
+    if not then_read.messages or at is None:
+        if then_read.messages:
+            raise ImportRefused("import_malformed", "There is an archive, but no summary of it.")
+        nodes, active = linked(now_read.messages)
+        return draft_of(nodes, active=active, meta=meta, losses=now_read.losses, messages=nodes)
+    said = now_read.messages[at]
+    head = now_read.messages[:at]
+    kept = [m for m in now_read.messages[at + 1 :] if m.id not in then_read.ids]
+    messages = [*head, *then_read.messages, *kept]
+    if len({message.id for message in messages}) < len(messages):
+        raise ImportRefused("import_malformed", "An id stands twice in the bundle.")
+    nodes, active = linked(messages)
+    text = "\n\n".join(part.text for part in said.parts if isinstance(part, TextPart))
+    summary = DraftSummary(
+        id=said.id,
+        text=text,
+        first=then_read.messages[0].id,
+        last=then_read.messages[-1].id,
+        exceptions=frozenset(now_read.ids & then_read.ids),
+        metadata=said.metadata,
+    )
+    losses = [*now_read.losses, *then_read.losses]
+    return draft_of(nodes, active=active, meta=meta, losses=losses, messages=nodes, summary=summary)
+
+
+def draft_of(
+    nodes: tuple[Node, ...],
+    *,
+    active: str,
+    meta: Mapping[str, Any],
+    losses: Sequence[str],
+    messages: Sequence[Node],
+    summary: DraftSummary | None = None,
+) -> Draft:
+    """Return the draft of a bundle."""
+    title, own = meta.get("title"), meta.get("systemText")
+    revision, moment = meta.get("revision"), meta.get("lastCompactionAt")
+    shown = [UIMessage(node.id, node.role, node.parts, node.metadata) for node in messages]
+    return Draft(
+        source=named(shown, meta),
+        nodes=nodes,
+        active=active,
+        title=title if isinstance(title, str) else "",
+        system_text=own if isinstance(own, str) else "",
+        summary=summary,
+        compacted_at=moment if isinstance(moment, int) else 0,
+        revision=revision if isinstance(revision, int) and 0 <= revision < MOST_REVISIONS else 0,
+        losses=tuple(losses),
+    )

@@ -1,0 +1,272 @@
+"""Reads the exports of other products: ChatGPT, Claude, Open WebUI, LibreChat."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from chats.exchange.building import Builder, Unreadable, json_of, text_in, texts_of
+from chats.exchange.drafts import Draft
+from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+Found = Draft | Unreadable
+NO_PARENT = "00000000-0000-4000-8000-000000000000"
+
+
+def chatgpt(chat: Mapping[str, Any]) -> Found:
+    """Read a conversation of ChatGPT: a tree of nodes."""
+    mapping = chat["mapping"]
+    title = chat.get("title")
+    if not isinstance(mapping, Mapping):
+        return Unreadable(str(title or ""), "Its `mapping` is no object.")
+    builder = Builder()
+    for node in in_tree_order(mapping, parent_key="parent", children_key="children"):
+        chatgpt_node(node, builder=builder)
+    source = str(chat.get("conversation_id") or chat.get("id") or "")
+    source = source or f"{next(iter(mapping), '')}:{chat.get('create_time')}"
+    current = chat.get("current_node")
+    return builder.draft(
+        source=source, title=title, active=current if isinstance(current, str) else None
+    )
+
+
+def in_tree_order(
+    mapping: Mapping[str, Any], *, parent_key: str, children_key: str
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the nodes of a tree, parents before children, each once; loops are cut."""
+    roots = [
+        key
+        for key, node in mapping.items()
+        if isinstance(node, Mapping) and node.get(parent_key) not in mapping
+    ]
+    seen: set[str] = set()
+    waiting = list(reversed(roots))
+    while waiting:
+        key = waiting.pop()
+        node = mapping.get(key)
+        if key in seen or not isinstance(node, Mapping):
+            continue
+        seen.add(key)
+        yield {**node, "id": key}
+        children = node.get(children_key)
+        listed = children if isinstance(children, list) else []
+        waiting += [child for child in reversed(listed) if isinstance(child, str)]
+
+
+def chatgpt_node(node: Mapping[str, Any], *, builder: Builder) -> None:
+    """Read one node of ChatGPT."""
+    own, parent = str(node["id"]), node.get("parent")
+    parent = parent if isinstance(parent, str) else None
+    message = node.get("message")
+    if not isinstance(message, Mapping):
+        return builder.skip(own, parent=parent)
+    author, about = message.get("author"), message.get("metadata")
+    role = author.get("role") if isinstance(author, Mapping) else ""
+    hidden = isinstance(about, Mapping) and about.get("is_visually_hidden_from_conversation")
+    content = message.get("content")
+    content = content if isinstance(content, Mapping) else {}
+    if hidden or role not in ("user", "assistant", "tool"):
+        return builder.skip(own, parent=parent)
+    if role == "tool":
+        call = builder.last_call(builder.before(parent))
+        texts = [p.text for p in chatgpt_parts(content, builder) if isinstance(p, TextPart)]
+        builder.result(call or own, "\n\n".join(texts))
+        return builder.skip(own, parent=parent)
+    parts = chatgpt_parts(content, builder)
+    recipient = message.get("recipient")
+    if role == "assistant" and isinstance(recipient, str) and recipient not in ("all", ""):
+        told = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+        parts = [ToolCallPart(own, recipient[:200], told or "{}")]
+    model = about.get("model_slug") if isinstance(about, Mapping) else None
+    return builder.add(
+        own,
+        parent=parent,
+        role="user" if role == "user" else "assistant",
+        parts=parts,
+        ts=message.get("create_time"),
+        model=model,
+    )
+
+
+def chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Part]:
+    """Read the content of a message of ChatGPT."""
+    kind = content.get("content_type")
+    listed = content.get("parts")
+    if kind in ("text", "multimodal_text") and isinstance(listed, list):
+        return [part for item in listed for part in chatgpt_part(item, builder)]
+    if kind in ("code", "execution_output", "tether_quote", "system_error"):
+        return [TextPart(text) for text in texts_of([content.get("text")])]
+    if kind == "thoughts":
+        thoughts = content.get("thoughts")
+        told = [t.get("content") for t in thoughts or [] if isinstance(t, Mapping)]
+        return [ReasoningPart(text) for text in texts_of(told)]
+    if kind not in ("reasoning_recap", "user_editable_context", "model_editable_context"):
+        builder.losses.append(f"content_dropped:{str(kind)[:40]}")
+    return []
+
+
+def chatgpt_part(item: object, builder: Builder) -> list[Part]:
+    """Read one part of a message of ChatGPT."""
+    if isinstance(item, str):
+        return [TextPart(item)] if item.strip() else []
+    if not isinstance(item, Mapping):
+        return []
+    if isinstance(item.get("asset_pointer"), str):
+        builder.losses.append("file_by_name_only")
+        return [FilePart("image/*", "", str(item["asset_pointer"])[:500])]
+    return [TextPart(text) for text in texts_of([item.get("text")])]
+
+
+def claude(chat: Mapping[str, Any]) -> Found:
+    """Read a conversation of Claude; newer ones name the message before each."""
+    title, listed = chat.get("name"), chat["chat_messages"]
+    if not isinstance(listed, list):
+        return Unreadable(str(title or ""), "Its `chat_messages` are no list.")
+    builder = Builder()
+    before: str | None = None
+    for place, item in enumerate(listed, start=1):
+        if not isinstance(item, Mapping):
+            builder.losses.append(f"message_dropped:{place}")
+            continue
+        own = str(item.get("uuid") or f"{chat.get('uuid')}-{place}")
+        parent = item.get("parent_message_uuid")
+        if parent == NO_PARENT:
+            parent = None
+        elif parent not in builder.stands:
+            parent = before
+        claude_message(item, own=own, parent=parent, builder=builder)
+        before = own
+    end = chat.get("current_leaf_message_uuid")
+    return builder.draft(
+        source=str(chat.get("uuid") or ""),
+        title=title,
+        active=end if isinstance(end, str) else None,
+    )
+
+
+def claude_message(
+    item: Mapping[str, Any], *, own: str, parent: str | None, builder: Builder
+) -> None:
+    """Read one message of Claude, its attached texts and its files."""
+    role: Any = "user" if item.get("sender") == "human" else "assistant"
+    content = item.get("content")
+    listed = content if isinstance(content, list) and content else item.get("text")
+    blocks = listed if isinstance(listed, list) else [listed]
+    parts: list[Part] = []
+    open_calls: list[ToolCallPart] = []
+    for block in blocks:
+        if isinstance(block, Mapping) and block.get("type") == "tool_result":
+            # Older exports name no call: results stand in the order of the calls.
+            named = [call for call in open_calls if call.call_id == block.get("tool_use_id")]
+            for call in (named or open_calls)[:1]:
+                open_calls.remove(call)
+                text = text_in(block.get("content"))
+                parts.append(ToolResultPart(call.call_id, call.name, text))
+                break
+            else:
+                builder.losses.append("stray_result")
+        else:
+            read = builder.blocks([block])
+            parts += read
+            open_calls += [part for part in read if isinstance(part, ToolCallPart)]
+    for attached in item.get("attachments") or []:
+        if isinstance(attached, Mapping):
+            name = str(attached.get("file_name") or "")
+            parts += [
+                TextPart(f"{name}\n\n{t}") for t in texts_of([attached.get("extracted_content")])
+            ]
+    for file in item.get("files") or []:
+        if isinstance(file, Mapping):
+            builder.losses.append("file_by_name_only")
+            parts.append(FilePart("file/*", str(file.get("file_name") or "")[:200], ""))
+    builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))
+
+
+def open_webui(chat: Mapping[str, Any]) -> Found:
+    """Read a chat of Open WebUI: a tree by `parentId`."""
+    inner = chat["chat"]
+    title = chat.get("title") or inner.get("title")
+    history = inner.get("history")
+    messages = history.get("messages") if isinstance(history, Mapping) else None
+    if not isinstance(messages, Mapping):
+        return Unreadable(str(title or ""), "It has no `history.messages`.")
+    builder = Builder()
+    for node in in_tree_order(messages, parent_key="parentId", children_key="childrenIds"):
+        parent = node.get("parentId")
+        role = node.get("role")
+        if role not in ("user", "assistant"):
+            builder.skip(node["id"], parent=parent)
+            continue
+        parts = builder.blocks(node.get("content"))
+        for file in node.get("files") or []:
+            if isinstance(file, Mapping):
+                builder.losses.append("file_by_name_only")
+                parts.append(FilePart("file/*", str(file.get("name") or "")[:200], ""))
+        builder.add(
+            node["id"],
+            parent=parent,
+            role=role,
+            parts=parts,
+            ts=node.get("timestamp"),
+            model=node.get("model"),
+        )
+    current = history.get("currentId") if isinstance(history, Mapping) else None
+    return builder.draft(
+        source=str(chat.get("id") or inner.get("id") or ""),
+        title=title,
+        active=current if isinstance(current, str) else None,
+    )
+
+
+def librechat(chat: Mapping[str, Any]) -> Found:
+    """Read a conversation of LibreChat: a list with parents, or a tree of `children`."""
+    title, listed = chat.get("title"), chat["messages"]
+    builder = Builder()
+    waiting = list(reversed(listed)) if isinstance(listed, list) else []
+    while waiting:
+        item = waiting.pop()
+        if not isinstance(item, Mapping):
+            builder.losses.append("message_dropped")
+            continue
+        own = str(item.get("messageId") or "")
+        parent = item.get("parentMessageId")
+        is_user = item.get("isCreatedByUser") is True or item.get("sender") == "User"
+        content = item.get("content") if item.get("content") else item.get("text")
+        builder.add(
+            own,
+            parent=parent if isinstance(parent, str) else None,
+            role="user" if is_user else "assistant",
+            parts=builder.blocks(librechat_blocks(content)),
+            ts=item.get("createdAt"),
+            model=item.get("model"),
+        )
+        children = item.get("children")
+        waiting += reversed(children) if isinstance(children, list) else []
+    return builder.draft(source=str(chat.get("conversationId") or ""), title=title)
+
+
+def librechat_blocks(content: object) -> object:
+    """Return content with LibreChat's nested texts as plain ones."""
+    if not isinstance(content, list):
+        return content
+    plain: list[object] = []
+    for block in content:
+        if not isinstance(block, Mapping):
+            continue
+        text = block.get("text")
+        if block.get("type") == "text" and isinstance(text, Mapping):
+            plain.append({"type": "text", "text": text.get("value")})
+        elif block.get("type") == "think":
+            plain.append({"type": "thinking", "thinking": block.get("think")})
+        elif block.get("type") == "tool_call" and isinstance(block.get("tool_call"), Mapping):
+            call = block["tool_call"]
+            named = f"{call.get('name')}({json_of(call.get('args'))})"
+            plain.append({"type": "text", "text": f"{named}\n{call.get('output') or ''}"})
+        else:
+            plain.append(block)
+    return plain

@@ -1,0 +1,110 @@
+"""Writes all that a person has here into one archive, chat after chat."""
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from datetime import datetime
+from typing import IO, Any, cast
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from chats.exchange import documents
+from chats.exchange.writing import Writer
+from chats.models import Agent, ApiKey, Chat, Folder, Team
+from contextpolicy import ledger
+
+# So much of it is held in memory; the rest lies on the disk until it was sent.
+IN_MEMORY = 4 * 1024 * 1024
+
+
+def archive_of(user: User, *, form: str, now: datetime) -> IO[bytes]:
+    """Return an archive with everything of a person, at its beginning; whoever reads it closes it.
+
+    `form`: `ui`, which can be imported chat by chat, or one of `documents.FORMS`.
+    """
+    with transaction.atomic():
+        ledger.record(
+            "chat.exported",
+            actor=f"user:{user.pk}",
+            now=now,
+            data={"form": form, "scope": "everything"},
+        )
+    held = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
+    chats = Chat.objects.filter(owner=user, deleted_at=None).select_related(
+        "owner", "model", "folder"
+    )
+    listed = []
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for chat in chats.order_by("created_at", "pk").iterator(chunk_size=100):
+            name = f"chats/{documents.file_name(chat, form=form)}"
+            with archive.open(name, "w", force_zip64=True) as entry:
+                write_chat(chat, form=form, entry=entry)
+            listed.append(about(chat, name=name))
+        told = {**about_person(user), "exported_at": now.isoformat(), "chats": listed}
+        archive.writestr("account.json", json.dumps(told, ensure_ascii=False, indent=1))
+    held.seek(0)
+    return cast(IO[bytes], held)
+
+
+def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
+    """Write one chat into its entry."""
+    if form == "ui":
+        for part in Writer(chat, scope="all").lines():
+            entry.write(part)
+    else:
+        entry.write(documents.document(chat, form=form)[1])
+
+
+def about(chat: Chat, *, name: str) -> Mapping[str, Any]:
+    """Return what is known of a chat beside its messages."""
+    return {
+        "id": str(chat.pk),
+        "title": chat.title,
+        "file": name,
+        "folder": chat.folder.name if chat.folder else None,
+        "pinned": chat.pinned,
+        "archived": chat.archived,
+        "temporary": chat.temporary,
+        "system_text": chat.system_text,
+        "model": chat.model.slug if chat.model else None,
+        "created_at": chat.created_at.isoformat(),
+        "updated_at": chat.updated_at.isoformat(),
+    }
+
+
+def about_person(user: User) -> Mapping[str, Any]:
+    """Return what is known of a person beside their chats; no secret is among it."""
+    keys = ApiKey.objects.filter(owner=user).order_by("created_at")
+    teams = Team.objects.filter(owner=user, deleted_at=None, current__isnull=False)
+    return {
+        "name": user.get_username(),
+        "email": user.email,
+        "joined_at": user.date_joined.isoformat(),
+        "folders": list(Folder.objects.filter(owner=user).values_list("name", flat=True)),
+        "api_keys": [
+            {"name": key.name, "prefix": key.prefix, "scopes": key.scopes} for key in keys
+        ],
+        "teams": [about_team(team) for team in teams.select_related("current")],
+    }
+
+
+def about_team(team: Team) -> Mapping[str, Any]:
+    """Return a person's own team with its agents."""
+    version = team.current
+    agents = Agent.objects.filter(version=version).order_by("place")
+    return {
+        "name": version.name if version else "",
+        "task": version.task if version else "",
+        "agents": [
+            {
+                "name": agent.name,
+                "role_id": agent.role_id,
+                "type": agent.type,
+                "instruction": agent.instruction,
+                "instruction_file_text": agent.instruction_file_text,
+            }
+            for agent in agents
+        ],
+    }

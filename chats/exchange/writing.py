@@ -1,0 +1,276 @@
+"""Writes a chat as UI messages, one a line, and as a bundle.
+
+A message that was imported keeps the id and the metadata that it came with, so that a chat that
+goes out, comes in and goes out again is the same to the byte.
+"""
+
+import io
+import json
+import uuid
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, cast
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from chats.compaction.coverage import covers, summary_of
+from chats.models import Branch, Chat, Compaction, ImportedChat, Message
+from chats.record import history
+from contextpolicy import ledger
+from contextpolicy.engine.messages import TextPart, parts_from_json
+from contextpolicy.engine.uimessages import METADATA, UIMessage, to_ui
+
+Scope = Literal["active", "full", "all"]
+PAGE = 500
+VERSION = 1
+# Every file in a bundle has this time, so that the same chat gives the same bytes.
+FIXED_TIME = (1980, 1, 1, 0, 0, 0)
+# What columns hold: written if it says something, and read into its column again.
+OF_COLUMNS = (
+    "parentId",
+    "active",
+    "erased",
+    "pinned",
+    "excluded",
+    "model",
+    "finish",
+    "speaker",
+    "addressees",
+)
+
+
+def branch_of(chat: Chat) -> Branch:
+    """Return the active branch with what is in force on it."""
+    rows = Branch.objects.select_related("active_compaction__base", "parent")
+    branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
+    branch.chat = chat
+    return branch
+
+
+def told(chat: Chat, *, scope: Scope, form: str, actor: str, now: datetime) -> None:
+    """Tell the ledger that a chat goes out, before its first byte does."""
+    with transaction.atomic():
+        ledger.record(
+            "chat.exported",
+            actor=actor,
+            now=now,
+            chat_id=chat.pk,
+            data={"form": form, "scope": scope},
+        )
+
+
+class Writer:
+    """Writes the messages of one chat; it knows by which ids they go out."""
+
+    def __init__(self, chat: Chat, *, scope: Scope) -> None:
+        self.chat = chat
+        self.scope = scope
+        self.branch = branch_of(chat)
+        self.imported = ImportedChat.objects.filter(chat=chat).first()
+        self.summary = summary_of(self.branch.active_compaction) if scope == "active" else None
+        self.parts = {part.branch_id: part for part in history.segments(self.branch)}
+        rows = Branch.objects.filter(chat=chat).values_list("pk", "parent", "fork_seq")
+        self.forks = {pk: (parent, fork_seq) for pk, parent, fork_seq in rows}
+
+    @property
+    def chat_id(self) -> str:
+        """The id of the chat where it was first."""
+        return self.imported.source_id if self.imported else str(self.chat.pk)
+
+    def rows(self) -> QuerySet[Message]:
+        """Return the messages of the scope in the order of their lines."""
+        if self.scope == "all":
+            found = Message.objects.filter(branch__chat=self.chat, seq__isnull=False)
+        else:
+            found = history.on_path(self.branch, after=0, before=self.branch.last_seq + 1)
+        return found.order_by("seq", "accepted")
+
+    def part(self, after: tuple[int, int]) -> tuple[bytes, tuple[int, int] | None]:
+        """Return the next lines behind a place (seq, accepted), and their end; None: no more."""
+        seq, accepted = after
+        rows = self.rows().filter(seq__gte=seq).exclude(seq=seq, accepted__lte=accepted)
+        found = list(rows[:PAGE])
+        parents = self.parents_of(found)
+        lines = []
+        for row in found:
+            if self.summary is not None and row.seq == self.summary.from_seq:
+                lines.append(self.summary_line(self.summary))
+            if self.summary is None or not covers(self.summary, row.seq or 0):
+                lines.append(self.line(row, parents=parents))
+        last = found[-1] if len(found) == PAGE else None
+        place = (last.seq or 0, last.accepted) if last is not None else None
+        return b"".join(line_of(line) for line in lines), place
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield all lines, part by part."""
+        place: tuple[int, int] | None = (0, 0)
+        while place is not None:
+            text, place = self.part(place)
+            yield text
+
+    def parents_of(self, found: Sequence[Message]) -> Mapping[tuple[Any, int], str]:
+        """Return the ids of the messages before these, by branch and seq; only for all branches."""
+        if self.scope != "all" or not found:
+            return {}
+        first, last = (found[0].seq or 1) - 1, found[-1].seq or 0
+        rows = Message.objects.filter(branch__chat=self.chat, seq__gte=first, seq__lte=last)
+        named = rows.values_list("branch", "seq", "pk", "metadata__source__id")
+        return {(branch, seq or 0): str(own or pk) for branch, seq, pk, own in named}
+
+    def line(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> dict[str, object]:
+        """Return a message as it goes out."""
+        source = row.metadata.get("source") or {}
+        kept = source.get("metadata") if source else self.known(row)
+        metadata = {**(kept or {}), **self.of_columns(row)}
+        if self.scope == "all":
+            metadata["parentId"] = self.parent_of(row, parents=parents)
+        role = "user" if row.role == Message.Role.USER else "assistant"
+        own_id = str(source.get("id") or row.pk)
+        return to_ui(
+            UIMessage(own_id, role, parts_from_json(row.parts), ordered(metadata))  # type: ignore[arg-type]  # one of two roles
+        )
+
+    def known(self, row: Message) -> dict[str, object]:
+        """Return what is known of a message that was written here."""
+        is_user = row.role == Message.Role.USER and not row.speaker
+        who: dict[str, object] = {}
+        if is_user:
+            who = {"userId": str(self.chat.owner_id), "username": self.chat.owner.get_username()}
+        elif row.speaker:
+            who = {"userId": row.speaker["roleId"], "username": row.speaker["roleName"]}
+        return {
+            "ts": milliseconds(row.created_at),
+            "chatKey": f"palimpsest-chat-{self.chat.pk}",
+            "channel": "palimpsest",
+            "chatId": self.chat_id,
+            **who,
+            "messageId": str(row.pk),
+            **({"runId": str(row.turn_id)} if row.turn_id else {}),
+            "kind": "normal",
+        }
+
+    def of_columns(self, row: Message) -> dict[str, object]:
+        """Return what the columns say of a message, as far as it is anything special."""
+        usual = Message.Finish.STOP if row.role == Message.Role.ASSISTANT else ""
+        is_active = self.scope == "all" and self.is_active_end(row)
+        said = {
+            "active": is_active,
+            "erased": row.erased_at is not None,
+            "pinned": row.pinned_at is not None,
+            "excluded": row.excluded,
+            "model": row.model_name,
+            "finish": "" if row.finish == usual else row.finish,
+            "speaker": row.speaker,
+            "addressees": row.addressees,
+        }
+        return {name: value for name, value in said.items() if value}
+
+    def is_active_end(self, row: Message) -> bool:
+        """Tell whether a message is the last of the path that people look at."""
+        part = self.parts.get(row.branch_id)
+        return part is not None and row.seq == self.branch.last_seq and row.seq <= part.to
+
+    def parent_of(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> str | None:
+        """Return the id of the message before one; None: it is the first of its path."""
+        seq = (row.seq or 1) - 1
+        branch: uuid.UUID | None = row.branch_id
+        while branch is not None and seq and seq <= self.forks[branch][1]:
+            branch = self.forks[branch][0]
+        return parents.get((branch, seq)) if seq else None
+
+    def summary_line(self, row: Compaction) -> dict[str, object]:
+        """Return the summary in force as lists show it: an assistant message with its range."""
+        kept: Mapping[str, Any] = {}
+        if self.imported and self.imported.details.get("compaction") == str(row.pk):
+            kept = self.imported.details
+        path = history.on_path(self.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+        ends = path.filter(seq__in=[row.from_seq, row.to_seq]).order_by("seq")
+        ids = [str((end.metadata.get("source") or {}).get("id") or end.pk) for end in ends]
+        covered = {
+            "fromId": ids[0],
+            "toId": ids[-1],
+            "count": row.to_seq - row.from_seq + 1,
+        }
+        known: dict[str, object] = {
+            "ts": milliseconds(row.published_at or row.created_at),
+            "chatId": self.chat_id,
+            "kind": "summary",
+            "sourceRange": covered,
+        }
+        metadata = ordered({**known, **dict(kept.get("metadata") or {}), "sourceRange": covered})
+        own_id = str(kept.get("id") or row.pk)
+        return to_ui(UIMessage(own_id, "assistant", (TextPart(row.text),), metadata))
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a moment as programs of the web count it."""
+    return int(moment.timestamp() * 1000)
+
+
+def ordered(metadata: Mapping[str, object]) -> dict[str, object]:
+    """Return metadata in an order of its own: what every reader knows, ours, and the rest.
+
+    Databases do not keep the order of keys.
+    """
+    names = [*METADATA, *OF_COLUMNS]
+    known = [name for name in names if name in metadata]
+    rest = sorted(set(metadata) - set(names))
+    return {name: sorted_within(metadata[name]) for name in (*known, *rest)}
+
+
+def sorted_within(value: object) -> object:
+    """Return a value whose objects have their keys in order, a source range in the usual one."""
+    if isinstance(value, Mapping):
+        names: list[str] = sorted(value)
+        if set(names) == {"fromId", "toId", "count"}:
+            names = ["fromId", "toId", "count"]
+        return {name: sorted_within(value[name]) for name in names}
+    if isinstance(value, list):
+        return [sorted_within(item) for item in value]
+    return value
+
+
+def line_of(value: object) -> bytes:
+    """Write a value as one line of JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def bundle(chat: Chat) -> bytes:
+    """Return a chat as an archive: what stands for it now, its state, and what is summarised."""
+    writer = Writer(chat, scope="active")
+    row = writer.summary
+    meta = {
+        "version": VERSION,
+        "chatId": writer.chat_id,
+        "title": chat.title,
+        "systemText": chat.system_text,
+        "cursor": None,
+        "lastCompactionAt": None,
+        "revision": writer.branch.context_revision,
+    }
+    files: list[tuple[str, bytes]] = [("history.jsonl", b"".join(writer.lines()))]
+    if row is not None:
+        moment = milliseconds(row.published_at or row.created_at)
+        covered = list(covered_lines(writer, row))
+        meta["cursor"] = {"toId": covered[-1]["id"], "count": row.to_seq}
+        meta["lastCompactionAt"] = moment
+        name = f"archive/{moment}-{row.from_seq}-{row.to_seq}.json"
+        files.append((name, b"[" + b",".join(line_of(line)[:-1] for line in covered) + b"]\n"))
+    files.insert(1, ("meta.json", line_of(meta)))
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files:
+            entry = zipfile.ZipInfo(name, date_time=FIXED_TIME)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, data)
+    return held.getvalue()
+
+
+def covered_lines(writer: Writer, row: Compaction) -> Iterator[dict[str, object]]:
+    """Yield every message in the range of a summary, also those that it was not made of."""
+    path = history.on_path(writer.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    for message in path.order_by("seq").iterator(chunk_size=PAGE):
+        yield writer.line(message, parents={})

@@ -1,0 +1,235 @@
+"""Reads the body of a request to /v1 within bounds, and sorts its fields."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, Any, NoReturn
+
+from django.conf import settings
+
+from chats.gateway.refused import BodyTooLarge, InvalidRequest
+from chats.record.messages import UNSTORABLE
+
+DEPTH = 64
+# Where a request goes is the operator's business: no program chooses address, key or headers.
+ROUTING = frozenset(
+    {
+        "api_base",
+        "api_key",
+        "api_type",
+        "api_version",
+        "base_url",
+        "custom_llm_provider",
+        "deployment_id",
+        "extra_body",
+        "extra_headers",
+        "extra_query",
+        "fallbacks",
+        "headers",
+        "model_list",
+        "models",
+        "organization",
+        "plugins",
+        "provider",
+        "proxy",
+        "route",
+        "timeout",
+        "transforms",
+    }
+)
+ROUTING_PREFIXES = ("aws_", "azure_", "litellm_", "mock_", "vertex_")
+# What the reply could not carry back, or what another field has replaced.
+UNSUPPORTED = {
+    "audio": "Replies are text.",
+    "function_call": "Use tool_choice.",
+    "functions": "Use tools.",
+    "logprobs": "Log probabilities are not passed back.",
+    "top_logprobs": "Log probabilities are not passed back.",
+}
+# These are ours; every other field goes to the provider as it is.
+OWN = frozenset(
+    {
+        "max_completion_tokens",
+        "max_tokens",
+        "messages",
+        "metadata",
+        "modalities",
+        "model",
+        "n",
+        "store",
+        "stream",
+        "stream_options",
+        "tools",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The fields of a request beside its messages."""
+
+    model: str
+    stream: bool
+    include_usage: bool
+    max_output: int | None
+    tools: tuple[dict[str, Any], ...]
+    parameters: dict[str, Any]
+
+
+def read(stream: IO[bytes]) -> dict[str, Any]:
+    """Return the object in the body. Raises `BodyTooLarge` and `InvalidRequest`."""
+    limit = settings.GATEWAY_BYTES
+    data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise BodyTooLarge(limit=limit)
+    try:
+        body = json.loads(data, object_pairs_hook=unique, parse_constant=no_constant)
+    except RecursionError:
+        raise too_deep() from None
+    except ValueError as error:
+        raise InvalidRequest(
+            f"The body is not valid JSON: {error}.", param=None, code="invalid_json"
+        ) from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be an object.", param=None, code="invalid_json")
+    for text in strings(body, depth=DEPTH):
+        if UNSTORABLE.search(text):
+            problem = "The body has a character that cannot be stored: NUL, or half a pair."
+            raise InvalidRequest(problem, param=None, code="invalid_character")
+    return body
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; two parsers could understand one with a double key differently."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return made
+
+
+def no_constant(name: str) -> NoReturn:
+    """Refuse NaN and infinity, which are no JSON."""
+    raise ValueError(f"{name} is no number")
+
+
+def strings(value: Any, *, depth: int) -> Iterator[str]:
+    """Yield every text of a value, its keys too. Raises `InvalidRequest` if it is too deep."""
+    if depth < 0:
+        raise too_deep()
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from strings(inner, depth=depth - 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from strings(inner, depth=depth - 1)
+
+
+def too_deep() -> InvalidRequest:
+    """Return the refusal of a body with too many levels."""
+    return InvalidRequest(
+        f"The body has more than {DEPTH} levels.", param=None, code="invalid_json"
+    )
+
+
+def sorted_out(body: Mapping[str, Any]) -> Asked:
+    """Return the fields beside the messages. Raises `InvalidRequest`, naming the field."""
+    refuse_unsupported(body)
+    model = body.get("model")
+    if not isinstance(model, str) or not model or len(model) > 200:
+        raise InvalidRequest("Name the model.", param="model", code="missing_field")
+    stream = flag(body, "stream")
+    return Asked(
+        model=model,
+        stream=stream,
+        include_usage=stream and wants_usage(body),
+        max_output=min(
+            (
+                size
+                for name in ("max_tokens", "max_completion_tokens")
+                if (size := count(body, name)) is not None
+            ),
+            default=None,
+        ),
+        tools=tools_of(body),
+        parameters={name: said for name, said in body.items() if name not in OWN},
+    )
+
+
+def refuse_unsupported(body: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for a field that would choose the way to a provider, or be ignored."""
+    for name, said in body.items():
+        if name.lower() in ROUTING or name.lower().startswith(ROUTING_PREFIXES):
+            problem = f"{name}: the provider is chosen here, not by a request. Leave it out."
+            raise InvalidRequest(problem, param=name, code="unsupported_parameter")
+        if name in UNSUPPORTED and said not in (None, False):
+            problem = f"{name} is not supported. {UNSUPPORTED[name]}"
+            raise InvalidRequest(problem, param=name, code="unsupported_parameter")
+    if body.get("n") not in (None, 1) or isinstance(body.get("n"), bool):
+        problem = "n: one reply is given for a request. Send the request again for another."
+        raise InvalidRequest(problem, param="n", code="unsupported_parameter")
+    if body.get("modalities") not in (None, ["text"]):
+        raise InvalidRequest(
+            "modalities: replies are text.", param="modalities", code="unsupported_parameter"
+        )
+
+
+def flag(body: Mapping[str, Any], name: str) -> bool:
+    """Return a field that is true or false. Raises `InvalidRequest`."""
+    said = body.get(name)
+    if said is not None and not isinstance(said, bool):
+        raise InvalidRequest(f"{name} must be true or false.", param=name)
+    return bool(said)
+
+
+def wants_usage(body: Mapping[str, Any]) -> bool:
+    """Tell whether the stream is to end with its usage. Raises `InvalidRequest`."""
+    options = body.get("stream_options")
+    if options is not None and not isinstance(options, dict):
+        raise InvalidRequest("stream_options must be an object.", param="stream_options")
+    return flag(options or {}, "include_usage")
+
+
+def count(body: Mapping[str, Any], name: str) -> int | None:
+    """Return a field that is a number of tokens. Raises `InvalidRequest`."""
+    said = body.get(name)
+    if said is None:
+        return None
+    if isinstance(said, bool) or not isinstance(said, int) or not 0 < said < 10**9:
+        raise InvalidRequest(f"{name} must be a positive number.", param=name)
+    return said
+
+
+def tools_of(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the program's tools in its order. Raises `InvalidRequest`."""
+    said = body.get("tools")
+    if said is None:
+        return ()
+    if not isinstance(said, list) or len(said) > 512:
+        raise InvalidRequest("tools must be a list of at most 512.", param="tools")
+    return tuple(tool(item, param=f"tools[{place}]") for place, item in enumerate(said))
+
+
+def tool(item: Any, *, param: str) -> dict[str, Any]:
+    """Return one tool. Raises `InvalidRequest`."""
+    function = item.get("function") if isinstance(item, dict) else None
+    if not isinstance(function, dict) or item.get("type") != "function":
+        problem = f"{param} must be of type function; nobody else's tools are run here."
+        raise InvalidRequest(problem, param=param, code="unsupported_content")
+    name, strict = function.get("name"), function.get("strict")
+    description, schema = function.get("description"), function.get("parameters")
+    sound = isinstance(name, str) and 0 < len(name) <= 200
+    sound = sound and (description is None or isinstance(description, str))
+    sound = sound and (schema is None or isinstance(schema, dict))
+    if not sound or not (strict is None or isinstance(strict, bool)):
+        raise InvalidRequest(
+            f"{param} needs a name, and may have a description, parameters and strict.", param=param
+        )
+    return {
+        "name": name,
+        "description": description or "",
+        "parameters": schema or {"type": "object", "properties": {}},
+        "strict": strict,
+    }

@@ -1,0 +1,134 @@
+"""Finds what a request means by its model: a model, a policy or a chat."""
+
+import uuid
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+
+from chats.actions import lifecycle
+from chats.compaction.people.rights import EDITS_POLICIES
+from chats.gateway.refused import ModelNotFound, TeamRepliesHere
+from chats.ground.refusals import NotFound
+from chats.models import Chat
+from chats.prompt import model_choice
+from chats.record import access
+from contextpolicy import resolution
+from contextpolicy.engine.budget import prompt_limit
+from contextpolicy.models import ContextPolicy, ModelSpec
+
+POLICY, CHAT = "policy:", "chat:"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The meaning of the name: a model, a policy, or a chat of the owner's; None: as usual."""
+
+    model: ModelSpec | None = None
+    policy: ContextPolicy | None = None
+    chat: Chat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An entry of the list of models: its name and the tokens that a prompt may have."""
+
+    name: str
+    window: int
+    owner: str
+
+
+def wanted(name: str, *, user: User) -> Wanted:
+    """Return what a name means to a person. Raises `ModelNotFound` and `TeamRepliesHere`."""
+    if name.startswith(CHAT):
+        return Wanted(chat=chat_named(name, user=user))
+    if name.startswith(POLICY):
+        policy = policies_for(user).filter(slug=name.removeprefix(POLICY)).first()
+        if policy is None:
+            raise ModelNotFound(model=name)
+        model = model_under(policy, user=user)
+        if model is None:
+            raise ModelNotFound(model=name)
+        return Wanted(policy=policy, model=model)
+    known = {spec.slug: spec for spec in usable_models()}
+    named = [spec for spec in known.values() if spec.name == name]
+    spec = known.get(name) or (named[0] if len(named) == 1 else None)
+    if spec is None:
+        raise ModelNotFound(model=name)
+    return Wanted(model=spec)
+
+
+def chat_named(name: str, *, user: User) -> Chat:
+    """Return the person's chat of this name. Raises `ModelNotFound` and `TeamRepliesHere`."""
+    try:
+        chat = access.chat_for(user=user, chat_id=uuid.UUID(name.removeprefix(CHAT)))
+    except (ValueError, NotFound):
+        raise ModelNotFound(model=name) from None
+    if chat.team_id is not None:
+        raise TeamRepliesHere
+    return chat
+
+
+def policies_for(user: User) -> QuerySet[ContextPolicy]:
+    """Return the policies that a person may name.
+
+    Who edits policies may name each; anybody else those that are assigned to them, a group of
+    theirs, or everybody.
+    """
+    usable = ContextPolicy.objects.filter(retired=False, current__isnull=False)
+    if user.has_perm(EDITS_POLICIES):
+        return usable.order_by("slug")
+    groups = user.groups.values("pk")
+    mine = Q(assignments__user=user) | Q(assignments__group__in=groups)
+    return (
+        usable.filter(mine | Q(assignments__level="instance"), assignments__chat_id=None)
+        .distinct()
+        .order_by("slug")
+    )
+
+
+def model_under(policy: ContextPolicy, *, user: User) -> ModelSpec | None:
+    """Return the model that replies under a policy: the usual one, or the first it allows."""
+    probe = Chat(owner_id=user.pk, policy=policy)
+    specs = sorted(usable_models(), key=lambda spec: not spec.is_default)
+    return next((spec for spec in specs if window_of(probe, spec) is not None), None)
+
+
+def usable_models() -> list[ModelSpec]:
+    """Return the models that are switched on, and whose provider is."""
+    return [spec for spec in lifecycle.enabled_models() if spec.provider_name]
+
+
+def listed(*, user: User) -> list[Listed]:
+    """Return the models that a person's programs may name, then the policies.
+
+    A policy that cannot work with any model is not among them.
+    """
+    probe = Chat(owner_id=user.pk)
+    entries = [
+        Listed(spec.slug, window, spec.provider)
+        for spec in usable_models()
+        if (window := window_of(probe, spec)) is not None
+    ]
+    for policy in policies_for(user):
+        model = model_under(policy, user=user)
+        under = Chat(owner_id=user.pk, policy=policy)
+        window = window_of(under, model) if model else None
+        if window is not None:
+            entries.append(Listed(POLICY + policy.slug, window, "policy"))
+    return entries
+
+
+def window_of(probe: Chat, model: ModelSpec) -> int | None:
+    """Return the tokens that a prompt of a model may have under the policy.
+
+    None: the policy does not allow the model, or cannot work with it.
+    """
+    try:
+        effective = model_choice.effective_policy(chat=probe, model=model)
+    except model_choice.PolicyRefused:
+        return None
+    values = resolution.values_of(effective)
+    if values.allowed_models is not None and model.slug not in values.allowed_models:
+        return None
+    return prompt_limit(values, model_window=model.window)

@@ -1,0 +1,184 @@
+"""Cuts the messages of a request: the head, later system texts, and what was said.
+
+Calls and their results become parts of the reply that made them, as everywhere here; the role
+`tool` exists on the wire only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chats.gateway.refused import InvalidRequest
+from contextpolicy.engine.messages import Part, Role, TextPart, ToolCallPart, ToolResultPart
+
+MOST_MESSAGES = 20_000
+SYSTEM = ("system", "developer")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message of a person or a model; `parts` of a reply include the results of its calls."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The visible words."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def results(self) -> tuple[ToolResultPart, ...]:
+        """The results of its calls."""
+        return tuple(part for part in self.parts if isinstance(part, ToolResultPart))
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The messages of a request: `system` is the head, then later system texts, each once."""
+
+    system: tuple[str, ...]
+    items: tuple[Item, ...]
+
+
+def read(messages: Any) -> Conversation:
+    """Read the messages of a request. Raises `InvalidRequest`, naming the place."""
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequest(
+            "messages must be a list with at least one message.",
+            param="messages",
+            code="missing_field",
+        )
+    if len(messages) > MOST_MESSAGES:
+        raise InvalidRequest(f"messages has more than {MOST_MESSAGES:,} entries.", param="messages")
+    reader = Reader()
+    for place, message in enumerate(messages):
+        reader.take(message, param=f"messages[{place}]")
+    reader.end_calls(param=f"messages[{len(messages)}]")
+    return checked(reader.conversation, field="messages")
+
+
+def checked(said: Conversation, *, field: str) -> Conversation:
+    """Return the conversation if a reply can follow it. Raises `InvalidRequest`."""
+    items = said.items
+    if not any(item.role == "user" for item in items):
+        raise InvalidRequest(f"{field} needs a message of the user.", param=field)
+    if items[-1].role == "assistant" and not items[-1].results:
+        problem = "The last message must be the user's or a tool's: a reply follows it."
+        raise InvalidRequest(problem, param=field, code="unsupported_content")
+    return said
+
+
+class Reader:
+    """Reads one message after the other."""
+
+    def __init__(self) -> None:
+        self.system: list[str] = []
+        self.items: list[Item] = []
+        # The calls of the newest reply that wait for their results: name by id.
+        self.open: dict[str, str] = {}
+
+    @property
+    def conversation(self) -> Conversation:
+        """What was read."""
+        return Conversation(tuple(dict.fromkeys(self.system)), tuple(self.items))
+
+    def take(self, message: Any, *, param: str) -> None:
+        """Read a message; raises `InvalidRequest`."""
+        if not isinstance(message, dict):
+            raise InvalidRequest(f"{param} must be an object.", param=param)
+        role = message.get("role")
+        if role == "tool":
+            self.take_result(message, param=param)
+            return
+        if role in SYSTEM:
+            self.system += [part.text for part in contents(message, param=param) if part.text]
+            return
+        self.end_calls(param=param)
+        if role == "user":
+            self.items.append(Item("user", contents(message, param=param)))
+        elif role == "assistant":
+            self.take_reply(message, param=param)
+        else:
+            problem = f"{param}.role must be system, developer, user, assistant or tool."
+            raise InvalidRequest(problem, param=f"{param}.role")
+
+    def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
+        """Read a reply with its calls; raises `InvalidRequest`."""
+        said = message.get("content")
+        texts = contents(message, param=param) if said is not None else ()
+        calls = calls_of(message, param=param)
+        self.add_reply(texts, calls, param=f"{param}.tool_calls")
+
+    def add_reply(
+        self, texts: Sequence[TextPart], calls: Sequence[ToolCallPart], *, param: str
+    ) -> None:
+        """Add a reply, whose calls wait for their results. Raises `InvalidRequest`."""
+        self.open = {call.call_id: call.name for call in calls}
+        if len(self.open) < len(calls):
+            raise InvalidRequest(f"{param} has an id twice.", param=param)
+        self.items.append(Item("assistant", (*(part for part in texts if part.text), *calls)))
+
+    def take_result(self, message: Mapping[str, Any], *, param: str) -> None:
+        """Put a result behind its call; raises `InvalidRequest`."""
+        content = "".join(part.text for part in contents(message, param=param))
+        self.add_result(message.get("tool_call_id"), content, param=f"{param}.tool_call_id")
+
+    def add_result(self, call_id: Any, content: str, *, param: str) -> None:
+        """Put a result behind its call. Raises `InvalidRequest`; `param` is where its id stands."""
+        if not isinstance(call_id, str) or call_id not in self.open:
+            problem = f"{param} names no call of the reply before it without a result."
+            raise InvalidRequest(problem, param=param)
+        result = ToolResultPart(call_id, self.open.pop(call_id), content)
+        last = self.items[-1]
+        self.items[-1] = Item(last.role, (*last.parts, result))
+
+    def end_calls(self, *, param: str) -> None:
+        """Raise `InvalidRequest` if a call still waits for its result."""
+        if self.open:
+            problem = f"The call {next(iter(self.open))[:80]!r} before {param} has no result."
+            raise InvalidRequest(problem, param=param)
+
+
+def contents(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
+    """Return the texts of a message, one for each part. Raises `InvalidRequest`."""
+    said = message.get("content")
+    if isinstance(said, str):
+        return (TextPart(said),)
+    if not isinstance(said, list):
+        raise InvalidRequest(f"{param}.content must be a text or a list.", param=f"{param}.content")
+    found = [text_of(part, param=f"{param}.content[{n}]") for n, part in enumerate(said)]
+    return tuple(TextPart(text) for text in found)
+
+
+def text_of(part: Any, *, param: str) -> str:
+    """Return the text of a part. Raises `InvalidRequest` for a part that is none."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    text = part.get(kind) if kind in ("text", "refusal") else None
+    if not isinstance(text, str):
+        problem = f"{param} is no text. Images, sound and files are not taken here; send text."
+        raise InvalidRequest(problem, param=param, code="unsupported_content")
+    return text
+
+
+def calls_of(message: Mapping[str, Any], *, param: str) -> list[ToolCallPart]:
+    """Return the calls of a reply. Raises `InvalidRequest`."""
+    said = message.get("tool_calls")
+    if said is None:
+        return []
+    if not isinstance(said, list):
+        raise InvalidRequest(f"{param}.tool_calls must be a list.", param=f"{param}.tool_calls")
+    return [call_of(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(said)]
+
+
+def call_of(item: Any, *, param: str) -> ToolCallPart:
+    """Return one call. Raises `InvalidRequest`."""
+    fields = item if isinstance(item, dict) else {}
+    function = fields.get("function")
+    named = function if isinstance(function, dict) else {}
+    call_id, name, arguments = fields.get("id"), named.get("name"), named.get("arguments")
+    if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
+        raise InvalidRequest(
+            f"{param} needs an id, and a function with name and arguments.", param=param
+        )
+    return ToolCallPart(call_id, name, arguments)

@@ -1,0 +1,121 @@
+"""Finds what a program goes on from: a reply by its id, or messages that were sealed for it.
+
+Both are resolved here; no provider is ever sent an id or a seal of ours.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from chats.gateway.choice import Wanted
+from chats.gateway.conversation import Conversation, Item
+from chats.gateway.hashes import room_of
+from chats.gateway.identity import INVALID, Identity
+from chats.gateway.refused import ForeignCompaction, PreviousResponseNotFound
+from chats.ground import secrets
+from chats.models import Branch, Chat, GatewayChat, Turn
+from chats.record import access, history
+from contextpolicy.engine.messages import (
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    parts_from_json,
+    parts_to_json,
+)
+
+ID = re.compile(r"resp_([0-9a-f]{32})")
+# Behind the id of a reply that its program did not want to be kept by it.
+UNSTORED = "_unstored"
+# Tells a seal of ours from anybody else's, and from the other secrets under the same keys.
+SEAL = "plm1:"
+KIND = "compaction"
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """The branch of a reply, and its messages up to it."""
+
+    branch: Branch
+    items: tuple[Item, ...]
+
+
+def id_of(turn_id: uuid.UUID, *, stored: bool) -> str:
+    """Return the id of a reply; with `stored` a program can go on from it."""
+    return f"resp_{turn_id.hex}" + ("" if stored else UNSTORED)
+
+
+def find(said: Any, *, user: User, wanted: Wanted, identity: Identity) -> Earlier | None:
+    """Return what stands behind `previous_response_id`; None without one.
+
+    Raises `PreviousResponseNotFound`.
+    """
+    if said is None:
+        return None
+    known = ID.fullmatch(said) if isinstance(said, str) else None
+    turn = turn_of(uuid.UUID(known[1]), user=user) if known else None
+    if turn is None or turn.reply is None or not is_of(turn.branch.chat, user, wanted, identity):
+        raise PreviousResponseNotFound(id=str(said)[:80])
+    # The reply was the last message of its turn; what came later is none of this.
+    rows = history.on_path(turn.branch, after=0, before=(turn.reply.seq or 0) + 1)
+    items = [Item(history.engine_role(row), said_in(row.parts)) for row in rows.order_by("seq")]
+    return Earlier(turn.branch, tuple(item for item in items if item.parts))
+
+
+def turn_of(turn_id: uuid.UUID, *, user: User) -> Turn | None:
+    """Return a finished turn with its reply, if it is of a chat of the person's without a team."""
+    rows = Turn.objects.filter(
+        pk=turn_id,
+        status=Turn.Status.COMPLETED,
+        branch__chat__in=access.chats_visible_to(user=user).filter(team=None),
+    )
+    return rows.select_related("branch__chat", "branch__parent", "reply").first()
+
+
+def is_of(chat: Chat, user: User, wanted: Wanted, identity: Identity) -> bool:
+    """Tell whether a chat is of the same end user, as far as the program names any.
+
+    What a program says under one end user is never found under another.
+    """
+    if wanted.chat is not None:
+        return wanted.chat.pk == chat.pk
+    row = GatewayChat.objects.filter(chat=chat).first()
+    source = "" if identity.source.startswith(INVALID) else identity.source
+    rooms = {
+        room_of(owner_id=user.pk, end_user=identity.end_user, source=name, value=value)
+        for name, value in ((source, identity.value), ("", ""))
+    }
+    return row is None or row.room in rooms
+
+
+def said_in(parts: Any) -> tuple[TextPart | ToolCallPart | ToolResultPart, ...]:
+    """Return the parts of a message that its program knows."""
+    return tuple(
+        part
+        for part in parts_from_json(parts)
+        if isinstance(part, TextPart | ToolCallPart | ToolResultPart)
+    )
+
+
+def seal(said: Conversation, *, user: User) -> str:
+    """Return a conversation as a text that only this instance reads, for the same owner's keys."""
+    items: Sequence[Any] = [[item.role, parts_to_json(item.parts)] for item in said.items]
+    told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items}
+    return SEAL + secrets.encrypt(json.dumps(told))
+
+
+def unseal(sealed: str, *, user: User) -> Conversation:
+    """Return the conversation that was sealed. Raises `ForeignCompaction`."""
+    try:
+        told = json.loads(secrets.decrypt(sealed.removeprefix(SEAL)))
+    except (secrets.SecretUnreadable, ValueError):
+        raise ForeignCompaction from None
+    is_ours = sealed.startswith(SEAL) and isinstance(told, dict) and told.get("kind") == KIND
+    if not is_ours or told["owner"] != user.pk:
+        raise ForeignCompaction
+    items = [Item(role, parts_from_json(parts)) for role, parts in told["items"]]
+    return Conversation(tuple(told["system"]), tuple(items))

@@ -1,0 +1,103 @@
+"""Keyed hashes of a conversation: found loosely, applied strictly.
+
+Normalised in the hash only, never in what is sent. `found` chains what the program itself wrote, so
+that a reply that it re-sends in another form does not hide the chat; `item` is of one message,
+whole. The key keeps the table from being a way to guess texts.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from chats.gateway.conversation import Item
+from contextpolicy.engine.messages import Part, TextPart, ToolCallPart, ToolResultPart
+
+_THOUGHTS = re.compile(
+    r"<(think|thinking|reasoning)>.*?</\1>|<details\b[^>]*>.*?</details>", re.DOTALL | re.IGNORECASE
+)
+
+
+class Hashes(NamedTuple):
+    """The two hashes of a message; `found` is empty where the program wrote nothing itself."""
+
+    found: str
+    item: str
+
+
+def room_of(*, owner_id: int, end_user: str, source: str, value: str) -> str:
+    """Return the room of a request: nothing is ever found across rooms."""
+    return _keyed("room", [owner_id, end_user, source, value])
+
+
+def hashes_of(items: Sequence[Item], *, room: str) -> list[Hashes]:
+    """Return the hashes of each message of a request."""
+    made = []
+    chain = room
+    for item in items:
+        own = written_by_program(item)
+        if own is not None:
+            chain = _keyed(chain, own)
+        made.append(Hashes(chain if own is not None else "", item_hash(item.parts, room=room)))
+    return made
+
+
+def item_hash(parts: Sequence[Part], *, room: str) -> str:
+    """Return the hash of one message, whole."""
+    return _keyed(room, ["item", strict_form(parts)])
+
+
+def written_by_program(item: Item) -> Any:  # JSON
+    """Return what of a message the program wrote itself; None for a mere reply of a model."""
+    if item.role == "user":
+        return ["user", [plain(part.text) for part in item.parts if isinstance(part, TextPart)]]
+    if item.results:
+        return ["results", [form for form in strict_form(item.parts) if form[0] == "result"]]
+    return None
+
+
+def strict_form(parts: Sequence[Part]) -> list[list[Any]]:
+    """Return what two ways of writing a message have in common; reasoning is no part of it."""
+    forms: list[list[Any]] = []
+    places: dict[str, int] = {}
+    for part in parts:
+        if isinstance(part, TextPart):
+            forms.append(["text", plain(part.text)])
+        elif isinstance(part, ToolCallPart):
+            places[part.call_id] = len(places)
+            forms.append(["call", part.name, arguments_of(part)])
+        elif isinstance(part, ToolResultPart):
+            forms.append(["result", places.get(part.call_id, -1), plain(part.content)])
+    return [form for form in forms if form != ["text", ""]]
+
+
+def reply_form(parts: Sequence[Part]) -> list[Any]:
+    """Return a reply as it is recognised when it comes back: without thoughts, spaces, results."""
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    spoken = " ".join(_THOUGHTS.sub(" ", unicodedata.normalize("NFC", text)).split())
+    calls = [form for form in strict_form(parts) if form[0] == "call"]
+    return [spoken, *calls]
+
+
+def plain(text: str) -> str:
+    """Return a text without what differs between writers: line ends, composed letters, its end."""
+    return unicodedata.normalize("NFC", text.replace("\r\n", "\n")).rstrip()
+
+
+def arguments_of(call: ToolCallPart) -> Any:  # JSON, or the text that is none
+    """Return the arguments of a call as a value; other spaces and another order are the same."""
+    try:
+        return ["json", json.loads(call.arguments)]
+    except (ValueError, RecursionError):
+        return ["text", call.arguments]
+
+
+def _keyed(before: str, said: Any) -> str:
+    text = json.dumps([before, said], sort_keys=True, separators=(",", ":"))
+    key = hashlib.sha256(b"gateway\0" + settings.SECRET_KEY.encode()).digest()
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

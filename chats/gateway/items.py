@@ -1,0 +1,162 @@
+"""Reads the items of a request to /v1/responses: they become the messages of a conversation.
+
+A reply and its calls are items of their own there, and one message here. Reasoning is left out
+whole: it is the model's of that request, and nobody else could read it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from chats.gateway.conversation import (
+    MOST_MESSAGES,
+    SYSTEM,
+    Conversation,
+    Item,
+    Reader,
+    contents,
+)
+from chats.gateway.refused import InvalidRequest
+from contextpolicy.engine.messages import TextPart, ToolCallPart
+
+# As the last item it asks for a compaction instead of a reply.
+TRIGGER = "compaction_trigger"
+# The names of texts in items; other parts are none.
+TEXTS = ("input_text", "output_text", "text")
+
+Unseal = Callable[[str], Conversation]
+
+
+def read(said: Any, *, earlier: tuple[Item, ...] = (), unseal: Unseal) -> Conversation:
+    """Read `input`; it follows the messages of an earlier request, if there are any.
+
+    Raises `InvalidRequest`, naming the place, and what `unseal` raises for a compacted item.
+    """
+    items = [{"role": "user", "content": said}] if isinstance(said, str) else said
+    if not isinstance(items, list) or not items:
+        problem = "input must be a text, or a list with at least one item."
+        raise InvalidRequest(problem, param="input", code="missing_field")
+    if len(items) > MOST_MESSAGES:
+        raise InvalidRequest(f"input has more than {MOST_MESSAGES:,} entries.", param="input")
+    reader = _Items(earlier, unseal)
+    for place, item in enumerate(items):
+        reader.take(item, param=f"input[{place}]")
+    reader.end_reply()
+    reader.messages.end_calls(param=f"input[{len(items)}]")
+    return reader.messages.conversation
+
+
+class _Items:
+    """Reads one item after the other."""
+
+    def __init__(self, earlier: tuple[Item, ...], unseal: Unseal) -> None:
+        self.messages = Reader()
+        self.unseal = unseal
+        self.follow(earlier)
+        # The reply whose calls are still being read, and where it began.
+        self.texts: tuple[TextPart, ...] = ()
+        self.calls: list[ToolCallPart] = []
+        self.reply_at = ""
+
+    def follow(self, items: tuple[Item, ...]) -> None:
+        """Add messages that are known; the calls of the last one may wait for their results."""
+        self.messages.items += items
+        if items and not items[-1].results:
+            calls = [part for part in items[-1].parts if isinstance(part, ToolCallPart)]
+            self.messages.open = {call.call_id: call.name for call in calls}
+
+    def end_reply(self) -> None:
+        """Add the reply that was read, with its calls. Raises `InvalidRequest`."""
+        if self.reply_at:
+            self.messages.end_calls(param=self.reply_at)
+            self.messages.add_reply(self.texts, self.calls, param=self.reply_at)
+        self.texts, self.calls, self.reply_at = (), [], ""
+
+    def take(self, item: Any, *, param: str) -> None:
+        """Read an item; raises `InvalidRequest`."""
+        if not isinstance(item, dict):
+            raise InvalidRequest(f"{param} must be an object.", param=param)
+        kind = item.get("type") or ("message" if "role" in item else None)
+        if kind == "reasoning":
+            return
+        if kind == "function_call":
+            self.reply_at = self.reply_at or param
+            self.calls.append(call_of(item, param=param))
+            return
+        self.end_reply()
+        if kind == "message":
+            self.take_message(item, param=param)
+        elif kind == "function_call_output":
+            said = texts_of(item, "output", param=param)
+            content = "".join(part.text for part in said)
+            self.messages.add_result(item.get("call_id"), content, param=f"{param}.call_id")
+        elif kind == "compaction":
+            self.take_compacted(item, param=param)
+        else:
+            raise unknown(kind, param=param)
+
+    def take_message(self, item: Mapping[str, Any], *, param: str) -> None:
+        """Read a message; raises `InvalidRequest`."""
+        role = item.get("role")
+        texts = texts_of(item, "content", param=param)
+        if role == "assistant":
+            self.texts, self.reply_at = texts, param
+        elif role == "user" or role in SYSTEM:
+            parts = [{"type": "text", "text": part.text} for part in texts]
+            self.messages.take({"role": role, "content": parts}, param=param)
+        else:
+            problem = f"{param}.role must be system, developer, user or assistant."
+            raise InvalidRequest(problem, param=f"{param}.role")
+
+    def take_compacted(self, item: Mapping[str, Any], *, param: str) -> None:
+        """Put the messages that an item of ours stands for into its place.
+
+        Raises `InvalidRequest`, and what `unseal` raises.
+        """
+        sealed = item.get("encrypted_content")
+        if not isinstance(sealed, str):
+            at = f"{param}.encrypted_content"
+            raise InvalidRequest(f"{at} must be a text.", param=at)
+        self.messages.end_calls(param=param)
+        said = self.unseal(sealed)
+        self.messages.system += said.system
+        self.follow(said.items)
+
+
+def unknown(kind: Any, *, param: str) -> InvalidRequest:
+    """Return the refusal of an item that is not taken here."""
+    at = f"{param}.type"
+    if kind == "item_reference":
+        problem = f"{at}: items are not kept by their ids here. Send the item itself, or go on "
+        problem += "from its response with previous_response_id."
+    elif kind == TRIGGER:
+        problem = f"{at}: compaction_trigger must be the last item."
+    else:
+        problem = f"{at} must be message, function_call, function_call_output, reasoning or "
+        problem += "compaction; nothing else can be passed on."
+    return InvalidRequest(problem, param=at, code="unsupported_content")
+
+
+def texts_of(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPart, ...]:
+    """Return the texts of a field, one for each part. Raises `InvalidRequest`."""
+    said = item.get(name)
+    if not isinstance(said, (str, list)):
+        at = f"{param}.{name}"
+        raise InvalidRequest(f"{at} must be a text or a list.", param=at)
+    if isinstance(said, list):
+        said = [as_text(part) for part in said]
+    return contents({"content": said}, param=param)
+
+
+def as_text(part: Any) -> Any:
+    """Return a part in the form of chat completions, if it is a text."""
+    if isinstance(part, dict) and part.get("type") in TEXTS:
+        return {"type": "text", "text": part.get("text")}
+    return part
+
+
+def call_of(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
+    """Return one call. Raises `InvalidRequest`."""
+    call_id, name, arguments = item.get("call_id"), item.get("name"), item.get("arguments")
+    if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
+        raise InvalidRequest(f"{param} needs call_id, name and arguments.", param=param)
+    return ToolCallPart(call_id, name, arguments)

@@ -1,0 +1,399 @@
+"""Puts what is new in a request into its place, with a turn, in one transaction.
+
+A request continues a branch, or branches off where it differs; what it shares with a branch is
+never stored twice, and nothing that was said is changed. While a reply is being written on a
+branch, another request of the same beginning gets a branch beside it.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from chats.actions import branching, lifecycle
+from chats.actions.branching import TooManyBranches
+from chats.gateway.choice import Wanted
+from chats.gateway.conversation import Conversation, Item
+from chats.gateway.hashes import hashes_of, room_of
+from chats.gateway.identity import INVALID, Identity
+from chats.gateway.recognition import Match, Request, find
+from chats.gateway.refused import InvalidRequest
+from chats.ground import queue
+from chats.ground.refusals import NotFound, Refusal
+from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
+from chats.models.turns import UNFINISHED
+from chats.prompt import model_choice
+from chats.record import history, messages
+from chats.record.idempotency import IdempotentRequest
+from chats.record.locking import chat_to_write_in
+from chats.turns import statements
+from chats.turns.events import started_event
+from chats.turns.start import ChatBusy, ChatFull, TooManyTurnsOfKey, open_branch, title_from
+from contextpolicy.engine.messages import ToolCallPart
+from contextpolicy.engine.tokens import TokenCounter
+
+Decision = Literal["new", "continue", "branch", "repeat"]
+# Why a branch begins, in the ledger.
+CAUSE = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request of a program, read: its messages, what it asks for, and whose it is."""
+
+    user: User
+    api_key: ApiKey
+    wanted: Wanted
+    conversation: Conversation
+    identity: Identity
+    # For the turn: tools, parameters and the most tokens of the reply.
+    client: Mapping[str, Any]
+    # The key under which a repetition is known, if there is one, and the body that it belongs to.
+    keyed: IdempotentRequest
+    # The branch of the reply that the program goes on from by its id.
+    earlier: Branch | None = None
+    # The field that has the messages.
+    field: str = "messages"
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat that the program names, by itself or by a reply in it."""
+        return self.wanted.chat or (self.earlier.chat if self.earlier else None)
+
+    @property
+    def is_named(self) -> bool:
+        """True if an id of the program names the room."""
+        return bool(self.identity.value) or self.chat is not None
+
+    @property
+    def room(self) -> str:
+        """The room in which its place is looked for."""
+        chat, known = self.chat, self.identity
+        if chat is not None:
+            # A chat that a program opened keeps the room in which its messages were hashed.
+            row = GatewayChat.objects.filter(chat=chat).first()
+            if row is not None:
+                return row.room
+            return room_of(owner_id=self.user.pk, end_user="", source="chat", value=str(chat.pk))
+        source = "" if known.source.startswith(INVALID) else known.source
+        return room_of(
+            owner_id=self.user.pk, end_user=known.end_user, source=source, value=known.value
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The turn that replies to a request, and how its place was found."""
+
+    turn: Turn
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The branch that takes what is new: the messages of the request from `shared` on.
+
+    The message at `n` of the request stands at the seq `n + offset`. `completes`: the last message
+    of the branch gets the results of its calls.
+    """
+
+    branch: Branch
+    shared: int
+    offset: int
+    decision: Decision
+    completes: bool = False
+
+
+def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
+    """Store a request and queue its turn.
+
+    Raises `ChatFull`, `ChatBusy`, `TooManyTurnsOfKey`, `TooManyChats`, `InvalidRequest`,
+    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose`,
+    `ModelUnavailable` and `IdempotencyKeyReused`.
+    """
+    known = sent.keyed.find(now=now)
+    if known:
+        return repeated(known)
+    items, room = sent.conversation.items, sent.room
+    request = Request(items, hashes_of(items, room=room), room, sent.is_named)
+    # All that only reads is done before anything is locked; it is looked at again then.
+    match = match_of(request, sent=sent)
+    chat_id = match.branch.chat_id if match else room_chat(sent, room=room)
+    with transaction.atomic():
+        if chat_id is None:
+            statements.PERSON_LOCK.hold(owner=sent.user.pk)
+            if known := sent.keyed.find(now=now):
+                return repeated(known)
+            chat = new_chat(sent, room=room, now=now)
+            found = Place(open_branch(chat), 0, 0, "new")
+            return accept(sent, request, found, chat=chat, counter=counter, now=now)
+        chat = chat_to_write_in(chat_id)
+        statements.PERSON_LOCK.hold(owner=sent.user.pk)
+        # The same request may have been sent twice at once.
+        if known := sent.keyed.find(now=now):
+            return repeated(known)
+        match = match_of(request, sent=sent, chat=chat) if match else None
+        try:
+            found = place_in(chat, match=match, sent=sent, now=now)
+        except TooManyBranches:
+            chat = new_chat(sent, room=room, now=now)
+            found = Place(open_branch(chat), 0, 0, "new")
+        return accept(sent, request, found, chat=chat, counter=counter, now=now)
+
+
+def repeated(known: Mapping[str, str]) -> Placed:
+    """Return the turn of the first request with the same key. Raises `NotFound` if it is gone."""
+    turns = Turn.objects.select_related("branch").filter(pk=uuid.UUID(known["turn"]))
+    turn = turns.first()
+    if turn is None:
+        raise NotFound
+    return Placed(turn, "repeat")
+
+
+def match_of(request: Request, *, sent: Sent, chat: Chat | None = None) -> Match | None:
+    """Return the place of a request in a chat, in the chat that it names, or in any."""
+    chat = chat or sent.chat
+    within = sent.earlier.pk if sent.earlier else None
+    return find(request, owner_id=sent.user.pk, chat=chat, within=within)
+
+
+def room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
+    """Return the chat that a request names, or that its id stands for; None: there is none yet."""
+    if sent.chat is not None:
+        return sent.chat.pk
+    if not sent.is_named:
+        return None
+    rows = GatewayChat.objects.filter(room=room, chat__owner=sent.user, chat__deleted_at=None)
+    return rows.order_by("-chat__created_at").values_list("chat", flat=True).first()
+
+
+def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
+    """Open a provisional chat: nothing shows yet that it goes on.
+
+    What programs say tells nothing of its owner, and nothing of the owner is told there. Raises
+    `TooManyChats`.
+    """
+    first = next((item.text for item in sent.conversation.items if item.text.strip()), "")
+    title = title_from("".join(c if c.isprintable() or c == "\n" else " " for c in first) or "…")
+    chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
+    chat.archived, chat.without_memory = True, True
+    chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
+    chat.save(update_fields=["archived", "without_memory", "erase_at"])
+    GatewayChat.objects.create(chat=chat, room=room, source=sent.identity.source[:40])
+    return chat
+
+
+def place_in(chat: Chat, *, match: Match | None, sent: Sent, now: datetime) -> Place:
+    """Return the place of a request in a chat that is locked, on a branch of its own if needed.
+
+    Raises `ChatBusy` and `TooManyBranches`.
+    """
+    if match is None:
+        branch = open_branch(chat)
+        if sent.wanted.chat is not None and len(sent.conversation.items) == 1:
+            # One message to a chat that is named: what a person would write there.
+            if is_busy(branch):
+                raise ChatBusy(waiting=1)
+            return Place(branch, 0, branch.last_seq, "continue")
+        return Place(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+    prove(chat)
+    if match.unmatched:
+        # The program summed the beginning up itself: its list as it is, and nothing of ours on it.
+        branch = empty_branch(chat, sent=sent, now=now)
+        return Place(leave_alone(branch), 0, 0, "branch")
+    return continued(chat, match=match, sent=sent, now=now)
+
+
+def continued(chat: Chat, *, match: Match, sent: Sent, now: datetime) -> Place:
+    """Return the place behind what a request shares with a branch. Raises `TooManyBranches`."""
+    branch, shared, offset = match.branch, match.shared, match.offset
+    is_free = not is_busy(branch) and branch.last_seq > branch.fork_seq
+    completes = match.is_open and match.is_at_end and is_free
+    if match.is_open and not completes:
+        shared -= 1
+    at_end = shared + offset == branch.last_seq and not is_busy(branch)
+    if at_end and (offset == 0 or branch.client_windowed):
+        chat.active_branch = branch
+        return Place(branch, shared, offset, "continue", completes)
+    fork_seq = shared + offset
+    if fork_seq == 0:
+        return Place(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+    at = history.on_path(branch, after=fork_seq - 1, before=fork_seq + 1).select_related(
+        "branch__parent"
+    )
+    made = branching.open_branch(
+        chat, at=at.get(), fork_seq=fork_seq, cause=CAUSE, user=sent.user, now=now
+    )
+    if offset or branch.client_windowed:
+        leave_alone(made)
+    return Place(made, shared, offset, "branch")
+
+
+def empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
+    """Open a branch that shares nothing; the one that people look at stays.
+
+    Raises `TooManyBranches`.
+    """
+    active = open_branch(chat)
+    branch = branching.open_empty_branch(chat, cause=CAUSE, actor=f"user:{sent.user.pk}", now=now)
+    chat.active_branch = active
+    chat.save(update_fields=["active_branch"])
+    return branch
+
+
+def leave_alone(branch: Branch) -> Branch:
+    """Mark a branch whose program leaves messages out itself: no summary of ours stands there."""
+    branch.client_windowed = branch.compaction_paused = True
+    branch.active_compaction = None
+    branch.save(update_fields=["client_windowed", "compaction_paused", "active_compaction"])
+    return branch
+
+
+def is_busy(branch: Branch) -> bool:
+    """Tell whether a reply is being written on a branch, or a message waits for one."""
+    is_writing = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
+    return is_writing or messages.any_waiting(branch_id=branch.pk)
+
+
+def prove(chat: Chat) -> None:
+    """Take a chat out of the archived ones, once a request holds one of its replies."""
+    is_first = GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True)
+    if is_first and chat.is_provisional:
+        chat.archived, chat.erase_at = False, None
+        chat.save(update_fields=["archived", "erase_at"])
+
+
+def accept(
+    sent: Sent, request: Request, place: Place, *, chat: Chat, counter: TokenCounter, now: datetime
+) -> Placed:
+    """Store what is new and queue the turn, in the caller's transaction, which locked the chat."""
+    branch = place.branch
+    branch.chat = chat
+    choice = chosen(chat, sent=sent)
+    check_room(sent, branch=branch)
+    new = request.items[place.shared :]
+    check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
+    if place.completes:
+        complete(branch, request.items[place.shared - 1], counter=counter)
+    rows = messages.append_sent(
+        chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
+    )
+    remember(request, place)
+    trigger = question_of(request, place, rows)
+    turn = Turn.objects.create(
+        branch=branch,
+        accepted=messages.next_accepted(chat=chat),
+        trigger=trigger,
+        model=choice.model,
+        model_name=choice.model.name,
+        api_key=sent.api_key,
+        queued_at=now,
+        client={**sent.client, "after": place.offset if branch.client_windowed else 0},
+    )
+    if trigger in rows:
+        Message.objects.filter(pk=trigger.pk).update(turn=turn)
+    chat.updated_at = now
+    chat.save(update_fields=["updated_at", "accepted_count", "active_branch", "model", "policy"])
+    told = {"gateway": place.decision, "identity": sent.identity.source[:40]}
+    actor = f"user:{sent.user.pk}"
+    started_event(turn, actor=actor, chat=chat, now=now, message=trigger, more=told)
+    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
+    known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
+    sent.keyed.remember(result=known, now=now)
+    return Placed(turn, place.decision)
+
+
+def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
+    """Raise the refusals of `messages.check_text` for a message that is new and too long."""
+    for item in items:
+        if item.role == "user" and item.text.strip():
+            try:
+                messages.check_text(item.text, limit=limit)
+            except Refusal as refusal:
+                refusal.param = field
+                raise
+
+
+def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
+    """Let a chat have the model and the policy that were asked for, and return the choice.
+
+    Raises what `model_choice.choose` does, `ModelUnavailable`, and `InvalidRequest` for tools that
+    the model takes none of.
+    """
+    if sent.wanted.chat is None:
+        chat.model, chat.policy = sent.wanted.model, sent.wanted.policy
+    choice = model_choice.choose(chat=chat)
+    model_choice.available_account(choice.model)
+    if sent.client.get("tools") and not choice.model.supports_tools:
+        raise InvalidRequest(
+            "This model takes no tools. Leave them out, or choose another model.",
+            param="tools",
+            code="unsupported_parameter",
+        )
+    return choice
+
+
+def check_room(sent: Sent, *, branch: Branch) -> None:
+    """Raise `ChatFull` or `TooManyTurnsOfKey` without room for what a request brings."""
+    if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
+        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
+    limit = settings.GATEWAY_TURNS_PER_KEY
+    if Turn.objects.filter(api_key=sent.api_key, status__in=UNFINISHED).count() >= limit:
+        raise TooManyTurnsOfKey(limit=limit)
+
+
+def complete(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
+    """Give the last reply of a branch the results of its calls, under the ids that it gave them."""
+    reply = Message.objects.get(branch=branch, seq=branch.last_seq)
+    given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
+    sent = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
+    own = dict(zip(sent, given, strict=True))
+    results = [replace(each, call_id=own[each.call_id]) for each in item.results]
+    messages.add_results(reply, results=results, counter=counter)
+
+
+def question_of(request: Request, place: Place, rows: Sequence[Message]) -> Message:
+    """Return the newest message of the user: the one that the turn replies to."""
+    newest = max(n for n, item in enumerate(request.items) if item.role == "user")
+    if newest >= place.shared:
+        return rows[newest - place.shared]
+    seq = newest + 1 + place.offset
+    return history.on_path(place.branch, after=seq - 1, before=seq + 1).get()
+
+
+def remember(request: Request, place: Place) -> None:
+    """Keep the hashes of what the program sent on this path and that have none yet."""
+    branch, offset = place.branch, place.offset
+    last = len(request.items) + offset
+    path = [
+        (branch_id, above, to)
+        for branch_id, above, to in history.within(branch, after=offset, before=last + 1)
+    ]
+    known = {
+        (branch_id, seq)
+        for branch_id, above, to in path
+        for seq in GatewayNode.objects.filter(
+            branch=branch_id, seq__gt=above, seq__lte=to
+        ).values_list("seq", flat=True)
+    }
+    # A chain that begins in the middle would find nothing.
+    chained = offset == 0
+    GatewayNode.objects.bulk_create(
+        [
+            GatewayNode(
+                branch_id=branch_id,
+                seq=seq,
+                found=request.hashes[seq - offset - 1].found if chained else "",
+                item=request.hashes[seq - offset - 1].item,
+            )
+            for branch_id, above, to in path
+            for seq in range(above + 1, to + 1)
+            if (branch_id, seq) not in known
+        ],
+        ignore_conflicts=True,
+    )

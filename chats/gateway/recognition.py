@@ -1,0 +1,216 @@
+"""Finds the place of a request among the chats of its room: found loosely, applied strictly.
+
+What the program wrote leads to candidates; a candidate counts only if one of our own replies comes
+back in the request, and only as far as every message is what was said and sent before. Nothing is
+written here.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from django.db.models import QuerySet
+
+from chats.gateway.conversation import Item
+from chats.gateway.hashes import Hashes, item_hash, reply_form
+from chats.models import Branch, Chat, GatewayNode, Message
+from chats.record import history
+from contextpolicy.engine.messages import parts_from_json
+
+# Branches that are compared with a request; with more of the same beginning the deepest count.
+CANDIDATES = 30
+# So many equal messages stand for a beginning that was left out, where no id names the room.
+EQUAL_WITHOUT_ID = 8
+
+Sameness = Literal["", "same", "reply", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to be matched: its messages, their hashes, its room, and whether an id names it."""
+
+    items: Sequence[Item]
+    hashes: Sequence[Hashes]
+    room: str
+    is_named: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """The path that a request shares with a branch: its messages `skipped` + 1 to `shared` + …
+
+    `shared` counts messages of the request, from its first; the one at `n` stands at the seq
+    `n + offset` of the branch. `unmatched` counts those at its beginning that stand nowhere.
+    `replies`: how many of our own replies are among them; `is_open`: the last one shared is a reply
+    whose calls have their results only now.
+    """
+
+    branch: Branch
+    shared: int
+    replies: int
+    is_open: bool
+    offset: int = 0
+    unmatched: int = 0
+
+    @property
+    def seq(self) -> int:
+        """The seq of the last message that is shared."""
+        return self.shared + self.offset
+
+    @property
+    def is_at_end(self) -> bool:
+        """True if the branch ends where the request begins to be new."""
+        return self.seq == self.branch.last_seq
+
+
+def find(
+    request: Request, *, owner_id: int, chat: Chat | None = None, within: uuid.UUID | None = None
+) -> Match | None:
+    """Return the best place of a request, in one chat if that is given; or None.
+
+    Most equal replies win, then the deepest place, then one at the end of its branch. `within`: a
+    branch that is looked at in any case; without it the chat's active one.
+    """
+    nodes = nodes_of(owner_id, chat=chat)
+    within = within or (chat.active_branch_id if chat else None)
+    found = [compare(branch, request) for branch in candidates(request, nodes, within=within)]
+    matches = [match for match in found if match.replies]
+    best = max(matches, key=lambda m: (m.replies, m.shared, m.is_at_end), default=None)
+    return best or find_tail(request, nodes)
+
+
+def candidates(
+    request: Request, nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None
+) -> list[Branch]:
+    """Return the branches on which the program's own words stand, the deepest first.
+
+    `within`: a branch that is looked at in any case.
+    """
+    wanted = [each.found for each in request.hashes if each.found]
+    rows = nodes.filter(found__in=wanted).order_by("-seq", "-pk")
+    ids = dict.fromkeys(rows.values_list("branch", flat=True)[: CANDIDATES * 10])
+    known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))
+    branches = branches_by_id(list(known))
+    # A message of a branch may stand on those that left it later: they have the same beginning.
+    children = Branch.objects.filter(parent__in=list(ids)).exclude(pk__in=list(known))
+    more = children.select_related("chat", "parent").order_by("-created_at")
+    return [*branches, *more[:CANDIDATES]]
+
+
+def nodes_of(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
+    """Return the nodes of a person's chats that are not deleted, or of one of them."""
+    rows = GatewayNode.objects.filter(
+        branch__chat__owner=owner_id, branch__chat__deleted_at=None, branch__chat__team=None
+    )
+    return rows.filter(branch__chat=chat) if chat else rows
+
+
+def branches_by_id(ids: Sequence[uuid.UUID]) -> list[Branch]:
+    """Return branches with their chats, in the given order."""
+    rows = Branch.objects.select_related("chat", "parent").in_bulk(list(ids))
+    return [rows[pk] for pk in ids if pk in rows]
+
+
+def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0) -> Match:
+    """Return how far a request, from `start` on, is the branch's path shifted by `offset`."""
+    said = Path(branch, first=start + offset + 1, last=len(request.items) + offset)
+    shared, replies, is_open = start, 0, False
+    for place in range(start, len(request.items)):
+        same = said.sameness(place + 1 + offset, request, place)
+        if not same:
+            # The same calls with other results: not the same message, but our reply came back.
+            replies += said.comes_back(place + 1 + offset, request.items[place])
+            break
+        shared, is_open = place + 1, same == "open"
+        replies += same in ("reply", "open")
+        if is_open:
+            break
+    return Match(branch, shared, replies, is_open, offset=offset, unmatched=start)
+
+
+class Path:
+    """The messages of a branch in a range of seqs, and how the program sent them itself."""
+
+    def __init__(self, branch: Branch, *, first: int, last: int) -> None:
+        self.branch = branch
+        rows = history.on_path(branch, after=first - 1, before=last + 1)
+        self.rows: Mapping[int, Message] = {row.seq or 0: row for row in rows}
+        self.nodes = dict(nodes_on(branch, first=first, last=last))
+
+    def sameness(self, seq: int, request: Request, place: int) -> Sameness:
+        """Tell whether a message of the request is the one at a seq; "" if it is not.
+
+        A `reply` of ours counts as it came back the first time; until then, thoughts and white
+        space apart, as we gave it. It is `open` where its calls have no results yet.
+        """
+        item, row = request.items[place], self.rows.get(seq)
+        if row is None or row.role != item.role or row.erased_at or row.is_incomplete:
+            return ""
+        is_ours = item.role == "assistant" and row.turn_id is not None
+        known = self.nodes.get(seq)
+        if known is not None:
+            same = known == request.hashes[place].item
+            return ("reply" if is_ours else "same") if same else ""
+        parts = parts_from_json(row.parts)
+        if not is_ours:
+            same = item_hash(parts, room=request.room) == request.hashes[place].item
+            return "same" if same else ""
+        if reply_form(parts) != reply_form(item.parts):
+            return ""
+        return "open" if item.results else "reply"
+
+    def comes_back(self, seq: int, item: Item) -> bool:
+        """Tell whether a message has the calls of our reply at a seq, whatever their results."""
+        row = self.rows.get(seq)
+        if row is None or row.turn_id is None or not item.results or row.erased_at:
+            return False
+        return reply_form(parts_from_json(row.parts)) == reply_form(item.parts)
+
+
+def nodes_on(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """Yield seq and hash of the messages that the program sent on this path itself."""
+    for branch_id, above, to in history.within(branch, after=first - 1, before=last + 1):
+        rows = GatewayNode.objects.filter(branch=branch_id, seq__gt=above, seq__lte=to)
+        yield from rows.values_list("seq", "item")
+
+
+def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> Match | None:
+    """Return the place of a request whose beginning the program left out or summed up itself.
+
+    A tail cannot prove the head: it needs a room with an id or many equal messages, one of our
+    replies among them, the end of a branch, and one chat alone.
+    """
+    hashes = [each.item for each in request.hashes]
+    rows = nodes.filter(item__in=hashes).order_by("-seq", "-pk")
+    offsets: dict[uuid.UUID, set[int]] = {}
+    for branch_id, seq, item in rows.values_list("branch", "seq", "item")[:2000]:
+        offsets.setdefault(branch_id, set()).add(seq - 1 - hashes.index(item))
+    found = [
+        match
+        for branch in branches_by_id(list(offsets)[:CANDIDATES])
+        for offset in sorted(offsets[branch.pk], reverse=True)[:3]
+        if (match := tail_on(branch, request, offset=offset)) is not None
+    ]
+    best = max(found, key=lambda m: (m.replies, m.shared - m.unmatched), default=None)
+    if best is None or len({match.branch.chat_id for match in found}) > 1:
+        return None
+    return best
+
+
+def tail_on(branch: Branch, request: Request, *, offset: int) -> Match | None:
+    """Return the longest run of a request that ends where the branch or the request ends."""
+    last = min(len(request.items), branch.last_seq - offset)
+    first_row = max(0, -offset)
+    if last <= first_row:
+        return None
+    said = Path(branch, first=first_row + offset + 1, last=last + offset)
+    start = last
+    while start > first_row and said.sameness(start + offset, request, start - 1):
+        start -= 1
+    match = compare(branch, request, offset=offset, start=start)
+    enough = request.is_named or match.shared - start >= EQUAL_WITHOUT_ID
+    is_cut = offset > 0 or start > 0
+    if not (enough and is_cut and match.replies and match.shared == last):
+        return None
+    return match

@@ -1,0 +1,82 @@
+"""Refusals of requests to /v1; the door gives them OpenAI's form."""
+
+from chats.ground.refusals import Refusal
+
+
+class InvalidRequest(Refusal):
+    """A field is missing, of the wrong kind, or asks for what is not done here.
+
+    `code` is stable: `invalid_json`, `missing_field`, `invalid_value`, `unsupported_parameter`,
+    `unsupported_content`.
+    """
+
+    status = 400
+    sentence = "{problem}"
+
+    def __init__(self, problem: str, *, param: str | None, code: str = "invalid_value") -> None:
+        super().__init__(problem=problem)
+        self.param = param
+        self.code = code
+
+
+class ModelNotFound(Refusal):
+    """There is no such model, policy or chat, or not for this key's owner: never told apart."""
+
+    code = "model_not_found"
+    status = 404
+    sentence = "There is no model “{model}” here that this key may use. GET /v1/models lists them."
+    param = "model"
+
+
+class TeamRepliesHere(Refusal):
+    """The chat has a team, whose agents are asked on pages and through the API."""
+
+    code = "team_replies_here"
+    status = 409
+    sentence = "A team replies in this chat. Send the message through /api/v1, or use another chat."
+    param = "model"
+
+
+class NoKey(Refusal):
+    """The request came without an API key."""
+
+    code = "invalid_api_key"
+    status = 401
+    sentence = "Send an API key with the scope gateway as “Authorization: Bearer plm_…”."
+
+
+class WrongMethod(Refusal):
+    """The address exists, but not for this method."""
+
+    code = "method_not_allowed"
+    status = 405
+    sentence = "This address takes {allowed} requests only."
+
+
+class BodyTooLarge(Refusal):
+    """The body is over the limit."""
+
+    code = "request_too_large"
+    status = 413
+    sentence = "The request is larger than {limit:,} bytes. Send less at once."
+
+
+class PreviousResponseNotFound(Refusal):
+    """There is no such response, or not for this key's owner and end user: never told apart."""
+
+    code = "previous_response_not_found"
+    status = 404
+    sentence = "There is no response “{id}” to go on from. Send the whole conversation as input."
+    param = "previous_response_id"
+
+
+class ForeignCompaction(Refusal):
+    """A compaction item that was not made here, or for somebody else, or cannot be read now."""
+
+    code = "compaction_unreadable"
+    status = 400
+    sentence = (
+        "The encrypted_content of a compaction item was not made here for this key's owner, so "
+        "nobody can read it. Leave the item out, or send the messages themselves."
+    )
+    param = "input"

@@ -1,0 +1,258 @@
+"""Sends the reply of a turn to the program that asked, as it is written or when it is whole.
+
+The status is true: nothing is sent before the first words are there, so a failure before them is an
+error with its own status (`project.middleware.HeldHead` holds the head back until then). What
+breaks off later ends with an error event, never as if it were complete. A program that leaves stops
+its turn: nobody would read the rest.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest, StreamingHttpResponse
+from django.utils import timezone
+
+from chats.gateway import wire
+from chats.gateway.wire import Form, TurnFailed
+from chats.ground import databases
+from chats.ground.refusals import Refusal
+from chats.models import Receipt, Turn
+from chats.people import keys
+from chats.streams import connection
+from chats.streams.follow import (
+    Delta,
+    Done,
+    Reshaped,
+    Snapshot,
+    StreamPosition,
+    Update,
+    follow,
+    read_row_with_reply,
+)
+from chats.turns import stop as stops
+
+# The key of a request's scope that tells the server to hold the head of the response.
+HELD = "palimpsest.held"
+# A stream that has nothing to say for so long is opened all the same: proxies give up on silence.
+SILENCE_SECONDS = 20.0
+PING = ": waiting\n\n"
+
+
+@dataclass(slots=True)
+class Held:
+    """The head of a response that is not sent yet: its status, and headers that it gets."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def fail(self, refusal: Refusal) -> str:
+        """Make it the head of an error; return the body."""
+        self.status = refusal.status
+        self.headers["Content-Type"] = "application/json"
+        if refusal.retry_after is not None:
+            self.headers["Retry-After"] = str(refusal.retry_after)
+        return json.dumps(wire.error(refusal))
+
+
+class HeldResponse(StreamingHttpResponse):
+    """A response whose status is known when its first bytes are."""
+
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """The person and the key that asked for a turn, and the form in which the reply goes back."""
+
+    user: User
+    key_id: uuid.UUID
+    turn_id: uuid.UUID
+    model: str
+    form: Form
+    is_stream: bool
+
+
+def response(request: HttpRequest, asker: Asker, *, headers: dict[str, str]) -> HeldResponse:
+    """Return the response that carries the reply."""
+    held = Held()
+    kind = "text/event-stream; charset=utf-8" if asker.is_stream else "application/json"
+    answer = HeldResponse(bytes_of(asker, held), content_type=kind)
+    answer.held = held
+    for name, value in {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers}.items():
+        answer[name] = value
+    scope = getattr(request, "scope", None)
+    if scope is not None:
+        scope[HELD] = held
+    return answer
+
+
+async def bytes_of(asker: Asker, held: Held) -> AsyncIterator[bytes]:
+    """Yield the body; the turn is stopped if the program leaves before its end."""
+    relay = Relay(asker, held)
+    try:
+        async for text in relay.texts():
+            yield text.encode()
+    finally:
+        if not relay.is_over:
+            await in_database(partial(stop, asker))
+
+
+def stop(asker: Asker) -> None:
+    """Stop the turn that nobody waits for any more."""
+    turn = Turn.objects.filter(pk=asker.turn_id).first()
+    if turn is not None:
+        with suppress(stops.TurnIsOver):
+            stops.stop(user=asker.user, turn=turn, now=timezone.now())
+
+
+async def in_database(call: Callable[[], Any]) -> Any:
+    """Call a database function from the loop, and leave no connection behind."""
+    return await sync_to_async(databases.briefly(call))()
+
+
+class Relay:
+    """One reply on its way to its program."""
+
+    def __init__(self, asker: Asker, held: Held) -> None:
+        self.asker, self.held = asker, held
+        self.place: StreamPosition | None = None
+        self.sent = 0
+        self.is_open = self.is_over = False
+        now = asyncio.get_running_loop().time()
+        self.open_at = now + SILENCE_SECONDS
+        self.check_at = now + settings.STREAM_RECHECK_SECONDS
+
+    async def texts(self) -> AsyncIterator[str]:
+        """Yield the texts of the body, of which the first decides the head."""
+        try:
+            async for updates in self.updates():
+                for update in updates:
+                    if text := await self.hear(update):
+                        yield text
+                if self.is_over:
+                    return
+                if await self.is_silent():
+                    yield PING
+        except Refusal as refusal:
+            yield self.failure(refusal)
+
+    async def updates(self) -> AsyncIterator[list[Update]]:
+        """Yield the updates of the turn until it is over, however slowly they are read."""
+        read = sync_to_async(databases.briefly(read_row_with_reply))
+        while not self.is_over:
+            source = follow(
+                turn_id=self.asker.turn_id,
+                row=await read(self.asker.turn_id),
+                hub=connection.STREAMS.hub,
+                read=read,
+                seen=self.place,
+            )
+            async with aclosing(cast(AsyncGenerator[list[Update], None], source)) as updates:
+                async for each in updates:
+                    yield each
+
+    async def is_silent(self) -> bool:
+        """Look at the clock between updates; tell whether a stream has to be opened without words.
+
+        Raises `TurnFailed` when this process ends, and `InvalidKey`.
+        """
+        if connection.STREAMS.closing.is_set():
+            raise TurnFailed(code="server_restarting", reason="The server restarts. Try again.")
+        now = asyncio.get_running_loop().time()
+        if now >= self.check_at:
+            self.check_at = now + settings.STREAM_RECHECK_SECONDS
+            await self.check_key()
+        if self.is_open or not self.asker.is_stream or now < self.open_at:
+            return False
+        self.is_open = True
+        return True
+
+    async def check_key(self) -> None:
+        """Raise `InvalidKey` once the key was revoked or has expired."""
+        living = partial(keys.is_living, key_id=self.asker.key_id, now=timezone.now())
+        if not await in_database(living):
+            raise keys.InvalidKey
+
+    async def hear(self, update: Update) -> str:
+        """Return what an update sends. Raises `TurnFailed`."""
+        match update:
+            case Snapshot(beginning, text):
+                self.place = StreamPosition(beginning, len(text))
+                return self.more(text[self.sent :])
+            case Delta(offset=offset, text=text):
+                if self.place is not None:
+                    self.place = StreamPosition(self.place.beginning, offset + len(text))
+                return self.more(text)
+            case Reshaped():
+                if self.sent:
+                    # What was sent cannot be taken back.
+                    raise TurnFailed(code="reply_restarted", reason=RESTARTED)
+                return ""
+            case Done():
+                return await self.end()
+        return ""
+
+    def more(self, text: str) -> str:
+        """Return more words of a stream; a whole reply waits for its end."""
+        form = self.asker.form
+        if not self.asker.is_stream or not text:
+            return ""
+        opening = "" if self.sent else form.opening()
+        self.sent += len(text)
+        self.is_open = True
+        return opening + form.text(text)
+
+    async def end(self) -> str:
+        """Return the end of the reply. Raises `TurnFailed` if it is none."""
+        turn, status = await in_database(partial(ended, self.asker.turn_id))
+        self.is_over = True
+        if turn is None:
+            raise TurnFailed(code="chat_gone", reason="The chat was deleted.")
+        self.held.headers["X-Context-Status"] = status
+        reply = wire.reply_of(turn, model=self.asker.model)
+        form = self.asker.form
+        if not self.asker.is_stream:
+            return form.whole(reply)
+        if len(reply.text) < self.sent:
+            raise TurnFailed(code="reply_restarted", reason=RESTARTED)
+        rest = self.more(reply.text[self.sent :])
+        opening = "" if self.sent else form.opening()
+        return rest + opening + form.ending(reply)
+
+    def failure(self, refusal: Refusal) -> str:
+        """Return an error: with its own status, or as an event where a stream has begun."""
+        if self.is_open:
+            return self.asker.form.broken(refusal)
+        return self.held.fail(refusal)
+
+
+RESTARTED = "The reply had to begin anew after its first words were sent. Send the request again."
+
+
+def ended(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
+    """Return a turn that is over, with its reply, and what its prompt had of the history."""
+    turn = Turn.objects.select_related("reply").filter(pk=turn_id).first()
+    rows = Receipt.objects.filter(turn=turn_id, step__gt=Receipt.AFTERWARDS)
+    receipt = rows.filter(call__gt=Receipt.BESIDE).order_by("-attempt", "-step", "-call").first()
+    return turn, status_of(receipt)
+
+
+def status_of(receipt: Receipt | None) -> str:
+    """Say what a prompt had: `full`, `summarised`, `windowed`, or `pending` a summary."""
+    if receipt is None:
+        return "none"
+    if any(segment[0] == "summary" for segment in receipt.segments):
+        return "summarised"
+    waits = receipt.compaction_need.get("action") in ("prepare", "swap")
+    if receipt.left_out:
+        return "pending" if waits else "windowed"
+    return "full"

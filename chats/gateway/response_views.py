@@ -1,0 +1,150 @@
+"""The addresses of OpenAI's Responses below /v1."""
+
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import IO, Any, cast
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.utils import timezone
+
+from chats.gateway import body, choice, earlier, identity, items, placing, views
+from chats.gateway import responses as fields
+from chats.gateway.conversation import Conversation, checked
+from chats.gateway.earlier import Earlier
+from chats.gateway.identity import Identity
+from chats.gateway.response_form import ResponseForm, echo_of, usage
+from chats.gateway.views import gateway
+from chats.models import ApiKey
+from chats.prompt.tokenizer import O200kCounter
+
+PREVIOUS = "previous_response_id"
+
+
+@gateway("POST")
+def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+    """Reply to items: whole, or as a stream.
+
+    Raises what reading the body, choosing the model, finding the earlier reply and `placing.place`
+    raise.
+    """
+    sent = body.read(cast(IO[bytes], request))
+    asked = fields.sorted_out(sent)
+    user = key.owner
+    wanted = choice.wanted(asked.model, user=user)
+    who = identity.identity_of(request.headers, sent)
+    before = earlier.find(sent.get(PREVIOUS), user=user, wanted=wanted, identity=who)
+    if is_to_compact(sent):
+        said = read(without_trigger(sent), before=before, user=user)
+        return compacted(said, asked=asked, sent=sent, user=user)
+    said = checked(read(sent, before=before, user=user), field="input")
+    if before is not None:
+        who = Identity(PREVIOUS, sent[PREVIOUS], who.end_user)
+    placed = placing.place(
+        placing.Sent(
+            user=user,
+            api_key=key,
+            wanted=wanted,
+            conversation=said,
+            identity=who,
+            client={
+                "system": list(said.system),
+                "tools": list(asked.tools),
+                "parameters": asked.parameters,
+                "max_output": asked.max_output,
+            },
+            keyed=views.keyed_request(request, sent, user=user),
+            earlier=before.branch if before else None,
+            field="input",
+        ),
+        counter=O200kCounter(),
+        now=timezone.now(),
+    )
+    turn = placed.turn
+    form = ResponseForm(
+        id=earlier.id_of(turn.pk, stored=sent.get("store") is not False),
+        created=int(turn.queued_at.timestamp()),
+        echo=echo_of(sent, tools=asked.tools),
+    )
+    return views.answered(request, key, placed=placed, asked=asked, form=form, source=who.source)
+
+
+@gateway("POST")
+def compact(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+    """Return the items as one item that stands for them; nothing is stored, no model is asked.
+
+    Raises what reading the body, choosing the model and finding the earlier reply raise.
+    """
+    sent = body.read(cast(IO[bytes], request))
+    asked = fields.sorted_out(sent)
+    wanted = choice.wanted(asked.model, user=key.owner)
+    who = identity.identity_of(request.headers, sent)
+    before = earlier.find(sent.get(PREVIOUS), user=key.owner, wanted=wanted, identity=who)
+    said = read(without_trigger(sent), before=before, user=key.owner)
+    return JsonResponse(
+        {
+            "id": new_id(),
+            "object": "response.compaction",
+            "created_at": int(timezone.now().timestamp()),
+            "output": [compaction(said, user=key.owner)],
+            "usage": usage({}),
+        },
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def read(sent: Mapping[str, Any], *, before: Earlier | None, user: User) -> Conversation:
+    """Return the conversation of a request, its instructions at the head.
+
+    Raises `InvalidRequest` and `ForeignCompaction`.
+    """
+    head = fields.instructions(sent)
+    said = items.read(
+        sent.get("input"),
+        earlier=before.items if before else (),
+        unseal=partial(earlier.unseal, user=user),
+    )
+    return Conversation(tuple(dict.fromkeys((*head, *said.system))), said.items)
+
+
+def is_to_compact(sent: Mapping[str, Any]) -> bool:
+    """Tell whether the last item asks for a compaction instead of a reply."""
+    said = sent.get("input")
+    last = said[-1] if isinstance(said, list) and said else None
+    return isinstance(last, dict) and last.get("type") == items.TRIGGER
+
+
+def without_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what is to be compacted; the instructions come again with the next request."""
+    said = sent.get("input")
+    kept = said[:-1] if isinstance(said, list) and is_to_compact(sent) else said
+    return {"input": kept}
+
+
+def compacted(
+    said: Conversation, *, asked: body.Asked, sent: Mapping[str, Any], user: User
+) -> HttpResponseBase:
+    """Return a response that has one compaction item alone, as a stream if that was asked for."""
+    form = ResponseForm(
+        id=new_id(),
+        created=int(timezone.now().timestamp()),
+        echo=echo_of(sent, tools=asked.tools),
+    )
+    text = form.compacted(compaction(said, user=user), is_stream=asked.stream)
+    kind = "text/event-stream; charset=utf-8" if asked.stream else "application/json"
+    return HttpResponse(text, content_type=kind, headers={"Cache-Control": "no-store"})
+
+
+def new_id() -> str:
+    """Return the id of a response that no program can go on from."""
+    return earlier.id_of(uuid.uuid4(), stored=False)
+
+
+def compaction(said: Conversation, *, user: User) -> dict[str, Any]:
+    """Return the item that stands for a conversation."""
+    return {
+        "id": f"cmp_{uuid.uuid4().hex}",
+        "type": "compaction",
+        "encrypted_content": earlier.seal(said, user=user),
+    }

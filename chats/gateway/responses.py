@@ -1,0 +1,161 @@
+"""Sorts the fields of a request to /v1/responses: what chat completions name otherwise."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from chats.gateway import body
+from chats.gateway.body import Asked
+from chats.gateway.refused import InvalidRequest
+
+# Fields of chat completions; passing them on would hide what was meant.
+ELSEWHERE = {
+    "max_completion_tokens": "Use max_output_tokens.",
+    "max_tokens": "Use max_output_tokens.",
+    "messages": "Use input.",
+    "reasoning_effort": "Use reasoning.",
+    "response_format": "Use text.format.",
+    "verbosity": "Use text.verbosity.",
+}
+# What is kept or run at OpenAI's, and not here.
+NOT_HERE = {
+    "background": "Replies are not written in the background. Ask without it, or with stream.",
+    "conversation": "Conversations are not kept by an id. Use previous_response_id.",
+    "prompt": "Prompts are not kept by an id. Send instructions and input.",
+}
+# These are ours; every other field goes to the provider as it is.
+OWN = frozenset(
+    {
+        *("context_management", "include", "input", "instructions", "max_output_tokens"),
+        *("max_tool_calls", "previous_response_id", "reasoning", "text", "tool_choice"),
+        *("truncation", *body.OWN, *ELSEWHERE, *NOT_HERE),
+    }
+)
+LOGPROBS = "message.output_text.logprobs"
+
+
+def sorted_out(sent: Mapping[str, Any]) -> Asked:
+    """Return the fields beside the items. Raises `InvalidRequest`, naming the field."""
+    refuse_unsupported(sent)
+    asked = body.sorted_out({"model": sent.get("model"), "stream": sent.get("stream")})
+    parameters = {name: said for name, said in sent.items() if name not in OWN}
+    parameters |= tool_choice(sent) | text_form(sent) | effort(sent)
+    return Asked(
+        model=asked.model,
+        stream=asked.stream,
+        include_usage=False,
+        max_output=body.count(sent, "max_output_tokens"),
+        tools=tools_of(sent),
+        parameters=parameters,
+    )
+
+
+def refuse_unsupported(sent: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for what would choose the way to a provider, or be ignored."""
+    body.refuse_unsupported(sent)
+    for name, instead in ELSEWHERE.items():
+        if sent.get(name) is not None:
+            raise unsupported(name, f"{name} is a field of chat completions. {instead}")
+    for name, why in NOT_HERE.items():
+        if sent.get(name) not in (None, False):
+            raise unsupported(name, f"{name} is not supported. {why}")
+    check_forms(sent)
+    check_compaction(sent.get("context_management"))
+
+
+def check_forms(sent: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for a field of ours that has another form than it should have."""
+    included = sent.get("include")
+    if included is not None and not isinstance(included, list):
+        raise InvalidRequest("include must be a list.", param="include")
+    if LOGPROBS in (included or ()):
+        raise unsupported("include", "include: log probabilities are not passed back.")
+    if sent.get("truncation") not in (None, "auto", "disabled"):
+        raise InvalidRequest("truncation must be auto or disabled.", param="truncation")
+    for name in ("store", "parallel_tool_calls"):
+        body.flag(sent, name)
+    object_in(sent, "metadata")
+
+
+def unsupported(name: str, problem: str) -> InvalidRequest:
+    """Return the refusal of a field that asks for what is not done here."""
+    return InvalidRequest(problem, param=name, code="unsupported_parameter")
+
+
+def check_compaction(said: Any) -> None:
+    """Raise `InvalidRequest` unless it only asks for compaction, which the policy does anyway."""
+    entries = [] if said is None else said
+    if not isinstance(entries, list):
+        raise InvalidRequest("context_management must be a list.", param="context_management")
+    for place, entry in enumerate(entries):
+        if not isinstance(entry, dict) or entry.get("type") != "compaction":
+            at = f"context_management[{place}]"
+            raise InvalidRequest(f"{at}.type must be compaction.", param=at)
+
+
+def instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the system text of a request. Raises `InvalidRequest`."""
+    said = sent.get("instructions")
+    if said is not None and not isinstance(said, str):
+        raise InvalidRequest("instructions must be a text.", param="instructions")
+    return (said,) if said else ()
+
+
+def tools_of(sent: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the program's tools in its order. Raises `InvalidRequest`."""
+    said = sent.get("tools")
+    if not isinstance(said, list):
+        return body.tools_of(sent)
+    return body.tools_of({"tools": [nested(tool) for tool in said]})
+
+
+def nested(tool: Any) -> Any:
+    """Return a function as chat completions write it; another kind of tool as it is."""
+    if isinstance(tool, dict) and tool.get("type") == "function":
+        return {"type": "function", "function": tool}
+    # Without a field `function`, so that a form of chat completions is no tool here.
+    return {"type": tool.get("type")} if isinstance(tool, dict) else tool
+
+
+def tool_choice(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choice of a tool for the provider. Raises `InvalidRequest`."""
+    said = sent.get("tool_choice")
+    if said is None:
+        return {}
+    if said in ("none", "auto", "required"):
+        return {"tool_choice": said}
+    if isinstance(said, dict) and said.get("type") == "function":
+        return {"tool_choice": {"type": "function", "function": {"name": said.get("name")}}}
+    raise unsupported("tool_choice", "tool_choice must be none, auto, required or a function.")
+
+
+def text_form(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the form of the text for the provider. Raises `InvalidRequest`."""
+    said = object_in(sent, "text")
+    form = object_in(said, "format", at="text.format")
+    found = {"verbosity": said["verbosity"]} if said.get("verbosity") else {}
+    kind = form.get("type", "text")
+    if kind == "json_schema":
+        schema = {name: value for name, value in form.items() if name != "type"}
+        return found | {"response_format": {"type": kind, "json_schema": schema}}
+    if kind == "json_object":
+        return found | {"response_format": {"type": kind}}
+    if kind != "text":
+        problem = "text.format.type must be text, json_object or json_schema."
+        raise InvalidRequest(problem, param="text.format.type")
+    return found
+
+
+def effort(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how much the model is to think, for the provider. Raises `InvalidRequest`."""
+    said = object_in(sent, "reasoning").get("effort")
+    return {"reasoning_effort": said} if said else {}
+
+
+def object_in(holder: Mapping[str, Any], name: str, *, at: str = "") -> Mapping[str, Any]:
+    """Return a field that is an object, or an empty one. Raises `InvalidRequest`."""
+    said = holder.get(name)
+    if said is None:
+        return {}
+    if not isinstance(said, dict):
+        raise InvalidRequest(f"{at or name} must be an object.", param=at or name)
+    return said

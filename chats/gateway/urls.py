@@ -1,0 +1,23 @@
+"""The addresses of the gateway, below /v1/."""
+
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
+
+from chats.gateway import response_views, views
+
+
+class ModelName(StringConverter):
+    """The name of a model or a policy."""
+
+    regex = r"[A-Za-z0-9._:-]{1,200}"
+
+
+register_converter(ModelName, "model")
+
+urlpatterns = [
+    path("models", views.models),
+    path("models/<model:name>", views.model),
+    path("chat/completions", views.chat_completions),
+    path("responses", response_views.responses),
+    path("responses/compact", response_views.compact),
+]

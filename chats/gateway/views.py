@@ -1,0 +1,182 @@
+"""The addresses below /v1: what OpenAI's programs ask for."""
+
+import json
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import IO, Any, cast
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from chats.gateway import body, choice, conversation, identity, placing, relay, wire
+from chats.gateway.refused import ModelNotFound, NoKey, WrongMethod
+from chats.ground import rates
+from chats.ground.refusals import Refusal
+from chats.models import ApiKey
+from chats.people import keys, signin
+from chats.prompt.tokenizer import O200kCounter
+from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempotencyKey
+
+SCOPE = "gateway"
+View = Callable[..., HttpResponseBase]
+
+
+def gateway(method: str) -> Callable[[View], View]:
+    """Make a view that takes one method, and a living key with the scope of the gateway."""
+
+    def make(view: View) -> View:
+        @csrf_exempt  # there is no session here: a key alone opens anything
+        @wraps(view)
+        def guarded(request: HttpRequest, **named: Any) -> HttpResponseBase:
+            try:
+                key = key_of(request)
+                if request.method != method:
+                    raise WrongMethod(allowed=method)
+                rates.GATEWAY.take(f"key:{key.pk}", now=time.monotonic())
+                return view(request, key, **named)
+            except Refusal as refusal:
+                return refused(refusal)
+
+        return guarded
+
+    return make
+
+
+def key_of(request: HttpRequest) -> ApiKey:
+    """Return the key of a request, which has the scope of the gateway.
+
+    Raises `KeyInAddress`, `NoKey`, `InvalidKey`, `LoginThrottled` and `InsufficientScope`.
+    """
+    keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
+    authorization = request.headers.get("Authorization")
+    if authorization is None:
+        raise NoKey
+    address = signin.client_address(
+        remote_addr=request.META.get("REMOTE_ADDR", ""),
+        forwarded_for=request.headers.get("X-Forwarded-For", ""),
+    )
+    key = keys.key_from_header(authorization=authorization, address=address, now=timezone.now())
+    keys.require_scope(key=key, scope=SCOPE)
+    return key
+
+
+def refused(refusal: Refusal) -> HttpResponseBase:
+    """Return a refusal in OpenAI's form, with its true status."""
+    answer = JsonResponse(wire.error(refusal), status=refusal.status)
+    if refusal.retry_after is not None:
+        answer["Retry-After"] = str(refusal.retry_after)
+    if refusal.status == 401:
+        answer["WWW-Authenticate"] = 'Bearer realm="Palimpsest"'
+    return answer
+
+
+@gateway("GET")
+def models(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+    """List the models and the policies that the key's owner may name."""
+    del request
+    found = [model_json(entry) for entry in choice.listed(user=key.owner)]
+    return JsonResponse({"object": "list", "data": found})
+
+
+@gateway("GET")
+def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
+    """Return one entry of the list. Raises `ModelNotFound`."""
+    del request
+    for entry in choice.listed(user=key.owner):
+        if entry.name == name:
+            return JsonResponse(model_json(entry))
+    raise ModelNotFound(model=name)
+
+
+def model_json(entry: choice.Listed) -> dict[str, Any]:
+    """Return an entry of the list, with the tokens that a prompt may have."""
+    return {
+        "id": entry.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": entry.owner,
+        "context_window": entry.window,
+    }
+
+
+@gateway("POST")
+def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
+    """Reply to a conversation: whole, or as a stream.
+
+    Raises what reading the body, choosing the model and `placing.place` raise.
+    """
+    sent = body.read(cast(IO[bytes], request))
+    asked = body.sorted_out(sent)
+    said = conversation.read(sent.get("messages"))
+    user = key.owner
+    placed = placing.place(
+        placing.Sent(
+            user=user,
+            api_key=key,
+            wanted=choice.wanted(asked.model, user=user),
+            conversation=said,
+            identity=identity.identity_of(request.headers, sent),
+            client={
+                "system": list(said.system),
+                "tools": list(asked.tools),
+                "parameters": asked.parameters,
+                "max_output": asked.max_output,
+            },
+            keyed=keyed_request(request, sent, user=user),
+        ),
+        counter=O200kCounter(),
+        now=timezone.now(),
+    )
+    turn = placed.turn
+    chunks = wire.Chunks(
+        id=wire.id_of(turn),
+        model=asked.model,
+        created=int(turn.queued_at.timestamp()),
+        include_usage=asked.include_usage,
+    )
+    source = identity.identity_of(request.headers, sent).source
+    return answered(request, key, placed=placed, asked=asked, form=chunks, source=source)
+
+
+def keyed_request(
+    request: HttpRequest, sent: dict[str, Any], *, user: AbstractBaseUser
+) -> IdempotentRequest:
+    """Return the request as it is known when it is repeated. Raises `InvalidIdempotencyKey`."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not key:
+        raise InvalidIdempotencyKey
+    canonical = json.dumps(sent, sort_keys=True)
+    return IdempotentRequest(user=user, route=GATEWAY, key=key or "", body=canonical)
+
+
+def answered(
+    request: HttpRequest,
+    key: ApiKey,
+    *,
+    placed: placing.Placed,
+    asked: body.Asked,
+    form: wire.Form,
+    source: str,
+) -> HttpResponseBase:
+    """Return the response that carries the reply, with the headers that say how it came about."""
+    turn = placed.turn
+    chat_id = turn.branch.chat_id
+    headers = {
+        "X-Context-Report-Id": str(turn.pk),
+        "X-Context-Report": f"/api/v1/chats/{chat_id}/turns/{turn.pk}",
+        "X-Context-Chat": str(chat_id),
+        "X-Context-Decision": placed.decision,
+        "X-Context-Identity": source or "messages",
+    }
+    asker = relay.Asker(
+        user=key.owner,
+        key_id=key.pk,
+        turn_id=turn.pk,
+        model=asked.model,
+        form=form,
+        is_stream=asked.stream,
+    )
+    return relay.response(request, asker, headers=headers)

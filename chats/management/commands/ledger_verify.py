@@ -1,0 +1,59 @@
+"""`manage.py ledger_verify`: verifies the audit ledger and the rows that it commits to."""
+
+from argparse import ArgumentParser
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from chats.checkpoints import checks
+from contextpolicy.ledger import Break, verify
+from contextpolicy.models import AuditEvent, LedgerHead
+
+
+class Command(BaseCommand):
+    """Recomputes every hash and names the first bad row of each broken chain; changes nothing."""
+
+    help = "Verify the audit ledger. Ends with an exit code other than 0 when a chain is broken."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the option for one chain, by its scope."""
+        parser.add_argument("--scope", help="one chain only: 'instance' or 'chat:<id>'")
+        parser.add_argument(
+            "--anchor",
+            metavar="FILE",
+            type=Path,
+            help="a checkpoint that was kept elsewhere: the ledger has to be the one of then",
+        )
+
+    def handle(self, *_args: Any, **options: Any) -> None:
+        """Print what holds; raises CommandError where a chain breaks."""
+        scope = options["scope"]
+        told = Counter[str]()
+        breaks = list(verify(scope=scope, told=told))
+        if options["anchor"]:
+            breaks += anchored(options["anchor"])
+        for found in breaks:
+            kind = "checkpoint of" if found.scope.startswith("log ") else "row"
+            place = f"{kind} {found.seq}: " if found.seq else ""
+            self.stdout.write(f"{found.scope}: {place}{found.reason}")
+        if breaks:
+            broken = len({found.scope for found in breaks})
+            raise CommandError(f"The ledger is broken in {broken} of its chains.")
+        chains, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
+        if scope is not None:
+            chains, rows = chains.filter(pk=scope), rows.filter(scope=scope)
+            if not chains:
+                raise CommandError(f"There is no chain {scope!r}: use 'instance' or 'chat:<id>'.")
+        self.stdout.write(f"{chains.count()} chains hold, {rows.count()} rows.")
+        for sentence, count in sorted(told.items()):
+            self.stdout.write(f"{count} {sentence}.")
+
+
+def anchored(path: Path) -> list[Break]:
+    """Return why the ledger is not the one of the file. Raises `CommandError`."""
+    try:
+        return list(checks.against(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        raise CommandError(f"{path} is no checkpoint that can be read.") from None

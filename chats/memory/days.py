@@ -1,0 +1,75 @@
+"""Finds the days that a question names, by rule: pure, and never more than the words say."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+Range = tuple[datetime, datetime]
+_MONTHS = "january february march april may june july august september october november december"
+MONTHS = {name[:3]: number for number, name in enumerate(_MONTHS.split(), start=1)}
+_MONTH = (
+    "(?P<month>jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    "|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_DAY = "(?P<day>[0-3]?[0-9])(?:st|nd|rd|th)?"
+_YEAR = "(?P<year>(?:19|20)[0-9]{2})"
+# The first that fits where a date begins counts; a month's name alone has to follow a preposition,
+# or "may" and "march" would be dates.
+_DATES = re.compile(
+    "|".join(
+        pattern.replace("(?P<", f"(?P<{letter}_")
+        for letter, pattern in {
+            "a": rf"\b{_YEAR}-(?P<number>[01]?[0-9])-{_DAY}\b",
+            "b": rf"{_YEAR}年(?:(?P<number>[01]?[0-9])月)?(?:{_DAY}日)?",
+            "c": rf"\b{_DAY}(?: of)? {_MONTH},? {_YEAR}\b",
+            "d": rf"\b{_MONTH} {_DAY},? {_YEAR}\b",
+            "e": rf"\b{_MONTH},? {_YEAR}\b",
+            "f": rf"\b{_DAY}(?: of)? {_MONTH}\b",
+            "g": rf"\b{_MONTH} {_DAY}\b",
+            "h": rf"\b(?:in|since|during|of|early|late|mid) {_MONTH}\b(?!,? [0-9])",
+            "i": rf"\b(?:in|since|during|of) {_YEAR}\b",
+        }.items()
+    ),
+    re.IGNORECASE,
+)
+_AGO = re.compile(r"\b(?:(?P<spoken>today|yesterday)|last (?P<span>week|month|year))\b", re.I)
+# Without a year, a day or a month is looked for in so many years before the question.
+YEARS = 10
+
+
+def days_named(question: str, *, at: datetime) -> list[Range]:
+    """Return the times that a question names, each from its first moment to the first after it."""
+    found: list[Range] = []
+    for match in _DATES.finditer(question):
+        parts = {name[2:]: text for name, text in match.groupdict().items() if text}
+        found += ranges_of(parts, at=at)
+    for match in _AGO.finditer(question):
+        found.append(ago(match["spoken"] or match["span"], at=at))
+    return found
+
+
+def ranges_of(parts: dict[str, str], *, at: datetime) -> Iterator[Range]:
+    """Yield the times of one date: with a year one, without it one in each of some years."""
+    month = int(parts["number"]) if "number" in parts else 0
+    month = month or MONTHS.get(parts.get("month", "").lower()[:3], 0)
+    day = int(parts.get("day", 0))
+    years = [int(parts["year"])] if "year" in parts else range(at.year - YEARS, at.year + 1)
+    for year in years:
+        try:
+            first = datetime(year, month or 1, day or 1, tzinfo=UTC)
+        except ValueError:
+            continue
+        if day:
+            yield first, first + timedelta(days=1)
+        elif month:
+            yield first, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+        else:
+            yield first, datetime(year + 1, 1, 1, tzinfo=UTC)
+
+
+def ago(words: str, *, at: datetime) -> Range:
+    """Return the time of "yesterday" or "last month", seen from the question."""
+    today = at.replace(hour=0, minute=0, second=0, microsecond=0)
+    lengths = {"today": (0, 1), "yesterday": (1, 1), "week": (7, 7), "month": (31, 31)}
+    back, length = lengths.get(words.lower(), (366, 366))
+    return today - timedelta(days=back), today - timedelta(days=back - length)

@@ -1,0 +1,188 @@
+"""Finds the texts of one person that answer a question: chooses candidates, reads and ranks them.
+
+The rarest words choose first, until enough texts are compared; a word in a large share of them
+weighs, but chooses only where no rarer one leads anywhere. What is read is bounded, however much
+was said.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from chats.memory import fulltext
+from chats.memory.fulltext import Within
+from chats.memory.question import Asked, without_greetings
+from chats.memory.ranking import REACH, RankedText, Wanted, best_alone, rank, weight
+from chats.memory.words import spans, stops
+from chats.memory.words import words as stems_of
+from chats.models import SearchCount
+from chats.models.search import SEQ_BITS
+
+# The words that choose, and the texts that they lead to.
+MOST_CHOOSING = 12
+MOST_CHOSEN = 2_000
+# The share of the texts from which on a word only weighs.
+COMMON = 0.2
+# Of those chosen, the ones that are read; and the best of them, whose neighbours are read as well.
+MOST_COMPARED = 300
+MOST_WITH_NEIGHBOURS = 60
+# A word that stands in one of so many texts, or in fewer, tells enough by itself.
+RARE = 100
+
+Place = Callable[[int], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A text that answers a question: its id, its mark, and the words that it shares."""
+
+    id: int
+    mark: float
+    shared: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The order in which texts stand beside each other: ids to places and back.
+
+    The texts of a branch have ids that follow each other, so by themselves ids are places.
+    """
+
+    place_of: Place = lambda key: key
+    id_at: Place = lambda place: place
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The number of a person's texts, and of those that hold each word."""
+
+    total: int
+    words: Mapping[str, int]
+
+    def share(self, word: str) -> float:
+        """Return the share of the texts that hold a word."""
+        return self.words.get(word, 0) / max(self.total, 1)
+
+    def is_rare(self, word: str) -> bool:
+        """Tell whether a word tells enough by itself."""
+        return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
+
+
+def find(
+    owner_id: int, asked: Asked, *, within: Within, line: Line | None = None
+) -> tuple[list[Found], Counts]:
+    """Return the texts that answer a question, best first, and the counts they were weighed by.
+
+    `within` names the owner again: it is what both databases look through.
+    """
+    line = line or Line()
+    counts = counts_of(owner_id, asked)
+    wanted, chosen = choose(asked, within=within, counts=counts)
+    read = read_texts(chosen, wanted=wanted, line=line)
+    best = best_alone(read, wanted=wanted, most=MOST_WITH_NEIGHBOURS)
+    ranked = rank([*best, *beside(best, read, wanted=wanted, line=line)], wanted=wanted)
+    shared = {text.place: text.counts for text in (*best, *read)}
+    found = []
+    for place, mark in ranked:
+        key = line.id_at(place)
+        if key is not None:
+            found.append(Found(key, mark, list(shared.get(place, ()))))
+    return found, counts
+
+
+def counts_of(owner_id: int, asked: Asked) -> Counts:
+    """Read how many of a person's texts hold each word of a question."""
+    words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
+    words |= {word for pair in asked.pairs for word in pair}
+    rows = SearchCount.objects.filter(owner=owner_id, word__in=words, texts__gt=0)
+    known = dict(rows.values_list("word", "texts"))
+    return Counts(known.pop("", 0), known)
+
+
+def choose(asked: Asked, *, within: Within, counts: Counts) -> tuple[Wanted, list[int]]:
+    """Return what is looked for, and the texts to compare: those with the rarest words first."""
+    present = {word: counts.words[word] for word in asked.telling if word in counts.words}
+    rising = sorted(present, key=lambda word: present[word])
+    marks: dict[int, float] = {}
+    room = MOST_CHOSEN
+    for word in rising[:MOST_CHOOSING]:
+        share = counts.share(word)
+        if room <= 0 or (marks and share > COMMON):
+            break
+        found = fulltext.holders(word, within=within, most=room, share=share)
+        room -= len(found)
+        add(marks, found, weight(present[word], total=counts.total))
+    stems = {word: weight(number, total=counts.total) for word, number in present.items()}
+    if asked.beginning and room > 0:
+        found = fulltext.holders(asked.beginning, within=within, most=room, is_beginning=True)
+        begun = weight(len(found), total=counts.total)
+        add(marks, found, begun)
+        if found:
+            stems.setdefault(asked.beginning, begun)
+    best = sorted(marks, key=lambda key: (-round(marks[key], 9), -key))[:MOST_COMPARED]
+    return wanted_of(asked, stems=stems, counts=counts), best
+
+
+def add(marks: dict[int, float], found: Sequence[int], value: float) -> None:
+    """Add the weight of a word to the texts that hold it."""
+    for key in found:
+        marks[key] = marks.get(key, 0.0) + value
+
+
+def wanted_of(asked: Asked, *, stems: Mapping[str, float], counts: Counts) -> Wanted:
+    """Return what is looked for, each with its weight."""
+
+    def weigh(stem: str) -> float:
+        return weight(counts.words.get(stem, 0), total=counts.total)
+
+    return Wanted(
+        stems=stems,
+        full={full: weigh((stems_of(full) or [full])[0]) for full in asked.full},
+        pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
+        beginning=asked.beginning if asked.beginning in stems else "",
+        names=frozenset(asked.full),
+        days=asked.days,
+    )
+
+
+def read_texts(keys: Sequence[int], *, wanted: Wanted, line: Line) -> list[RankedText]:
+    """Read texts, and count in each what is looked for."""
+    found = []
+    for text in fulltext.texts(keys, with_times=bool(wanted.days)):
+        place = line.place_of(text.id)
+        if place is not None:
+            found.append(
+                RankedText.of(
+                    place,
+                    words=text.words,
+                    full=text.full.replace(fulltext.FULL, ""),
+                    wanted=wanted,
+                    session=(text.id >> SEQ_BITS, text.session),
+                    speaker=text.speaker,
+                    written_at=text.written_at,
+                )
+            )
+    return sorted(found, key=lambda text: text.place)
+
+
+def beside(
+    best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: Wanted, line: Line
+) -> list[RankedText]:
+    """Return the texts around the best ones that are not among them."""
+    steps = range(-REACH, REACH + 1)
+    near = {text.place + step for text in best for step in steps}
+    near -= {text.place for text in best}
+    known = [text for text in read if text.place in near]
+    near -= {text.place for text in known}
+    keys = [key for place in sorted(near) if (key := line.id_at(place)) is not None]
+    return [*known, *read_texts(keys, wanted=wanted, line=line)]
+
+
+def is_above_floor(asked: Asked, found: Found, *, counts: Counts) -> bool:
+    """Tell whether a text shares two telling words with a question, or a rare one.
+
+    What only greets tells nothing.
+    """
+    plain = spans(without_greetings(asked.text))
+    telling = {word.stem for word in plain} - stops()
+    shared = [word for word in found.shared if word in telling]
+    return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)

@@ -1,0 +1,115 @@
+"""Reads a question: the words that are looked for, the days that it names, what is ignored."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from chats.memory.days import Range, days_named
+from chats.memory.words import Word, spans, stops
+
+# The characters and the telling words that are read of one question.
+MOST_CHARACTERS = 2_000
+MOST_WORDS = 32
+# With the parts of camelCase and the pieces of scripts without spaces.
+MOST_PIECES = 128
+# A beginning is looked for from so many characters on; of Thai, whose words are pieces of three,
+# from two.
+SHORTEST_BEGINNING = 2
+# What people say to each other tells of nothing by itself.
+_GREETED = """
+    hi hello hey hallo bonjour hola ciao salut thanks thank thx danke merci gracias please bitte ok
+    okay yes no yeah nope bye goodbye morning evening good great nice cool test
+    привет спасибо здравствуйте да нет 你好 您好 谢谢 谢 好的 こんにちは ありがとう はい 안녕
+    안녕하세요 감사합니다 네 สวัสดี ขอบคุณ مرحبا شكرا سلام नमस्ते धन्यवाद
+"""
+_GREETINGS = frozenset(_GREETED.split())
+_LETTERS = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question as it is looked for.
+
+    `telling`: its stems, each with the places where it stands; `full` its full words, grammar
+    included; `beginning` the start of its last word while somebody is typing it.
+    """
+
+    text: str
+    telling: Mapping[str, Sequence[tuple[int, int]]]
+    full: Sequence[str]
+    pairs: Sequence[tuple[str, str]]
+    beginning: str
+    days: Sequence[Range]
+    ignored: Sequence[str]
+
+    def units(self, shared: Sequence[str]) -> list[str]:
+        """Return the words of the question, as they were written, that a text shares with it.
+
+        Overlapping pieces are one word; greetings are none.
+        """
+        places = [place for stem in shared for place in self.telling.get(stem, ())]
+        taken: list[tuple[int, int]] = []
+        for first, last in sorted(places, key=lambda place: (place[0] - place[1], place[0])):
+            if all(last <= start or first >= end for start, end in taken):
+                taken.append((first, last))
+        written = [self.text[first:last] for first, last in sorted(taken)]
+        return list(dict.fromkeys(written))
+
+
+def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> Asked:
+    """Return the question as it is looked for; `is_typed`: its last word may be a beginning."""
+    text = text.replace("\x00", " ")[:MOST_CHARACTERS]
+    found = spans(text)
+    kept: dict[str, list[tuple[int, int]]] = {}
+    ignored: dict[str, None] = {}
+    number = end = 0
+    for word in told(found):
+        is_part = word.start < end
+        if word.stem not in kept:
+            number += not is_part
+            if number > MOST_WORDS or len(kept) >= MOST_PIECES:
+                if not is_part:
+                    ignored[text[word.start : word.end]] = None
+                end = max(end, word.end)
+                continue
+        end = max(end, word.end)
+        kept.setdefault(word.stem, []).append((word.start, word.end))
+    return Asked(
+        text=text,
+        telling=kept,
+        full=list(dict.fromkeys(word.full for word in found if word.full))[: 2 * MOST_WORDS],
+        pairs=[pair for pair in pairs_of(found) if kept.keys() & set(pair)],
+        beginning=beginning_of(found, text) if is_typed else "",
+        days=days_named(text, at=at),
+        ignored=list(ignored),
+    )
+
+
+def told(found: Sequence[Word]) -> Sequence[Word]:
+    """Return the telling words; all where nothing else is left."""
+    telling = [word for word in found if word.stem not in stops()]
+    return telling or found
+
+
+def pairs_of(found: Sequence[Word]) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of words that follow each other and are not both grammar."""
+    for first, second in pairwise(found):
+        if not {first.stem, second.stem} <= stops() and first.end <= second.start:
+            yield first.stem, second.stem
+
+
+def beginning_of(found: Sequence[Word], text: str) -> str:
+    """Return the full form of the last word while it is being typed; else the empty text."""
+    whole = [word for word in found if word.full]
+    if not whole or whole[-1].end < len(text) or len(whole[-1].full) < SHORTEST_BEGINNING:
+        return ""
+    return whole[-1].full
+
+
+def without_greetings(text: str) -> str:
+    """Return the text with blanks in place of words that only greet."""
+    return _LETTERS.sub(
+        lambda run: " " * len(run[0]) if run[0].casefold() in _GREETINGS else run[0], text
+    )

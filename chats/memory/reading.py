@@ -1,0 +1,50 @@
+"""Looks through the archive of a temporary chat, which no index may hold."""
+
+from collections.abc import Sequence
+
+from django.db.models import Q
+
+from chats.memory import archive, fulltext
+from chats.memory.finding import Counts, wanted_of
+from chats.memory.question import Asked
+from chats.memory.ranking import RankedText, rank, weight
+from chats.models import Branch, Message
+from chats.record import history
+
+# So many of the newest archived messages are read; a temporary chat ends within a day.
+MOST_READ = 1_000
+
+
+def look_through(branch: Branch, asked: Asked, *, to: int, said: Q) -> Sequence[Message]:
+    """Return the archived messages that answer a question, best first.
+
+    `said`: a condition of the messages.
+    """
+    rows = history.on_path(branch, after=0, before=to + 1).filter(excluded=False, erased_at=None)
+    found = {
+        row.seq or 0: row
+        for row in rows.select_related("branch__chat").order_by("-seq")[:MOST_READ]
+    }
+    texts = {seq: archive.text_of(row) for seq, row in found.items()}
+    known = archive.counted(texts.values())
+    counts = Counts(known.pop("", 0), known)
+    present = {word: known[word] for word in asked.telling if word in known}
+    stems = {word: weight(number, total=counts.total) for word, number in present.items()}
+    wanted = wanted_of(asked, stems=stems, counts=counts)
+    ranked = rank(
+        [
+            RankedText.of(
+                seq,
+                words=text.words,
+                full=text.full.replace(fulltext.FULL, ""),
+                wanted=wanted,
+                session=(0, 0),
+                speaker=text.speaker,
+                written_at=text.written_at,
+            )
+            for seq, text in texts.items()
+        ],
+        wanted=wanted,
+    )
+    theirs = set(rows.filter(said).values_list("seq", flat=True))
+    return [found[seq] for seq, _ in ranked if seq in theirs]

@@ -1,0 +1,239 @@
+"""Finds what was said in the chats of one person: the one reader of their index.
+
+The owner is an argument, and part of every query: nobody else's words are compared, counted or
+returned. Words alone decide, without a model, by `ranking`.
+"""
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db import connection
+from django.db.models import F, Q, QuerySet
+
+from chats.memory import archive, fulltext
+from chats.memory.finding import Found, find, is_above_floor
+from chats.memory.fulltext import Within
+from chats.memory.marking import around, marks_of
+from chats.memory.question import Asked, asked_in
+from chats.memory.words import read
+from chats.models import Chat, SearchText
+from chats.models.search import SUMMARY_SEQ
+
+ScopeKind = Literal["chat", "folder", "person"]
+# Of those found, so many are looked at for what may be shown, page by page.
+MOST_LOOKED_AT = 1_000
+PAGE = 25
+# The chats of a folder, or outside of folders, that are looked through; those used last.
+MOST_CHATS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The chats that are looked through, and what is left of them.
+
+    `kind`: `chat` and `folder` with the `id` of one; `person`: all chats of the owner, or those in
+    no folder where `unfiled`. The rest narrows it: `role` is `user` or `assistant`, `speaker` the
+    id or the name of a role, `chat` one more chat, `before` and `after` times.
+    """
+
+    kind: ScopeKind = "person"
+    id: uuid.UUID | None = None
+    unfiled: bool = False
+    role: str = ""
+    speaker: str = ""
+    chat: uuid.UUID | None = None
+    before: datetime | None = None
+    after: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A message, or a summary, that answers a question.
+
+    `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` are the
+    part of `text` around the first words that match; `marks` are the places of those words in
+    `text`. `why`: the telling words that it shares with the question, as they were asked.
+    `above_floor`: it shares two of them, or one that is rare in the owner's chats.
+    """
+
+    message_id: uuid.UUID | None
+    summary_id: uuid.UUID | None
+    chat_id: uuid.UUID
+    chat_title: str
+    branch_id: uuid.UUID
+    seq: int
+    role: str
+    speaker: str
+    written_at: datetime
+    text: str
+    start: int
+    end: int
+    marks: Sequence[tuple[int, int]]
+    score: float
+    why: Sequence[str]
+    above_floor: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The passages that answer a question, best first.
+
+    `ignored`: words of the question that were not read. `indexed_share`: how much of the owner's
+    messages can be searched, from 0 to 1.
+    """
+
+    passages: Sequence[Passage] = ()
+    ignored: Sequence[str] = ()
+    indexed_share: float = 1.0
+
+
+def recall(
+    owner_id: int,
+    question: str,
+    *,
+    scope: Scope,
+    limit: int,
+    at: datetime,
+    leave_out: Collection[uuid.UUID] = (),
+    is_typed: bool = False,
+) -> Recalled:
+    """Return what answers a question in the chats of one person, best first.
+
+    `at` is the time of the question, for its "last week". `leave_out` are ids of messages.
+    `is_typed`: a person types it, so the last word may be the beginning of one, and what only
+    stands beside the words is no answer.
+    """
+    asked = asked_in(question, at=at, is_typed=is_typed)
+    every, behind = archive.missing_of(owner_id)
+    share = 1.0 if not every else 1.0 - behind / every
+    within = within_of(owner_id, scope)
+    if within is None or not (asked.telling or asked.beginning):
+        return Recalled(ignored=asked.ignored, indexed_share=share)
+    found, counts = find(owner_id, asked, within=within)
+    passages: list[Passage] = []
+    for start in range(0, min(len(found), MOST_LOOKED_AT), PAGE):
+        some = found[start : start + PAGE]
+        rows = living(owner_id, [text.id for text in some], scope=scope)
+        for text in some:
+            row = rows.get(text.id)
+            if row is None or row.message_id in leave_out or (is_typed and not text.shared):
+                continue
+            floor = is_above_floor(asked, text, counts=counts)
+            passages.append(passage_of(row, text, asked=asked, above_floor=floor))
+            if len(passages) == limit:
+                return Recalled(passages, asked.ignored, share)
+    return Recalled(passages, asked.ignored, share)
+
+
+def within_of(owner_id: int, scope: Scope) -> Within | None:
+    """Return the texts that a scope looks through; None where it has none."""
+    keys = [archive.owner_key(owner_id)]
+    if scope.role:
+        keys.append(archive.role_key(scope.role))
+    chats = [key for key in (scope.id if scope.kind == "chat" else None, scope.chat) if key]
+    keys += [archive.chat_key(key) for key in chats]
+    among: Sequence[str] = ()
+    if (scope.kind == "folder" or scope.unfiled) and not chats:
+        mine = Chat.objects.filter(in_scope(owner_id, scope)).order_by("-updated_at")
+        among = [archive.chat_key(key) for key in mine.values_list("pk", flat=True)[:MOST_CHATS]]
+        if not among:
+            return None
+    return Within(keys=keys, either=among, only=condition_of(scope))
+
+
+def in_scope(owner_id: int, scope: Scope) -> Q:
+    """Return the condition of the chats in a scope: the owner's, neither deleted nor temporary."""
+    found = Q(owner=owner_id, deleted_at=None, temporary=False)
+    if scope.kind == "chat":
+        found &= Q(pk=scope.id)
+    elif scope.kind == "folder":
+        found &= Q(folder=scope.id)
+    elif scope.unfiled:
+        found &= Q(folder=None)
+    return found & Q(pk=scope.chat) if scope.chat else found
+
+
+def condition_of(scope: Scope) -> fulltext.Statement:
+    """Return the condition of the texts of a time or a speaker, with an `AND` before it."""
+    parts: list[str] = []
+    values: list[Any] = []
+    adapted = connection.ops.adapt_datetimefield_value
+    for moment, sign in ((scope.after, ">="), (scope.before, "<")):
+        if moment is not None:
+            parts.append(f" AND chats_searchtext.written_at {sign} %s")
+            values.append(adapted(moment))
+    if scope.speaker:
+        parts.append(" AND chats_searchtext.speaker = %s")
+        values.append(" ".join(read(scope.speaker)[1])[:200])
+    return "".join(parts), values
+
+
+def living(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:
+    """Return those texts that may be shown, with their messages and chats, by id.
+
+    The owner is asked for again, and what was withdrawn or is no longer in force is left out.
+    """
+    chats = Chat.objects.filter(in_scope(owner_id, scope))
+    texts = narrowed(SearchText.objects.filter(pk__in=list(ids)), scope)
+    of_message = Q(message__branch__chat__in=chats, message__excluded=False)
+    of_message &= Q(message__erased_at=None)
+    in_force = Q(summary=F("summary__branch__active_compaction"))
+    in_force |= Q(summary=F("summary__branch__active_compaction__base"))
+    of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & in_force
+    found: dict[int, SearchText] = {}
+    for row in texts.filter(of_message).select_related("message__branch__chat"):
+        found[row.pk] = row
+    rest = [key for key in ids if key not in found and key & SUMMARY_SEQ == SUMMARY_SEQ]
+    if rest:
+        summaries = texts.filter(of_summary, pk__in=rest)
+        found |= {row.pk: row for row in summaries.select_related("summary__branch__chat")}
+    return found
+
+
+def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
+    """Return the texts that a scope's filters leave: neighbours were read without them."""
+    if scope.role:
+        texts = texts.filter(keys__endswith=fulltext.KEY + archive.role_key(scope.role))
+    if scope.speaker:
+        texts = texts.filter(speaker=" ".join(read(scope.speaker)[1])[:200])
+    if scope.before is not None:
+        texts = texts.filter(written_at__lt=scope.before)
+    if scope.after is not None:
+        texts = texts.filter(written_at__gte=scope.after)
+    return texts
+
+
+def passage_of(row: SearchText, found: Found, *, asked: Asked, above_floor: bool) -> Passage:
+    """Return a text of the index as it is told of."""
+    message, summary = row.message, row.summary
+    if message is not None:
+        branch, seq, role, speaker = message.branch, message.seq or 0, message.role, message.said_by
+        text = "\n".join(archive.texts_of(message.parts))[: archive.MOST_CHARACTERS]
+    elif summary is not None:
+        branch, seq, role, speaker = summary.branch, summary.to_seq, "summary", ""
+        text = summary.text[: archive.MOST_CHARACTERS]
+    else:
+        raise AssertionError(row.pk)
+    marks = marks_of(text, asked)
+    start, end = around(text, marks)
+    return Passage(
+        message_id=row.message_id,
+        summary_id=row.summary_id,
+        chat_id=branch.chat_id,
+        chat_title=branch.chat.title,
+        branch_id=branch.pk,
+        seq=seq,
+        role=role,
+        speaker=speaker,
+        written_at=row.written_at,
+        text=text,
+        start=start,
+        end=end,
+        marks=marks,
+        score=found.mark,
+        why=asked.units(found.shared),
+        above_floor=above_floor,
+    )

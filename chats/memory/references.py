@@ -1,0 +1,180 @@
+"""Chooses what was said elsewhere that helps to answer a question, and reads it for its prompts.
+
+The choice is made once for a turn and kept as rows that name messages; the words are read from
+there for each prompt, so that what is erased or withdrawn is in none. Only words decide, unless
+nothing clears the floor: then there is no block at all.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from chats.memory.archive import texts_of
+from chats.memory.recall import Passage, Scope, recall
+from chats.models import Branch, Chat, Message, TurnReference
+from chats.record.history import on_path
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.engine.transcript import EntryRole, TextEntry
+
+# Of one chat only so many, unless it is the only one that is looked through.
+MOST_OF_A_CHAT = 2
+# A question of fewer words is looked up with the person's message before it.
+SHORT_QUESTION = 5
+# Most characters of one passage, and most of the newest messages that are in the prompt anyway.
+LONGEST = 1_000
+MOST_LEFT_OUT = 400
+# The weight of a single word that is rare in the person's chats: as two others.
+RARE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A part of a message that goes along with a question."""
+
+    message_id: uuid.UUID
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The chosen references in the order of time; without any, `note` says why."""
+
+    references: Sequence[Reference] = ()
+    note: str = ""
+
+
+def asked_with(question: Message, *, branch: Branch) -> str:
+    """Return what is looked up for a question: a short one brings the message before it."""
+    text = question.text
+    if len(text.split()) >= SHORT_QUESTION or question.seq is None:
+        return text
+    earlier = on_path(branch, after=0, before=question.seq).filter(
+        role=Message.Role.USER, excluded=False, erased_at=None
+    )
+    before = earlier.order_by("-seq").first()
+    return f"{before.text}\n{text}" if before else text
+
+
+def scope_of(chat: Chat, *, scope: str) -> Scope:
+    """Return the chats that a policy lets a chat recall from.
+
+    `folder`: those of its folder, or those in no folder where it lies in none.
+    """
+    if scope == "chat":
+        return Scope("chat", chat.pk)
+    if scope == "folder" and chat.folder_id is not None:
+        return Scope("folder", chat.folder_id)
+    return Scope("person", unfiled=scope == "folder")
+
+
+def in_prompt_anyway(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
+    """Return the newest messages of a branch that its prompt has anyway, or may have."""
+    after = max(covered, branch.last_seq - window if window else 0)
+    rows = on_path(branch, after=after, before=branch.last_seq + 1).order_by("-seq")
+    return list(rows.values_list("pk", flat=True)[:MOST_LEFT_OUT])
+
+
+def find(
+    *,
+    chat: Chat,
+    question: str,
+    values: PolicyValues,
+    leave_out: Collection[uuid.UUID],
+    is_closed: Callable[[uuid.UUID], bool],
+    counter: TokenCounter,
+    at: datetime,
+) -> Found:
+    """Choose the references of a question that was asked `at` a time.
+
+    `is_closed` tells of a chat whether its policy keeps its messages out of every search.
+    Without any the note is `none` where nothing was found, else `below_floor`.
+    """
+    scope = scope_of(chat, scope=values.reference_scope)
+    recalled = recall(
+        chat.owner_id,
+        question,
+        scope=scope,
+        limit=values.reference_count * 3,
+        at=at,
+        leave_out=leave_out,
+    )
+    passages = [passage for passage in recalled.passages if passage.message_id is not None]
+    if not passages:
+        return Found(note="none")
+    telling = [passage for passage in passages if strength(passage) >= values.reference_floor]
+    chosen: list[Passage] = []
+    of_a_chat: Counter[uuid.UUID] = Counter()
+    room = values.reference_tokens
+    for passage in telling:
+        tokens = counter.count(excerpt(passage.text, *range_of(passage)))
+        is_enough = scope.kind != "chat" and of_a_chat[passage.chat_id] >= MOST_OF_A_CHAT
+        if is_enough or tokens > room or is_closed(passage.chat_id):
+            continue
+        chosen.append(passage)
+        of_a_chat[passage.chat_id] += 1
+        room -= tokens
+        if len(chosen) == values.reference_count:
+            break
+    if not chosen:
+        return Found(note="below_floor")
+    chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
+    return Found([reference_of(passage) for passage in chosen])
+
+
+def strength(passage: Passage) -> int:
+    """Return how many telling words a passage shares with the question; a rare one counts twice."""
+    return max(len(passage.why), RARE if passage.above_floor else 0)
+
+
+def range_of(passage: Passage) -> tuple[int, int]:
+    """Return the part of a passage's text that goes along."""
+    return passage.start, min(passage.end, passage.start + LONGEST)
+
+
+def reference_of(passage: Passage) -> Reference:
+    """Return the row of a passage of a message."""
+    if passage.message_id is None:
+        raise ValueError("a summary is no reference")
+    return Reference(passage.message_id, *range_of(passage), score=round(passage.score, 4))
+
+
+def excerpt(text: str, start: int, end: int) -> str:
+    """Return a part of a text, with marks where something was left out."""
+    before = "… " if start > 0 else ""
+    after = " …" if end < len(text) else ""
+    return f"{before}{text[start:end].strip()}{after}"
+
+
+def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
+    """Return the references of a turn whose words may still be sent, in their order.
+
+    Of messages that were erased, excluded or deleted with their chat meanwhile there is none.
+    """
+    rows = TurnReference.objects.filter(
+        turn=turn_id,
+        message__branch__chat__owner=owner_id,
+        message__branch__chat__deleted_at=None,
+        message__excluded=False,
+        message__erased_at=None,
+    )
+    return list(rows.select_related("message__branch__chat").order_by("place"))
+
+
+def entries(turn_id: uuid.UUID, *, owner_id: int) -> tuple[TextEntry, ...]:
+    """Return the references of a turn as a prompt has them: the day, who said it, the words."""
+    return tuple(entry_of(row) for row in of_turn(turn_id, owner_id=owner_id))
+
+
+def entry_of(row: TurnReference) -> TextEntry:
+    """Return one reference as a prompt has it."""
+    message = row.message
+    role: EntryRole = "user" if message.role == Message.Role.USER else "assistant"
+    day = f"{message.created_at:%Y-%m-%d}"
+    told = f"{day}, {message.said_by}" if message.speaker else day
+    text = "\n".join(texts_of(message.parts))
+    return TextEntry(role, f"({told}) {excerpt(text, row.start, row.end)}")

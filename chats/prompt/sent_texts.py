@@ -1,0 +1,121 @@
+"""The texts of a prompt, piece by piece: made again from what is stored, with their cuts."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from chats.models import Message, PromptText, Receipt
+from chats.prompt.agents import AgentView
+from chats.record.history import to_engine
+from contextpolicy.engine.entries import entry
+from contextpolicy.engine.messages import WireMessage, wires_of
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import ApproximateCounter
+
+# A segment as a receipt keeps it: origin, label, seq, tokens, cut, digest, cut of tool results.
+Row = Sequence[object]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources of segments: texts by digest, messages by id."""
+
+    texts: Mapping[str, str]
+    messages: Mapping[str, Message]
+    # Of the agent whose prompts these are.
+    view: AgentView | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SentText:
+    """The text that a segment sent. `whole`: the characters of the message before it was cut."""
+
+    text: str
+    whole: int
+    hidden: bool = False
+
+
+def sources_of(rows: Iterable[Receipt]) -> Sources:
+    """Return the texts and the messages behind the segments, by digest and by message id."""
+    return sources_in(segment for row in rows for segment in row.segments)
+
+
+def sources_in(segments: Iterable[Row]) -> Sources:
+    """Return the sources of segments."""
+    listed = list(segments)
+    digests = {str(segment[5]) for segment in listed if segment[5]}
+    ids = {str(segment[1]) for segment in listed if segment[2] and is_uuid(segment[1])}
+    return Sources(
+        texts={row.digest: row.text for row in PromptText.objects.filter(digest__in=digests)},
+        messages={str(row.pk): row for row in Message.objects.filter(pk__in=ids)},
+    )
+
+
+def is_uuid(value: object) -> bool:
+    """Tell whether a label is a message's id; labels of other texts are words."""
+    try:
+        uuid.UUID(str(value))
+    except ValueError:
+        return False
+    return True
+
+
+def sent_text(segment: Row, *, sources: Sources, values: PolicyValues) -> SentText:
+    """Return the text of a segment, empty where it is no longer stored.
+
+    A text that the policy hides keeps only its length. A text that a person wrote for their own
+    chat is not hidden from them.
+    """
+    origin, label, _, _, _, digest, *_ = segment
+    message = sources.messages.get(str(label))
+    if message is not None:
+        return of_message(message, segment, values=values, view=sources.view)
+    text = sources.texts.get(str(digest or label), "")
+    if values.hide_system_text and origin == "system" and label != "chat":
+        return SentText("", len(text), hidden=True)
+    return SentText(text, len(text))
+
+
+def of_message(
+    message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
+) -> SentText:
+    """Return what a segment sent of a message. `view`: of the agent to whom it was sent.
+
+    A cut is a pure function of the message, the limit and the policy's style, so it comes out as it
+    was. An erased message has no text any more.
+    """
+    wires, whole = wires_sent(message, segment, values=values, view=view)
+    return SentText(told(wires), whole)
+
+
+def wires_sent(
+    message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
+) -> tuple[Sequence[WireMessage], int]:
+    """Return the wire messages that a segment sent of a message, and its characters uncut."""
+    origin, _, _, _, cut_to, _, *rest = segment
+    results_to = rest[0] if rest else None
+    value = to_engine(message, counter=ApproximateCounter())
+    if view is not None:
+        value = view.seen(value, counter=ApproximateCounter())
+    wires = wires_of(value.role, value.parts)
+    whole = len(told(wires))
+    if cut_to is None and results_to is None:
+        return wires, whole
+    limits = [limit if isinstance(limit, int) else None for limit in (cut_to, results_to)]
+    made = entry(
+        value,
+        values=replace(values, max_chars_per_message=limits[0]),
+        counter=ApproximateCounter(),
+        whole=origin != "history",
+        result_limit=limits[1],
+    )
+    return made.wires, whole
+
+
+def told(wires: Sequence[WireMessage]) -> str:
+    """Return the text of wire messages, with their calls and results."""
+    pieces = []
+    for wire in wires:
+        pieces.append(wire.content)
+        pieces += [f"{call.name}({call.arguments})" for call in wire.tool_calls]
+    return "\n".join(piece for piece in pieces if piece)

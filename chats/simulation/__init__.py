@@ -1,0 +1,1 @@
+"""Previews of policies: prompts that are composed and not sent; nothing here writes."""

@@ -1,0 +1,140 @@
+"""Estimates the prompts of a chat's turns under a policy, from the sizes of its messages alone.
+
+Exact is the prompt of the next message; this says how it came and comes about, and is shown with ≈.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from contextpolicy.engine.budget import compact_mark, low_mark, prompt_limit
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_checks import estimated_tokens
+
+# A summary is seldom as long as it may be.
+SHARE_OF_SUMMARY = 0.6
+# A character of a cut message in tokens, roughly.
+TOKENS_OF_CHARACTER = 1 / 3
+STATE_TOKENS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A stored message: whether a person wrote it, and its tokens."""
+
+    asks: bool
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The estimated prompt of one turn, and whether the history was shortened for it."""
+
+    turn: int
+    tokens: int
+    compacted: bool
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The history that stands in full, the oldest first, and what stands for the rest."""
+
+    values: PolicyValues
+    limit: int
+    fixed: int
+    summary: int = 0
+    total: int = 0
+    turns: int = 0
+    messages: deque[Size] = field(default_factory=deque)
+
+    @property
+    def prompt(self) -> int:
+        return self.fixed + self.summary + self.total
+
+    def add(self, size: Size) -> None:
+        self.messages.append(size)
+        self.total += size.tokens
+        self.turns += size.asks
+
+    def drop(self) -> None:
+        oldest = self.messages.popleft()
+        self.total -= oldest.tokens
+        self.turns -= oldest.asks
+
+    def down_to(self, tokens: int, *, keep: int = 1) -> bool:
+        """Drop the oldest until the prompt has at most so many tokens; tell whether any went."""
+        before = len(self.messages)
+        while self.prompt > tokens and len(self.messages) > keep:
+            self.drop()
+        return len(self.messages) < before
+
+
+def forecast(
+    sizes: Iterable[Size], *, values: PolicyValues, model_window: int | None
+) -> Iterator[Point]:
+    """Yield the estimated prompt of each turn."""
+    limit = prompt_limit(values, model_window=model_window)
+    kept = _Kept(values, limit, estimated_tokens(values.system_text))
+    turn = 0
+    for size in sizes:
+        kept.add(_cut(size, values))
+        if size.asks:
+            turn += 1
+            compacted = _SHORTEN.get(values.strategy, _slide)(kept)
+            kept.down_to(limit)
+            yield Point(turn, min(kept.prompt, limit), compacted)
+
+
+def _cut(size: Size, values: PolicyValues) -> Size:
+    if values.max_chars_per_message is None:
+        return size
+    most = max(1, int(values.max_chars_per_message * TOKENS_OF_CHARACTER))
+    return Size(size.asks, min(size.tokens, most))
+
+
+def _count(kept: _Kept) -> bool:
+    """Keep a number of messages; that is no compaction, it happens at every turn."""
+    while kept.values.window_size is not None and len(kept.messages) > kept.values.window_size + 1:
+        kept.drop()
+    return False
+
+
+def _state(kept: _Kept) -> bool:
+    kept.summary = STATE_TOKENS
+    while len(kept.messages) > kept.values.keep_last_messages + 1:
+        kept.drop()
+    return False
+
+
+def _slide(kept: _Kept) -> bool:
+    if kept.prompt < compact_mark(kept.values, prompt_limit=kept.limit):
+        return False
+    return kept.down_to(low_mark(kept.values, prompt_limit=kept.limit))
+
+
+def _summarise(kept: _Kept) -> bool:
+    values, limit = kept.values, kept.limit
+    threshold = values.turn_threshold
+    is_full = kept.prompt >= compact_mark(values, prompt_limit=limit)
+    if not is_full and (threshold is None or kept.turns - 1 <= threshold):
+        return False
+    kept.summary = int(values.summary_max_tokens * SHARE_OF_SUMMARY)
+    if is_full:
+        low = low_mark(values, prompt_limit=limit)
+        shortened = kept.down_to(low, keep=max(1, values.keep_last_messages))
+        if kept.prompt >= compact_mark(values, prompt_limit=limit):
+            # The newest messages are kept where they fit.
+            shortened = kept.down_to(low) or shortened
+        return shortened
+    left = max(1, kept.turns - values.fold_turns)
+    while kept.turns > left or (kept.messages and not kept.messages[0].asks):
+        kept.drop()
+    return True
+
+
+_SHORTEN = {
+    "simple": _count,
+    "entity_state": _state,
+    "sliding_window": _slide,
+    "dynamic_summary": _summarise,
+}

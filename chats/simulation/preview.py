@@ -1,0 +1,244 @@
+"""The next prompt of a chat under the policy in force and under a proposed one, side by side.
+
+Both are composed as the worker composes, so they are what the run then decides, as long as the
+state token stays the same. Nothing is written and no model is called.
+"""
+
+import hashlib
+import json
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import unified_diff
+from itertools import islice
+from typing import cast
+
+from django.contrib.auth.models import User
+
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Chat
+from chats.prompt import statements
+from chats.prompt.outlook import Outlook, fate_of, outlook_on
+from chats.record import history
+from chats.simulation.forecast import Point, Size, forecast
+from chats.simulation.proposals import Proposal, assigned_in, choose_under
+from contextpolicy.engine.assembly import need
+from contextpolicy.engine.messages import WireMessage
+
+# Lines of the diff; what follows is said to be there.
+MOST_LINES = 400
+# Characters of both prompts: longer ones are not compared line by line.
+MOST_CHARACTERS = 600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The next prompt under one policy, or why it is refused.
+
+    `tokens` and `limit` are in the provider's tokens; `left_out` counts messages by reason;
+    `due` is what happens after it: `none`, `prepare` or `swap`, with the reason.
+    """
+
+    label: str
+    code: str = ""
+    sentence: str = ""
+    tokens: int = 0
+    limit: int = 0
+    parts: Mapping[str, int] = field(default_factory=dict)
+    full: int = 0
+    cut: int = 0
+    summarised: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    due: tuple[str, str] = ("none", "")
+    window_to: int = 0
+    outlook: Outlook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Both sides for one chat, the estimated course of each, and the state that they hold for."""
+
+    chat: Chat
+    last_seq: int
+    now: Side
+    proposed: Side
+    token: str
+    course_now: Sequence[Point] = ()
+    course_proposed: Sequence[Point] = ()
+
+
+def preview(
+    chat: Chat,
+    *,
+    proposal: Proposal,
+    now: datetime,
+    branch: Branch | None = None,
+    question: str = "",
+) -> Preview:
+    """Compose the next prompt of a chat under both policies; a refusal is a side of its own.
+
+    Without a `branch` the active one is read; without a `question` an empty one stands there.
+    """
+    branch = branch or branch_of(chat)
+    branch.chat = chat
+    sides = [
+        side_of(branch, proposal=each, now=now, question=question) for each in (None, proposal)
+    ]
+    sizes = sizes_on(branch)
+    courses = [course(side, sizes) for side in sides]
+    token = state_token(branch, proposal=proposal)
+    return Preview(chat, branch.last_seq, sides[0], sides[1], token, courses[0], courses[1])
+
+
+def compare(
+    chats: Sequence[Chat], *, proposal: Proposal, now: datetime
+) -> list[tuple[Chat, Side, Side]]:
+    """Compose the next prompts of several chats under both policies, without their courses."""
+    found = []
+    for chat in chats:
+        branch = branch_of(chat)
+        branch.chat = chat
+        found.append(
+            (
+                chat,
+                side_of(branch, proposal=None, now=now),
+                side_of(branch, proposal=proposal, now=now),
+            )
+        )
+    return found
+
+
+def previewable(chat_id: uuid.UUID) -> Chat | None:
+    """Return a chat that policies are tried on; None if there is none, or a team replies in it."""
+    rows = Chat.objects.filter(pk=chat_id, deleted_at=None, active_branch__isnull=False, team=None)
+    return rows.select_related("model", "owner").first()
+
+
+def branch_of(chat: Chat) -> Branch:
+    """Return the active branch of a chat with the compaction in force."""
+    rows = Branch.objects.select_related("active_compaction__base", "parent")
+    return rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
+
+
+def empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
+    """Return a chat of a person's without a message, and its branch; neither is stored."""
+    chat = Chat(owner=owner, created_at=now, updated_at=now)
+    branch = Branch(chat=chat, created_at=now, last_seq=0)
+    return chat, branch
+
+
+def side_of(
+    branch: Branch, *, proposal: Proposal | None, now: datetime, question: str = ""
+) -> Side:
+    """Compose the next prompt of a branch under one policy; a refusal is told, not raised."""
+    label = f"{proposal.name}, as it is written" if proposal else "Now"
+    try:
+        choice = choose_under(branch.chat, proposal=proposal)
+        label = label if proposal else f"Now: {choice.effective.label}"
+        outlook = outlook_on(branch, choice=choice, now=now, question=question)
+    except Refusal as refusal:
+        return Side(label, code=refusal.code, sentence=refusal.sentence)
+    return told(outlook, label=label)
+
+
+def told(outlook: Outlook, *, label: str) -> Side:
+    """Count what becomes of each message in a composed prompt."""
+    sent, given = outlook.sent, outlook.given
+    fates = Counter(fate_of(segment).sent for segment in outlook.segments.values())
+    left: Counter[str] = Counter()
+    for out in sent.left_out:
+        left[out.reason] += out.to_seq - out.from_seq + 1
+    needed = need(given, sent)
+    return Side(
+        label,
+        tokens=int(sent.prompt_tokens * given.calibration),
+        limit=sent.budget.prompt_limit,
+        parts=outlook.tokens,
+        full=fates["full"],
+        cut=fates["cut"],
+        summarised=left.pop("covered", 0),
+        left_out=dict(left),
+        due=(needed.action, needed.reason),
+        window_to=given.window_to,
+        outlook=outlook,
+    )
+
+
+def sizes_on(branch: Branch) -> list[Size]:
+    """Return the sizes of the branch's messages, the oldest first, without their words."""
+    if branch.last_seq == 0:
+        return []
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    found = rows.filter(excluded=False).values_list("role", "token_count")
+    return [Size(role == "user", tokens or 0) for role, tokens in found]
+
+
+def course(side: Side, sizes: Sequence[Size]) -> list[Point]:
+    """Estimate the prompts of all turns so far under the policy of one side."""
+    if side.outlook is None:
+        return []
+    choice = side.outlook.choice
+    return list(forecast(sizes, values=choice.values, model_window=choice.model.window))
+
+
+def state_token(branch: Branch, *, proposal: Proposal) -> str:
+    """Return the hash of everything that both prompts depend on beside the form.
+
+    That is the branch with its newest message and its compaction, the assigned versions, and the
+    model with its window and factors.
+    """
+    chat = branch.chat
+    model = chat.model or statements.DEFAULT_MODEL.first()
+    said = [
+        str(branch.pk),
+        branch.last_seq,
+        branch.context_revision,
+        str(branch.active_compaction_id),
+        [each[:4] for each in assigned_in(chat, proposal=None)],
+        [model.slug, model.window, model.calibration, model.calibration_by_script] if model else [],
+        proposal.version,
+    ]
+    digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+    return f"{chat.pk}.{digest}.{branch.last_seq}"
+
+
+def moved_on(before: str, after: str) -> str:
+    """Say by how much a chat moved on between two state tokens; empty if it did not.
+
+    Those of two chats say nothing of each other.
+    """
+    if before == after or before.partition(".")[0] != after.partition(".")[0]:
+        return ""
+    then, now = (last_of(token) for token in (before, after))
+    if now > then:
+        count = now - then
+        return f"{count:,} message{'' if count == 1 else 's'} since the last preview."
+    return "The chat's prompt or its policies changed since the last preview."
+
+
+def last_of(token: str) -> int:
+    """Return the newest message that a state token names; 0 if it names none."""
+    said = token.rpartition(".")[2][:9]
+    return int(said) if said.isdecimal() else 0
+
+
+def difference(found: Preview) -> tuple[list[str], bool]:
+    """Return the lines in which both exact prompts differ, and whether some are left out."""
+    sides = (found.now.outlook, found.proposed.outlook)
+    before, after = (written(side.sent.messages) if side else [] for side in sides)
+    if sum(map(len, (*before, *after))) > MOST_CHARACTERS:
+        return [], True
+    lines = unified_diff(before, after, "now", "proposed", lineterm="", n=1)
+    shown = list(islice(lines, MOST_LINES + 1))
+    return shown[:MOST_LINES], len(shown) > MOST_LINES
+
+
+def written(messages: Sequence[WireMessage]) -> list[str]:
+    """Write messages as lines, each under its role."""
+    return [
+        line
+        for message in messages
+        for line in (f"[{message.role}]", *(message.content or "").splitlines())
+    ]

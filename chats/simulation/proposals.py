@@ -1,0 +1,48 @@
+"""The policy that would hold in a chat if one of its policies said something else; unsaved."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chats.models import Chat
+from chats.prompt import model_choice
+from contextpolicy import resolution
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A policy as it is written in a form: its name, what it would set, what it would lock.
+
+    Where the policy applies already, its values stand in for those in force; elsewhere it counts
+    as if it were assigned at `level`, in place of what applies there.
+    """
+
+    slug: str
+    name: str
+    version: int
+    values: Mapping[str, Any]
+    locks: Collection[str]
+    level: str = "chat"
+
+
+def assigned_in(chat: Chat, *, proposal: Proposal | None) -> tuple[resolution.Assigned, ...]:
+    """Return the policies of a chat, far to near, with the proposed one in its place."""
+    found = resolution.assigned_for(user_id=chat.owner_id, group_ids=None, chat_id=chat.pk)
+    if proposal is None:
+        return found
+    said = json.dumps(dict(proposal.values)), json.dumps(sorted(proposal.locks))
+    own = (proposal.slug, proposal.name, proposal.version, *said)
+    if any(each[1] == proposal.slug for each in found):
+        return tuple((each[0], *own) if each[1] == proposal.slug else each for each in found)
+    others = (each for each in found if each[0] != proposal.level)
+    return resolution.far_to_near((*others, (proposal.level, *own)))
+
+
+def choose_under(chat: Chat, *, proposal: Proposal | None) -> model_choice.ChosenModel:
+    """Return the model and the policy of a chat under a proposal; without one, those in force.
+
+    Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
+    """
+    assigned = assigned_in(chat, proposal=proposal)
+    return model_choice.choose_with(chat=chat, assigned=assigned)

@@ -1,0 +1,39 @@
+"""Keeps what a person told of themselves in the messages of a turn, when the turn ends."""
+
+from datetime import datetime
+
+from chats.memory import preferences
+from chats.memory.told import told_in
+from chats.models import Chat, Folder, Message, Preference, Turn
+
+
+def note_told(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
+    """Note what the turn's own messages of the chat's owner tell, in the caller's transaction.
+
+    Returns what was noted or confirmed. Nothing is read of a chat without memory, nor of a person
+    who did not agree, nor of what was said by others in a team.
+    """
+    if not remembers(chat) or not preferences.is_noting(preferences.settings_of(chat.owner_id)):
+        return []
+    said = Message.objects.filter(
+        turn=turn, role=Message.Role.USER, speaker__isnull=True, excluded=False, erased_at=None
+    ).select_related("branch")
+    noted = []
+    for message in said.order_by("seq"):
+        noted += preferences.note(
+            told_in(message.text),
+            message=message,
+            owner_id=chat.owner_id,
+            folder_id=chat.folder_id,
+            now=now,
+        )
+    return noted
+
+
+def remembers(chat: Chat) -> bool:
+    """Tell whether anything may be noted in a chat."""
+    if chat.temporary or chat.without_memory:
+        return False
+    if chat.folder_id is None:
+        return True
+    return not Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists()

@@ -1,0 +1,200 @@
+"""The person's memory: their instructions, what is kept of them, and where none is used."""
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from chats.actions import memory
+from chats.ground.refusals import Refusal
+from chats.memory import preferences
+from chats.memory.told import LONGEST_TEXT
+from chats.models import Chat, MemorySettings, Message, Preference
+from chats.record import access
+from chats.web.auth import PersonRequest, signed_in
+
+# What the buttons of the switches say.
+SWITCHES = ("on", "off", "pause", "resume")
+
+
+# So many of the messages that a preference was taken from are named, the newest.
+MOST_SOURCES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """One message that a preference was taken from."""
+
+    chat: Chat
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceView:
+    """One preference with the newest messages that it was taken from, and how many more are."""
+
+    row: Preference
+    sources: Sequence[SourceView]
+    more: int
+
+    @property
+    def slot(self) -> str:
+        """The name of its slot."""
+        return str(Preference.Slot(self.row.slot).label)
+
+    @property
+    def kind(self) -> str:
+        """How it came about."""
+        return str(Preference.Kind(self.row.kind).label)
+
+
+def view_of(row: Preference) -> PreferenceView:
+    """Return a listed preference as the page shows it."""
+    alive = [m for m in (item.message for item in row.evidence.all()) if is_alive(m)]
+    alive.sort(key=lambda message: message.created_at, reverse=True)
+    sources = [SourceView(message.branch.chat, message) for message in alive[:MOST_SOURCES]]
+    return PreferenceView(row, sources, more=len(alive) - len(sources))
+
+
+def is_alive(message: Message) -> bool:
+    """Tell whether a message's chat is not deleted."""
+    return message.branch.chat.deleted_at is None
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def page(request: PersonRequest) -> HttpResponse:
+    """Show the memory, and store the instructions. A refused text comes back with its sentence."""
+    if request.method == "GET":
+        return answer(request)
+    # Browsers send line ends as CRLF.
+    text = request.POST.get("instructions", "").replace("\r\n", "\n")
+    try:
+        preferences.write_instructions(owner_id=request.user.pk, text=text, now=timezone.now())
+    except Refusal as refusal:
+        return answer(request, refusal=refusal, instructions=text)
+    return redirect("chats:memory")
+
+
+@require_POST
+@signed_in
+def switch(request: PersonRequest) -> HttpResponse:
+    """Turn the memory on or off, pause it or go on: whatever the pressed button says."""
+    chosen, now = request.POST.get("to", ""), timezone.now()
+    owner_id = request.user.pk
+    if chosen in {"on", "off"}:
+        preferences.set_consent(owner_id=owner_id, agrees=chosen == "on", now=now)
+    elif chosen in SWITCHES:
+        preferences.set_paused(owner_id=owner_id, paused=chosen == "pause", now=now)
+    return redirect("chats:memory")
+
+
+@require_GET
+@signed_in
+def export(request: PersonRequest) -> HttpResponse:
+    """Give the person a file with all that is kept of them."""
+    found = json.dumps(preferences.exported(request.user.pk), ensure_ascii=False, indent=2)
+    response = HttpResponse(found, content_type="application/json; charset=utf-8")
+    response["Content-Disposition"] = 'attachment; filename="memory.json"'
+    return response
+
+
+@require_POST
+@signed_in
+def preference_new(request: PersonRequest) -> HttpResponse:
+    """Add a preference in the person's own words; a refused one comes back with its sentence."""
+    slot, text = request.POST.get("slot", ""), request.POST.get("text", "")
+    try:
+        preferences.write(owner_id=request.user.pk, slot=slot, text=text, now=timezone.now())
+    except Refusal as refusal:
+        return answer(request, refusal=refusal, slot=slot, text=text)
+    return redirect("chats:memory")
+
+
+@require_POST
+@signed_in
+def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse:
+    """Change, accept, delete or undo a preference: whatever the pressed button says.
+
+    Raises `NotFound`.
+    """
+    found: dict[str, Any] = {"owner_id": request.user.pk, "preference_id": preference_id}
+    found["now"] = timezone.now()
+    preferences.preference_for(owner_id=request.user.pk, preference_id=preference_id)
+    act = request.POST.get("act", "")
+    try:
+        if act == "save":
+            preferences.rewrite(**found, text=request.POST.get("text", ""))
+        elif act == "accept":
+            preferences.accept(**found)
+        elif act in {"delete", "undo"}:
+            memory.delete(
+                owner=request.user,
+                preference_id=preference_id,
+                now=timezone.now(),
+                reopen=act == "undo",
+            )
+    except Refusal as refusal:
+        return answer(request, refusal=refusal)
+    return redirect(back_to(request))
+
+
+def back_to(request: PersonRequest) -> str:
+    """Return the page of this server from which the form was sent; the memory's if none is said."""
+    back = request.POST.get("next", "")
+    is_here = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/")
+    return back if is_here else reverse("chats:memory")
+
+
+@require_POST
+@signed_in
+def chat_memory(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
+    """Let the chat use and fill its owner's memory, or not."""
+    chat = access.chat_for(user=request.user, chat_id=chat_id)
+    memory.set_memory_of_chat(chat=chat, remembers=request.POST.get("remembers") == "yes")
+    return redirect("chats:chat", chat.pk)
+
+
+@require_POST
+@signed_in
+def folder_memory(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
+    """Let the chats of a folder use and fill their owner's memory, or not."""
+    folder = access.folder_for(user=request.user, folder_id=folder_id)
+    memory.set_memory_of_folder(folder=folder, remembers=request.POST.get("remembers") == "yes")
+    return redirect("chats:folder", folder.pk)
+
+
+def answer(
+    request: PersonRequest,
+    *,
+    refusal: Refusal | None = None,
+    instructions: str | None = None,
+    slot: str = "note",
+    text: str = "",
+) -> HttpResponse:
+    """Render the page; after a refusal with what was typed."""
+    settings: MemorySettings = preferences.settings_of(request.user.pk)
+    rows = [view_of(row) for row in preferences.listed(request.user.pk)]
+    status = Preference.Status
+    context = {
+        "settings": settings,
+        "instructions": settings.instructions if instructions is None else instructions,
+        "longest": preferences.LONGEST_INSTRUCTIONS,
+        "longest_text": LONGEST_TEXT,
+        "current": [view for view in rows if view.row.status == status.CURRENT],
+        "proposed": [view for view in rows if view.row.status == status.PROPOSED],
+        "past": [view for view in rows if view.row.status == status.SUPERSEDED],
+        "slots": Preference.Slot.choices,
+        "slot": slot,
+        "text": text,
+        "refusal": refusal,
+    }
+    return render(request, "memory.html", context, status=refusal.status if refusal else 200)

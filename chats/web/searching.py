@@ -1,0 +1,249 @@
+"""Search for people: a page, and the same in a palette over every page."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, time
+from urllib.parse import urlencode
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_date
+from django.views.decorators.http import require_GET, require_POST
+
+from chats.actions import branching, listing
+from chats.actions.searching import MOST, PAGE, Hit, Searched, SearchTooLong, search_chats
+from chats.compaction.coverage import contains, summary_of
+from chats.ground.refusals import NotFound, Refusal
+from chats.memory.marking import pieces
+from chats.memory.recall import Scope
+from chats.models import Branch, Chat, Message
+from chats.record import access
+from chats.web.actions.in_place import in_place
+from chats.web.auth import PersonRequest, signed_in
+from chats.web.shell import shell_for
+from chats.web.thread.compaction_marker import source
+
+ROLES = {"user": "People", "assistant": "Replies", "summary": "Summaries"}
+# A message that is no longer on the chat's newest page is shown with so many after it.
+AFTER = 10
+NEWEST = 20
+# In the palette stand the best ones; the page has the rest.
+IN_PALETTE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A hit as the page has it: its words, cut where they match, and where it leads.
+
+    `address` is a page; where a branch has to be chosen first, `choose` is where that is asked.
+    """
+
+    hit: Hit
+    pieces: Sequence[tuple[str, bool]]
+    address: str
+    choose: str
+
+    @property
+    def who(self) -> str:
+        """The words for who said it."""
+        return self.hit.passage.speaker or "Summary"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The hits of one chat."""
+
+    chat: Chat
+    hits: Sequence[Shown]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The scope that the form asks for; `wrong` is a sentence about a field that says nothing."""
+
+    scope: Scope
+    chat: Chat | None
+    wrong: str
+
+
+@require_GET
+@signed_in
+def search(request: PersonRequest) -> HttpResponse:
+    """Show what was found in the person's own chats, as a page or as a part of it."""
+    _, refusal, context = found_for(request, page=page_in(request))
+    part = "chats/_hits.html" if request.htmx else "chats/search.html"
+    if not request.htmx:
+        context |= {"shell": shell_for(user=request.user)}
+    status = refusal.status if refusal is not None and not request.htmx else 200
+    return render(request, part, context, status=status)
+
+
+@require_GET
+@signed_in
+def palette(request: PersonRequest) -> HttpResponse:
+    """Show the best of what was found, as options of the palette."""
+    found, _, context = found_for(request, page=1)
+    options = [each for group in grouped(found.hits[:IN_PALETTE]) for each in group.hits]
+    return render(request, "chats/_palette_found.html", {**context, "options": options})
+
+
+def found_for(
+    request: PersonRequest, *, page: int
+) -> tuple[Searched, Refusal | None, dict[str, object]]:
+    """Return what was found, and what both templates need of it."""
+    question = request.GET.get("q", "").replace("\x00", "").strip()
+    filters = filters_in(request)
+    found = Searched()
+    refusal: Refusal | None = None
+    if question and not filters.wrong:
+        try:
+            found = search_chats(
+                user=request.user,
+                question=question,
+                scope=filters.scope,
+                at=timezone.now(),
+                page=page,
+                is_typed=True,
+            )
+        except SearchTooLong as refused:
+            refusal = refused
+    kept = [(name, value) for name, value in request.GET.items() if name != "page" and value]
+    return (
+        found,
+        refusal,
+        {
+            "question": question[:500],
+            "found": found,
+            "groups": grouped(found.hits),
+            "hits": len(found.hits),
+            "refusal": refusal,
+            "wrong": filters.wrong,
+            "chat_filter": filters.chat,
+            "folders": listing.folders_of(owner=request.user),
+            "roles": ROLES,
+            "given": request.GET,
+            "page": page,
+            "last_page": MOST // PAGE,
+            "query": urlencode([(name, value[:500]) for name, value in kept]),
+            "percent": int(100 * found.indexed_share),
+        },
+    )
+
+
+def page_in(request: PersonRequest) -> int:
+    """Return the number of the page that is asked for."""
+    given = request.GET.get("page", "")
+    number = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else 1
+    return min(max(number, 1), MOST // PAGE)
+
+
+def filters_in(request: PersonRequest) -> Filters:
+    """Return what the fields of the form ask for."""
+    chat = chat_in(request)
+    folder = id_in(request.GET.get("folder", ""))
+    role = request.GET.get("role", "")
+    before, after = (day_in(request.GET.get(name, "")) for name in ("before", "after"))
+    wrong = next(
+        (
+            f"“{request.GET[name][:40]}” is no date. Write it like 2026-05-31."
+            for name, value in (("before", before), ("after", after))
+            if request.GET.get(name) and value is None
+        ),
+        "",
+    )
+    scope = Scope(
+        kind="folder" if folder else "person",
+        id=folder,
+        role=role if role in ROLES else "",
+        speaker=request.GET.get("from", "").replace("\x00", "").strip()[:200],
+        chat=chat.pk if chat else None,
+        before=before,
+        after=after,
+    )
+    return Filters(scope, chat, wrong)
+
+
+def chat_in(request: PersonRequest) -> Chat | None:
+    """Return the chat that is asked for, if it is the person's."""
+    key = id_in(request.GET.get("chat", ""))
+    try:
+        return access.chat_for(user=request.user, chat_id=key) if key else None
+    except NotFound:
+        return None
+
+
+def id_in(text: str) -> uuid.UUID | None:
+    """Return the id that a text is; None if it is none."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+def day_in(text: str) -> datetime | None:
+    """Return the first moment of a day, in the reader's zone; None if the text is no day."""
+    try:
+        day = parse_date(text[:20])
+    except ValueError:
+        return None
+    return timezone.make_aware(datetime.combine(day, time.min)) if day else None
+
+
+def grouped(hits: Sequence[Hit]) -> list[Group]:
+    """Group hits by chat, the chat with the best one first."""
+    groups: dict[uuid.UUID, list[Shown]] = {}
+    chats: dict[uuid.UUID, Chat] = {}
+    for hit in hits:
+        chats[hit.branch.chat_id] = hit.branch.chat
+        groups.setdefault(hit.branch.chat_id, []).append(shown(hit))
+    return [Group(chats[key], each) for key, each in groups.items()]
+
+
+def shown(hit: Hit) -> Shown:
+    """Return a hit as the page has it."""
+    passage = hit.passage
+    words = pieces(passage.text, passage.marks, part=(passage.start, passage.end))
+    if hit.is_beside and passage.message_id:
+        choose = reverse("chats:message-show", args=[passage.chat_id, passage.message_id])
+        return Shown(hit, words, "", choose)
+    if passage.message_id:
+        address = message_address(hit.branch, passage.message_id, seq=passage.seq)
+    else:
+        address = reverse("chats:compaction", args=[passage.chat_id, passage.summary_id])
+    return Shown(hit, words, address, "")
+
+
+def message_address(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
+    """Return where a message of an open branch's path is read: in the thread or as an original."""
+    active = branch.active_compaction
+    if active is not None and seq <= active.to_seq:
+        summary = summary_of(active)
+        over = summary if summary is not None and seq <= summary.to_seq else active
+        place = source(over, chat_id=branch.chat_id, seq=seq)
+        if place.address:
+            return f"{place.address}#{place.key}"
+    address = reverse("chats:chat", args=[branch.chat_id])
+    if branch.last_seq - seq >= NEWEST:
+        address += f"?before={seq + AFTER}"
+    return f"{address}#message-{message_id}"
+
+
+@require_POST
+@signed_in
+@in_place
+def message_show(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+    """Open the branch that a found message stands on, at the message."""
+    row: Message = access.message_for(user=request.user, chat_id=chat_id, message_id=message_id)
+    branch = access.branch_for(user=request.user, chat_id=chat_id)
+    if not contains(branch, row):
+        branching.choose_branch(
+            user=request.user,
+            chat=branch.chat,
+            branch_id=row.branch_id,
+            now=timezone.now(),
+        )
+        branch = access.branch_for(user=request.user, chat_id=chat_id)
+    return redirect(message_address(branch, row.pk, seq=row.seq or 0))

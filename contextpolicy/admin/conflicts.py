@@ -1,0 +1,62 @@
+"""Compares what two administrators changed in one policy at the same time, field by field."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from contextpolicy.admin.told_values import told_value
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.models import PolicyVersion
+
+NOT_SET = "not set"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One field that somebody changed: before, theirs and mine, as texts.
+
+    `is_clash`: both changed it, and not to the same.
+    """
+
+    name: str
+    label: str
+    before: str
+    theirs: str
+    mine: str
+    is_clash: bool
+
+
+def conflicts_of(
+    *,
+    touched: Collection[str],
+    values: Mapping[str, object],
+    locks: Collection[str],
+    labels: Mapping[str, str],
+    base: PolicyVersion,
+    theirs: PolicyVersion,
+) -> list[Conflict]:
+    """List the fields that differ from the version that both began with.
+
+    `values` and `locks` are those that a save would write, with my `touched` fields.
+    """
+    found = []
+    for name in PolicyValues().to_json():
+        before, now = said(base, name), said(theirs, name)
+        is_touched = name in touched or f"lock_{name}" in touched
+        mine = as_said(name, values, locks) if is_touched else before
+        if before == now and before == mine:
+            continue
+        is_clash = now not in (before, mine) and mine != before
+        found.append(Conflict(name, labels.get(name, name), before, now, mine, is_clash))
+    return found
+
+
+def said(version: PolicyVersion, name: str) -> str:
+    """Return what a version says in a field, as a text."""
+    return as_said(name, version.values, version.locks)
+
+
+def as_said(name: str, values: Mapping[str, object], locks: Collection[str]) -> str:
+    """Return a value with its lock as a text."""
+    if name not in values:
+        return NOT_SET
+    return f"{told_value(name, values[name])}{', locked' if name in locks else ''}"

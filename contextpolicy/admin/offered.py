@@ -1,0 +1,48 @@
+"""Choices of the policy form: strategies, models, providers, skills."""
+
+from contextpolicy import plugins
+from contextpolicy.admin.fields import UNSET, Choices
+from contextpolicy.admin.stored_values import BUILT_IN
+from contextpolicy.admin.words import STRATEGY_NAMES
+from contextpolicy.admin.written import NONE
+from contextpolicy.lint import offered_strategies
+from contextpolicy.models import ModelSpec, Skill
+
+
+def strategies() -> Choices:
+    """Return the strategies that exist, those of packages with the package."""
+    found = plugins.installed().plugins
+    return [
+        UNSET,
+        *(
+            (name, f"{name} ({found[name].package})" if name in found else strategy_name(name))
+            for name in offered_strategies()
+        ),
+    ]
+
+
+def strategy_name(name: str) -> str:
+    """Name a strategy that ships, as people see it."""
+    return STRATEGY_NAMES.get(name, name)
+
+
+def models() -> Choices:
+    """Return the models a policy can name."""
+    return [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
+
+
+def providers() -> Choices:
+    """Return the providers a policy can name: those that have a model."""
+    slugs = ModelSpec.objects.order_by("provider").values_list("provider", flat=True).distinct()
+    return [(slug, slug) for slug in slugs]
+
+
+def skills_offered() -> Choices:
+    """Return the skills a policy can name, and the choice of none."""
+    found = [(skill.slug, str(skill)) for skill in Skill.objects.all()]
+    return [*found, (NONE, "None of them")]
+
+
+def summarisers() -> Choices:
+    """Return the choices of what writes summaries."""
+    return [UNSET, (BUILT_IN, "No model: pick sentences from the messages"), *models()]

@@ -1,0 +1,294 @@
+"""The policy editor as its page shows it: cards, first fields, groups, sentences and findings."""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.forms import BoundField
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from contextpolicy import linter
+from contextpolicy.admin.offered import strategies
+from contextpolicy.admin.policy_form import PolicyForm
+from contextpolicy.admin.policy_groups import TOLD, first_of, more_of
+from contextpolicy.admin.stored_values import default_words, shown
+from contextpolicy.admin.viewpoint import Effective, Viewpoint, effective
+from contextpolicy.admin.words import plain_words
+from contextpolicy.engine.budget import prompt_limit
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.findings import UNSET, Finding
+from contextpolicy.resolution import Layer
+
+NAMES = re.compile(rf"\b({'|'.join(sorted(PolicyValues().to_json(), key=len, reverse=True))})\b")
+# Names that are words too: only the longer ones are certain to mean a field.
+ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in name)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A finding as the page says it."""
+
+    finding: Finding
+    sentence: SafeString
+    # What its button says; empty: there is none.
+    mend: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One field with its lock, what holds where it is empty, and what is found of it."""
+
+    name: str
+    bound: BoundField
+    lock: BoundField | None
+    hint: str
+    is_set: bool
+    is_locked: bool
+    told: Sequence[Told] = ()
+    # The sentences of its errors, with each field under its label.
+    errors: Sequence[SafeString] = ()
+
+    @property
+    def must_show(self) -> bool:
+        """Tell whether it is never folded away."""
+        return bool(self.is_set or self.is_locked or self.told or self.bound.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group under "More": what of it is empty, and how many of it are set further up."""
+
+    title: str
+    description: str
+    rows: Sequence[Row]
+    total: int
+    set_above: int
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """Everything the page of one policy shows of its form."""
+
+    form: PolicyForm
+    cards: Sequence[dict[str, Any]]
+    first: Sequence[Row]
+    also: Sequence[Row]
+    found: Sequence[Row]
+    search: str
+    more: Sequence[Group]
+    told: Sequence[Told]
+    sentence: str
+    viewpoint: Viewpoint
+    mended: str = ""
+    names: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def rows(self) -> list[Row]:
+        """Every row of the page, whichever part it stands in."""
+        inner = (row for group in self.more for row in group.rows)
+        return [*self.found, *self.first, *self.also, *inner]
+
+    @property
+    def errors(self) -> list[Row]:
+        """The rows with an error, in the order of the page."""
+        return [row for row in self.rows if row.bound.errors]
+
+
+def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Editor:
+    """Arrange a form: what a strategy lives by first, what is set next, the rest in groups."""
+    values = dict(form.policy_values if form.is_bound else form_values(form))
+    locks = form.policy_locks if form.is_bound else form_locks(form)
+    strategy = str(values.get("strategy", ""))
+    findings = form.judged if form.is_bound else linter.judge(values, locks=locks)
+    told = [told_of(form, finding) for finding in findings]
+    holds = held(form, values, locks, viewpoint)
+    wanted = first_of(strategy)
+    groups = more_of(strategy)
+    names = list(dict.fromkeys([*wanted, *(name for _, _, group in groups for name in group)]))
+    rows = {name: row_of(form, name, values, locks, told, holds) for name in names}
+    rows.pop("strategy", None)
+    found = [name for name in rows if search and matches(rows[name], search)]
+    first = [name for name in wanted if name in rows and name not in found]
+    also = [name for name in rows if name not in {*found, *first} and rows[name].must_show]
+    above = {*found, *first, *also}
+    more = [
+        Group(
+            title,
+            description,
+            [rows[name] for name in group if name in rows and name not in above],
+            total=len([name for name in group if name in rows]),
+            set_above=sum(1 for name in group if name in rows and rows[name].is_set),
+        )
+        for title, description, group in groups
+    ]
+    whole = linter.whole(values)
+    wrong = next((rows[name] for name in (*found, *first, *also) if rows[name].bound.errors), None)
+    if wrong is not None and not form.is_look:
+        # The page opens where something has to be done.
+        wrong.bound.field.widget.attrs["autofocus"] = True
+    return Editor(
+        form=form,
+        cards=cards(form, strategy),
+        first=[rows[name] for name in first],
+        also=[rows[name] for name in also],
+        found=[rows[name] for name in found],
+        search=search,
+        more=[group for group in more if group.rows],
+        told=told,
+        sentence=sentence_of(whole),
+        viewpoint=viewpoint,
+        mended=", ".join(label_of(form, name) for name in form.mended),
+    )
+
+
+def sentence_of(values: PolicyValues | None) -> str:
+    """Say in plain words what values do, as far as they can do anything."""
+    if values is None:
+        return "A value cannot be read yet."
+    if prompt_limit(values, model_window=None) < 1:
+        return "As it is written, nothing is left for a prompt."
+    return plain_words(values)
+
+
+def form_values(form: PolicyForm) -> dict[str, Any]:
+    """Return what a form says that nobody sent yet: the newest version, or a start."""
+    return dict(form.start_values or form.stored)
+
+
+def form_locks(form: PolicyForm) -> list[str]:
+    """Return the locks of a form that nobody sent yet."""
+    return list(form.newest.locks) if form.newest else list(form.start_locks)
+
+
+def cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]]:
+    """Return the strategies as cards; the one of no strategy stands last."""
+    offered = [*strategies()]
+    if strategy not in dict(offered):
+        offered.append((strategy, f"{strategy} (not installed)"))
+    told = [
+        {
+            "value": value,
+            "name": str(name) if value else "Leave it open",
+            "text": TOLD.get(value, "A strategy of a package."),
+            "checked": value == strategy,
+        }
+        for value, name in offered
+    ]
+    return [*(card for card in told if card["value"]), *(c for c in told if not c["value"])]
+
+
+def held(
+    form: PolicyForm, values: dict[str, Any], locks: Collection[str], viewpoint: Viewpoint
+) -> Effective | None:
+    """Return what would hold at a viewpoint; None while a value cannot be read."""
+    if linter.whole(values) is None:
+        return None
+    newest = form.newest
+    number = newest.number if newest else 1
+    slug = form.instance.slug or "(new)"
+    name = form.instance.name or "this policy"
+    return effective(
+        Layer(viewpoint.level, slug, name, number, values, frozenset(locks)), viewpoint
+    )
+
+
+def row_of(
+    form: PolicyForm,
+    name: str,
+    values: dict[str, Any],
+    locks: Collection[str],
+    told: Iterable[Told],
+    holds: Effective | None,
+) -> Row:
+    """Return one field as the page shows it."""
+    lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
+    is_set = name in values or (name.startswith("config__") and bool(form[name].value()))
+    return Row(
+        name=name,
+        bound=form[name],
+        lock=lock,
+        hint=hint_of(form, name, is_set=is_set, holds=holds),
+        is_set=is_set,
+        is_locked=name in locks,
+        errors=[linked(form, str(error)) for error in form.errors.get(name, ())],
+        # Errors stand at their field already.
+        told=[t for t in told if t.finding.field == name and t.finding.level != "error"],
+    )
+
+
+def hint_of(form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None) -> str:
+    """Say what holds in an empty field and why; in a set one only if something else does."""
+    if holds is None or name not in holds.sources:
+        return ""
+    value = in_words(form, name, getattr(holds.values, name))
+    is_ours = holds.sources[name][1] == (form.instance.slug or "(new)")
+    if not is_set:
+        return f"{value} · {holds.source_of(name)}"
+    return "" if is_ours else f"Not in effect here: {value} · {holds.source_of(name)}"
+
+
+def in_words(form: PolicyForm, name: str, value: object) -> str:
+    """Return a value in the words of its field."""
+    if value is None:
+        return "any" if name in ("allowed_models", "memory_providers") else "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{shown(name, value)} %"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return default_words(form.fields[name], shown(name, value))
+
+
+def matches(row: Row, search: str) -> bool:
+    """Tell whether every word of a search is in a field's name, label or help."""
+    text = f"{row.name} {row.bound.label} {row.bound.help_text}".lower()
+    return all(word in text for word in search.lower().split())
+
+
+def label_of(form: PolicyForm, name: str) -> str:
+    """Return the label of a field."""
+    return str(form.fields[name].label) if name in form.fields else name
+
+
+def told_of(form: PolicyForm, finding: Finding) -> Told:
+    """Return a finding with links to its fields and the words of its button."""
+    changes = [
+        f"empty “{label_of(form, name)}”"
+        if value == UNSET
+        else f"set “{label_of(form, name)}” to {in_words(form, name, as_tuple(value))}"
+        for name, value in finding.mend.items()
+        if value != UNSET or name in form.policy_values or not form.is_bound
+    ]
+    words = " and ".join(changes)
+    return Told(
+        finding=finding,
+        sentence=linked(form, finding.sentence),
+        mend=f"{words[:1].upper()}{words[1:]}",
+        key=f"{finding.code}:{finding.field}",
+    )
+
+
+def as_tuple(value: object) -> object:
+    """Return a list as the engine holds it."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def linked(form: PolicyForm, sentence: str) -> SafeString:
+    """Write a sentence with each field under its label, as a link to it."""
+    pieces = NAMES.split(sentence)
+    return format_html_join(
+        "",
+        "{}",
+        (
+            (
+                format_html('<a href="#id_{}">“{}”</a>', piece, label_of(form, piece))
+                if place % 2 and piece not in ALSO_WORDS and piece in form.fields
+                else piece,
+            )
+            for place, piece in enumerate(pieces)
+        ),
+    ) or mark_safe("")

@@ -1,0 +1,117 @@
+"""Signed notes, checkpoints and proofs, in the forms of C2SP, which tools of others verify.
+
+A checkpoint is a note of three lines: the origin, the size of the log, its root in base64. A
+signature line names the signer and carries four bytes of the key's id before the signature.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+ED25519 = b"\x01"
+PROOF = "c2sp.org/tlog-proof@v1"
+DASH = "— "
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The three lines of a checkpoint, and its signature lines as they are."""
+
+    origin: str
+    size: int
+    root: bytes
+    signatures: tuple[str, ...] = ()
+
+    @property
+    def body(self) -> str:
+        """Write what is signed."""
+        return body_of(self.origin, self.size, self.root)
+
+
+def b64(data: bytes) -> str:
+    """Write bytes in base64."""
+    return base64.b64encode(data).decode()
+
+
+def body_of(origin: str, size: int, root: bytes) -> str:
+    """Write the text of a checkpoint, which is what is signed."""
+    return f"{origin}\n{size}\n{b64(root)}\n"
+
+
+def key_id(name: str, public: bytes) -> bytes:
+    """Compute the four bytes that name an Ed25519 key in a signature line."""
+    return hashlib.sha256(name.encode() + b"\n" + ED25519 + public).digest()[:4]
+
+
+def verifier_key(name: str, public: bytes) -> str:
+    """Write a public key as other tools take it: name, id, key."""
+    return f"{name}+{key_id(name, public).hex()}+{b64(ED25519 + public)}"
+
+
+def pem(public: bytes) -> str:
+    """Write a public key as OpenSSL takes it."""
+    key = Ed25519PublicKey.from_public_bytes(public)
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def signed(body: str, *, name: str, keys: Sequence[Ed25519PrivateKey]) -> str:
+    """Return a note: the body, an empty line, and a signature line of each key."""
+    lines = []
+    for key in keys:
+        public = key.public_key().public_bytes_raw()
+        lines.append(f"{DASH}{name} {b64(key_id(name, public) + key.sign(body.encode()))}\n")
+    return f"{body}\n{''.join(lines)}"
+
+
+def read(note: str) -> Checkpoint:
+    """Return the checkpoint that a note is. Raises ValueError for anything else."""
+    body, gap, rest = note.rpartition("\n\n")
+    origin, size, root, *more = body.split("\n")
+    if not gap or more or not size.isascii() or not size.isdigit():
+        raise ValueError("This is no checkpoint.")
+    lines = tuple(line for line in rest.split("\n") if line)
+    return Checkpoint(origin, int(size), base64.b64decode(root, validate=True), lines)
+
+
+def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
+    """Tell whether a key signed a note; None when no signature claims to be of this key."""
+    body, _, rest = note.rpartition("\n\n")
+    for line in rest.split("\n"):
+        signer, _, text = line.removeprefix(DASH).partition(" ")
+        blob = decoded(text) if line.startswith(DASH) else b""
+        if signer == name and blob[:4] == key_id(name, public):
+            try:
+                Ed25519PublicKey.from_public_bytes(public).verify(blob[4:], f"{body}\n".encode())
+            except InvalidSignature:
+                return False
+            return True
+    return None
+
+
+def decoded(text: str) -> bytes:
+    """Return what base64 stands for; nothing for anything else."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        return b""
+
+
+def proof(note: str, *, index: int, hashes: Sequence[bytes]) -> str:
+    """Write a proof that the entry at `index` is in the log of a checkpoint."""
+    listed = "".join(f"{b64(one)}\n" for one in hashes)
+    return f"{PROOF}\nindex {index}\n{listed}\n{note}"
+
+
+def entry(scope: str, count: int, last_hash: str) -> bytes:
+    """Write the entry that pins a chain: its name, its rows, its last hash, one a line."""
+    return f"chain\n{scope}\n{count}\n{last_hash}\n".encode()
+
+
+def first_entry(before: str) -> bytes:
+    """Write the first entry of an origin that follows another: the hash of its last note."""
+    return f"after\n{hashlib.sha256(before.encode()).hexdigest()}\n".encode()

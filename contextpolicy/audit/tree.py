@@ -1,0 +1,62 @@
+"""Merkle trees as in RFC 6962, section 2.1: roots that grow, and proofs of inclusion."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+Hash = bytes
+EMPTY = hashlib.sha256(b"").digest()
+
+
+def leaf_hash(entry: bytes) -> Hash:
+    """Hash an entry of the log."""
+    return hashlib.sha256(b"\x00" + entry).digest()
+
+
+def node_hash(left: Hash, right: Hash) -> Hash:
+    """Hash two subtrees."""
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+class Frontier:
+    """The roots of the complete subtrees of a tree, largest first: enough to let it grow."""
+
+    def __init__(self, size: int = 0, roots: Iterable[Hash] = ()) -> None:
+        self.size = size
+        self.roots = list(roots)
+
+    def append(self, leaf: Hash) -> None:
+        """Add the hash of one more entry."""
+        self.roots.append(leaf)
+        size = self.size
+        while size % 2:
+            right = self.roots.pop()
+            self.roots.append(node_hash(self.roots.pop(), right))
+            size //= 2
+        self.size += 1
+
+    def root(self) -> Hash:
+        """Compute the root of the whole tree."""
+        if not self.roots:
+            return EMPTY
+        *others, found = self.roots
+        for left in reversed(others):
+            found = node_hash(left, found)
+        return found
+
+
+def root_of(leaves: Iterable[Hash]) -> Hash:
+    """Compute the root of a tree from the hashes of its entries."""
+    frontier = Frontier()
+    for leaf in leaves:
+        frontier.append(leaf)
+    return frontier.root()
+
+
+def inclusion(leaves: Sequence[Hash], index: int) -> list[Hash]:
+    """Return the hashes that prove the entry at `index`, from the leaf up."""
+    if len(leaves) == 1:
+        return []
+    half = 1 << (len(leaves) - 1).bit_length() - 1
+    if index < half:
+        return [*inclusion(leaves[:half], index), root_of(leaves[half:])]
+    return [*inclusion(leaves[half:], index - half), root_of(leaves[:half])]

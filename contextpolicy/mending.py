@@ -1,0 +1,85 @@
+"""Finds the nearest values with which a clash of a policy would be gone."""
+
+from collections.abc import Callable, Mapping
+
+from contextpolicy.engine.budget import low_mark, prompt_limit
+from contextpolicy.engine.policy import PolicyValues, Problem, quarter
+from contextpolicy.engine.policy_checks import (
+    LONGEST_PREFIX,
+    MOST_REFERENCES,
+    SMALLEST_BYTES,
+    SMALLEST_ROOM,
+    estimated_tokens,
+)
+from contextpolicy.findings import UNSET
+
+Mend = Mapping[str, object]
+MARKS = tuple(
+    f"{name}{suffix}"
+    for name in ("compact_to", "prepare_at", "compact_at")
+    for suffix in ("", "_tokens")
+)
+
+
+def mended(problem: Problem, values: PolicyValues) -> Mend:
+    """Return values that would end a clash; empty where only a person can say."""
+    find = _MENDS.get(problem.code)
+    return find(values) if find else {}
+
+
+def _room(values: PolicyValues) -> int:
+    """Return what of the prompt limit is left for one part beside the smallest room."""
+    return max(1, prompt_limit(values, model_window=None) - SMALLEST_ROOM)
+
+
+def _summary(values: PolicyValues) -> Mend:
+    limit = prompt_limit(values, model_window=None)
+    low = low_mark(values, prompt_limit=limit) - estimated_tokens(values.system_text)
+    return {"summary_max_tokens": max(1, min(_room(values), low * 3 // 4))}
+
+
+def _bytes(values: PolicyValues) -> Mend:
+    return {"max_bytes": len(values.system_text.encode()) + 4 * SMALLEST_BYTES}
+
+
+def _wider(values: PolicyValues) -> Mend:
+    """Return a window with room for the turns after which a summary is written."""
+    turns = (values.turn_threshold or 0) + 1
+    found: dict[str, object] = {}
+    if values.window_size is not None and values.window_size < 2 * turns:
+        found["window_size"] = 2 * turns
+    if values.window_turns is not None and values.window_turns < turns:
+        found["window_turns"] = turns
+    return found
+
+
+def _kept(values: PolicyValues) -> Mend:
+    ceilings = [2 * values.window_turns] if values.window_turns is not None else []
+    ceilings += [values.window_size] if values.window_size is not None else []
+    return {"keep_last_messages": min([*ceilings, values.keep_last_messages])}
+
+
+_MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
+    "reserve_exceeds_budget": lambda v: {"reserve_tokens": quarter(v.token_budget)},
+    "prompt_limit_too_small": lambda v: {
+        "token_budget": max(v.token_budget, 2 * SMALLEST_ROOM),
+        "reserve_tokens": UNSET,
+    },
+    "system_text_too_long": lambda v: {
+        "token_budget": estimated_tokens(v.system_text) + 2 * SMALLEST_ROOM + v.reserve_tokens
+    },
+    "marks_out_of_order": lambda _: dict.fromkeys(MARKS, UNSET),
+    "summary_too_large": _summary,
+    "summary_reaches_low_mark": _summary,
+    "keep_last_never_folds": lambda v: {"keep_last_messages": min(v.keep_last_messages, 30)},
+    "keep_last_exceeds_window": _kept,
+    "fold_exceeds_threshold": lambda v: {"fold_turns": v.turn_threshold},
+    "window_below_threshold": _wider,
+    "window_too_small": lambda _: {"window_tokens": SMALLEST_ROOM},
+    "max_bytes_too_small": _bytes,
+    "pins_too_large": lambda v: {"pins_tokens": _room(v)},
+    "references_too_large": lambda v: {"reference_tokens": _room(v)},
+    "too_many_references": lambda _: {"reference_count": MOST_REFERENCES},
+    "question_prefix_too_long": lambda v: {"question_prefix": v.question_prefix[:LONGEST_PREFIX]},
+    "unknown_model": lambda _: {"summarization_model": UNSET},
+}

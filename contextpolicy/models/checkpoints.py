@@ -1,0 +1,77 @@
+"""The rows of checkpoints: the log of what chains were, its signed heads, and the keys."""
+
+from typing import ClassVar
+
+from django.db import models
+
+from contextpolicy.models.base import Stored
+
+
+class LedgerOrigin(Stored):
+    """One log. A new one begins only when a database was restored that is older than the last."""
+
+    name = models.CharField(max_length=200, unique=True)
+    opened_at = models.DateTimeField()
+    # The last checkpoint of the origin before, as a note, and why this one was opened.
+    before = models.TextField(blank=True, default="")
+    reason = models.CharField(max_length=300, blank=True, default="")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class LedgerKey(Stored):
+    """A key that signs checkpoints. The public half stays for ever, the private one until rotation.
+
+    Both halves are base64; the private one is encrypted as the keys of providers are.
+    """
+
+    public = models.CharField(max_length=44, unique=True)
+    encrypted_private = models.TextField(blank=True, default="")
+    made_at = models.DateTimeField()
+    retired_at = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return self.public
+
+
+class LedgerLeaf(Stored):
+    """One entry of a log: how long a chain was, and its last hash. The first may name a log."""
+
+    origin = models.ForeignKey(LedgerOrigin, on_delete=models.PROTECT)
+    place = models.PositiveBigIntegerField()
+    # Both empty in the first entry of an origin that follows another.
+    scope = models.CharField(max_length=50, blank=True)
+    last_hash = models.CharField(max_length=64, blank=True)
+    count = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["origin", "place"], name="leaf_once")
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["scope", "origin", "-count"], name="leaf_of_chain")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.count}"
+
+
+class LedgerCheckpoint(Stored):
+    """One signed head of a log. `frontier`: the roots, in hex, from which the log grows."""
+
+    origin = models.ForeignKey(LedgerOrigin, on_delete=models.PROTECT)
+    size = models.PositiveBigIntegerField()
+    note = models.TextField()
+    frontier = models.JSONField()
+    signed_at = models.DateTimeField()
+    # The newest event when it was signed: tells how many came since.
+    last_event = models.PositiveBigIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["origin", "size"], name="checkpoint_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.origin_id}: {self.size}"

@@ -1,0 +1,118 @@
+// Search over every page: Ctrl K or Cmd K. The server draws what was found; a slower answer to an
+// older question never replaces a newer one, for each request ends the one before it.
+
+import { find } from "./page.js";
+
+const dialog = find("#palette");
+const box = find("#palette-question");
+const list = () => find("#palette-list");
+const options = () => [...list().children];
+const chosen = () => options().find((option) => option.getAttribute("aria-selected") === "true");
+const isAnswered = () => find("#palette-found").dataset.question === box.value.trim();
+
+function choose(option) {
+  for (const each of options()) each.setAttribute("aria-selected", String(each === option));
+  if (option) {
+    box.setAttribute("aria-activedescendant", option.id);
+    option.scrollIntoView({ block: "nearest" });
+  } else {
+    box.removeAttribute("aria-activedescendant");
+  }
+}
+
+function step(by) {
+  const all = options();
+  if (all.length) choose(all[(all.indexOf(chosen()) + by + all.length) % all.length]);
+}
+
+// Another branch is chosen as the page of the search does it: by a form.
+function post(address) {
+  const form = document.createElement("form");
+  const token = document.createElement("input");
+  form.method = "post";
+  form.action = address;
+  form.hidden = true;
+  token.name = "csrfmiddlewaretoken";
+  token.value = JSON.parse(document.body.getAttribute("hx-headers"))["X-CSRFToken"];
+  form.append(token);
+  document.body.append(form);
+  form.submit();
+}
+
+function open(option) {
+  if (option.dataset.choose) {
+    post(option.dataset.choose);
+  } else {
+    dialog.close();
+    location.assign(option.dataset.address);
+  }
+}
+
+function openAll() {
+  if (!box.value.trim()) return;
+  find("#palette-all").value = box.value;
+  find("#palette-all").form.requestSubmit();
+}
+
+// What stands there may be for an older question: then everything is looked for on a page.
+const withKey = {
+  ArrowDown: () => step(1),
+  ArrowUp: () => step(-1),
+  Enter: () => (isAnswered() && chosen() ? open(chosen()) : openAll()),
+};
+
+export function showPalette() {
+  if (!dialog || dialog.open) return;
+  dialog.showModal();
+  box.select();
+}
+
+if (dialog) {
+  document.addEventListener("keydown", (event) => {
+    const isOurs = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.code === "KeyK";
+    if (!isOurs || event.isComposing) return;
+    event.preventDefault();
+    showPalette();
+  });
+  for (const opener of document.querySelectorAll("[data-palette]")) {
+    opener.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      showPalette();
+    });
+  }
+  // An input method's Enter takes its word and opens nothing; Safari ends the composition before
+  // the key, which then has the number of a key that the method handled.
+  box.addEventListener("keydown", (event) => {
+    const act = withKey[event.key];
+    if (!act || event.isComposing || event.keyCode === 229) return;
+    event.preventDefault();
+    act();
+  });
+  find("#palette-close").addEventListener("click", () => dialog.close());
+  // Escape closes the dialog, and nothing under it.
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") event.stopPropagation();
+  });
+  find("#palette-all").form.addEventListener("submit", () => {
+    find("#palette-all").value = box.value;
+  });
+  dialog.addEventListener("click", (event) => {
+    const option = event.target.closest("[role=option]");
+    if (option) open(option);
+    else if (event.target === dialog) dialog.close();
+  });
+  dialog.addEventListener("htmx:afterSettle", () => {
+    box.setAttribute("aria-expanded", String(options().length > 0));
+    choose(options()[0]);
+  });
+}
+
+// The page of the search: its address follows what is looked for, so that Back returns to it.
+const search = find("#search");
+search?.addEventListener("htmx:afterRequest", ({ detail }) => {
+  if (!detail.successful) return;
+  const fields = new URLSearchParams(new FormData(search));
+  for (const [name, value] of [...fields]) if (!value) fields.delete(name);
+  history.replaceState(history.state, "", `${search.action}?${fields}`);
+});

@@ -1,0 +1,107 @@
+"""An auditor finds who raised a window, reads one prompt with a reason, exports, and verifies."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+from tests.browser.test_compaction_journeys import administer
+from tests.browser.test_four_people import AUDITOR
+
+LIST = "/admin/contextpolicy/auditevent/"
+CHANGES = """
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.utils import timezone
+from contextpolicy.publish import create_policy, new_version
+ines = User.objects.create_user("ines")
+given = {"actor": f"user:{ines.pk}", "now": timezone.now()}
+values = {"strategy": "simple", "window_size": 12}
+policy = create_policy(slug="audited", name="Audited", values=values, **given)
+new_version(policy=policy, values={**values, "window_size": 20}, locks=[], note="", **given)
+call_command("ledger_checkpoint")
+"""
+
+
+@pytest.mark.requirement("S0.5", by="auditor")
+def test_an_auditor_finds_reads_exports_and_verifies(
+    open_tab: Callable[..., Person], fresh: Product, tmp_path: Path
+) -> None:
+    person, auditor = open_tab(fresh), open_tab(fresh)
+    person.sign_in(fresh.printed_link())
+    person.type("The order 4711 of Anna Berg goes to Oslo.")
+    person.wait_for_reply()
+    administer(fresh, AUDITOR + CHANGES)
+    page = auditor.page
+    auditor.open(f"/login/?next={LIST}")
+    page.get_by_label("Name").fill("audrey")
+    page.get_by_label("Password").fill("correct horse battery")
+    page.keyboard.press("Enter")
+
+    finds_who_raised_the_window(page)
+    reads_with_a_reason(auditor)
+    auditor.open(f"{LIST}?q=chat:none")
+    save(page, "JSON Lines", tmp_path / "ledger.jsonl")
+    auditor.open(f"{LIST}checkpoints/")
+    save(page, "Checkpoint", tmp_path / "checkpoint.txt")
+    save(page, "Public key (PEM)", tmp_path / "ledger-key.pem")
+    save(page, "Log", tmp_path / "log.txt")
+    is_verified(tmp_path)
+    assert auditor.complaints == []
+
+
+def finds_who_raised_the_window(page: Page) -> None:
+    """By one search line."""
+    page.get_by_label("Search").fill("field:window_size")
+    page.keyboard.press("Enter")
+    row = page.get_by_role("row", name="v1 → v2: window 12 → 20")
+    expect(row).to_contain_text("ines (user:")
+    expect(page.get_by_text("All time")).to_be_visible()
+
+
+def reads_with_a_reason(auditor: Person) -> None:
+    """The reason stands in the ledger before the words are shown."""
+    page = auditor.page
+    auditor.open("/admin/chats/receipt/")
+    page.locator("#result_list tbody a").first.click()
+    page.get_by_role("link", name="Read the words").click()
+    expect(page.locator("#content")).not_to_contain_text("Anna Berg")
+    page.get_by_label("Reason").fill("Complaint 2026-118")
+    page.get_by_role("button", name="Write it down and read").click()
+    expect(page.locator("#content")).to_contain_text("Anna Berg")
+    expect(page.locator("#content")).to_contain_text("Built again, byte for byte")
+    auditor.open(f"{LIST}?q=event:content.*")
+    expect(page.get_by_role("row", name="Complaint 2026-118")).to_contain_text("audrey")
+
+
+def save(page: Page, name: str, path: Path) -> None:
+    """Take a file."""
+    with page.expect_download() as taken:
+        page.get_by_role("button", name=name, exact=True).click()
+    taken.value.save_as(path)
+
+
+def is_verified(folder: Path) -> None:
+    """With OpenSSL alone the signature holds; the chain of the export is the one in the log."""
+    script = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    command = script.split("```sh\n")[1].split("```")[0]
+    done = subprocess.run(["sh", "-ec", command], cwd=folder, capture_output=True, text=True)  # noqa: S607
+    assert "Signature Verified Successfully" in done.stdout, done.stderr
+    *lines, foot = (folder / "ledger.jsonl").read_bytes().splitlines()
+    assert json.loads(foot)["rows"] == len(lines)
+    previous = "0" * 64
+    hashes = []
+    for line in lines:
+        previous = hashlib.sha256(previous.encode() + line).hexdigest()
+        hashes.append(previous)
+    logged = (folder / "log.txt").read_text().splitlines()
+    entry = subprocess.run(["base64", "-d"], input=logged[-1].encode(), capture_output=True)  # noqa: S607
+    kind, scope, count, last = entry.stdout.decode().split()
+    assert (kind, scope) == ("chain", "instance")
+    assert hashes[int(count) - 1] == last

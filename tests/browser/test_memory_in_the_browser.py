@@ -1,0 +1,42 @@
+"""Memory as a person meets it: turned on, told in a chat, seen under the reply, undone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+
+
+@pytest.mark.requirement("S1.2", by="user")
+def test_what_a_person_tells_is_noted_under_the_reply_and_used_elsewhere(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any
+) -> None:
+    person = open_tab(product, storage_state=signed_in)
+    page = person.page
+    person.open("/settings/")
+    page.get_by_role("link", name="Memory", exact=True).click()
+    expect(page.get_by_text("Off: nothing is noted of you")).to_be_visible()
+    page.get_by_role("button", name="Turn it on").click()
+    page.get_by_label("For all of your chats").fill("Be brief.")
+    page.get_by_role("button", name="Save").first.click()
+
+    person.new_chat("Remember that I am vegetarian. What can I cook?")
+    person.wait_for_reply()
+    noted = page.get_by_text("Noted: Diet: I am vegetarian")
+    expect(noted).to_be_visible()
+
+    person.new_chat("And here?")
+    person.wait_for_reply()
+    page.get_by_role("link", name="What the model saw").click()
+    expect(page.get_by_text("- diet: I am vegetarian")).to_be_visible()
+    expect(page.get_by_text("Be brief.")).to_be_visible()
+
+    person.open("/settings/memory/")
+    page.get_by_role("button", name="Delete I am vegetarian").click()
+    expect(page.get_by_text("I am vegetarian", exact=True)).not_to_be_visible()
+    expect(page.get_by_text("Nothing yet.")).to_be_visible()
+    page.get_by_role("button", name="Turn it off").click()
+    assert person.complaints == []

@@ -1,0 +1,96 @@
+"""A policy administrator writes skills and switches the parts of prompts on."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from chats.models import Chat, PromptText
+from chats.turns.start import start
+from contextpolicy.models import AuditEvent, ContextPolicy, Skill
+from contextpolicy.models.skills import LONGEST_SKILL
+from contextpolicy.publish import assign
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.contextpolicy.pages import submitted
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+ADD = "/admin/contextpolicy/skill/add/"
+SKILL = {"name": "Mail", "slug": "mail", "text": "Write short mails.", "enabled": "on"}
+
+
+@pytest.fixture
+def browser() -> Client:
+    """The browser of Ines, who administers policies."""
+    return signed_in(person("ines", POLICY_ADMIN))
+
+
+@pytest.mark.requirement("S4.9", by="admin")
+def test_a_skill_and_the_other_parts_reach_the_prompt(
+    browser: Client, alice: User, chat: Chat, work: Callable[..., Any], now: datetime
+) -> None:
+    browser.post(ADD, SKILL)
+    submitted(
+        browser,
+        "/admin/contextpolicy/contextpolicy/add/",
+        name="Parts",
+        slug="parts",
+        skills=["mail"],
+        runtime_note="yes",
+        budget_note="yes",
+    )
+    policy = ContextPolicy.objects.get(slug="parts")
+    assign(policy=policy, level="instance", actor="system", now=now)
+
+    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    work(turn)
+
+    segments = [part for part in turn.receipts.get().segments if part[0] == "system"]
+    assert [part[1] for part in segments] == ["runtime", "skills", "budget"]
+    assert PromptText.objects.get(pk=segments[1][5]).text == "Skill: Mail\nWrite short mails."
+
+
+def test_each_change_is_in_the_ledger_without_its_words(browser: Client) -> None:
+    browser.post(ADD, SKILL)
+    skill = Skill.objects.get()
+    browser.post(
+        f"/admin/contextpolicy/skill/{skill.pk}/change/", {"name": "Mail", "text": "Be long."}
+    )
+
+    created, changed = AuditEvent.objects.filter(type__startswith="skill.").order_by("seq")
+    assert (created.type, changed.type) == ("skill.created", "skill.changed")
+    assert changed.data["fields"] == ["text", "enabled"]
+    assert "long" not in str(changed.data)
+
+
+def test_a_skill_that_is_too_long_is_refused(browser: Client) -> None:
+    answer = browser.post(ADD, {**SKILL, "text": "x" * (LONGEST_SKILL + 1)}, follow=True)
+
+    assert "at most 10,000 characters" in answer.content.decode()
+    assert not Skill.objects.exists()
+
+
+def test_a_policy_cannot_name_a_skill_and_none(browser: Client) -> None:
+    browser.post(ADD, SKILL)
+    answer = submitted(
+        browser,
+        "/admin/contextpolicy/contextpolicy/add/",
+        name="Parts",
+        slug="parts",
+        skills=["mail", "none"],
+    )
+
+    assert "Tick skills, or none of them, not both." in answer.content.decode()
+
+
+def test_an_auditor_reads_skills_and_changes_none(browser: Client) -> None:
+    browser.post(ADD, SKILL)
+    skill = Skill.objects.get()
+    auditor = signed_in(person("priya", AUDITOR))
+
+    page = f"/admin/contextpolicy/skill/{skill.pk}/change/"
+    assert auditor.get(page).status_code == 200
+    assert auditor.post(page, {"name": "x", "text": "y"}).status_code == 403

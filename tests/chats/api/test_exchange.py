@@ -1,0 +1,374 @@
+"""Chats out and in over REST: UI messages, bundles, documents, and what is refused."""
+
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from pytest_django.fixtures import Settings
+
+from chats.actions import branching
+from chats.exchange import bounds
+from chats.ground import databases
+from chats.models import Branch, Chat, Compaction, ImportedChat, Message
+from chats.streams import connection
+from contextpolicy.models import AuditEvent
+from contextpolicy.publish import assign, create_policy
+from tests.chats.api.programs import Program
+from tests.chats.test_outlook import fill, fold
+
+CALL = [
+    {"type": "reasoning", "text": "hm"},
+    {"type": "tool-look_up", "toolCallId": "c1", "state": "output-available", "input": {"of": 1}},
+]
+
+
+@pytest.fixture(autouse=True)
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open streams of this test alone."""
+    monkeypatch.setattr(connection, "STREAMS", connection.Streams())
+    monkeypatch.setattr(databases, "close_old_connections", list)
+
+
+@pytest.fixture
+def told(chat: Chat, now: datetime) -> Chat:
+    """A chat of 20 messages with tools, a pin, an exclusion, and a summary of the first eight."""
+    branch = fill(chat, 20, now=now)
+    fold(branch, 8, now=now, exceptions=[3])
+    return Chat.objects.get(pk=chat.pk)
+
+
+@pytest.fixture
+def with_summaries(now: datetime) -> None:
+    """A policy under which people may correct summaries."""
+    values = {"strategy": "dynamic_summary", "turn_threshold": None}
+    made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
+    assign(policy=made, level="instance", actor="system", now=now)
+
+
+def body_of(answer: Any) -> bytes:
+    """The bytes of an answer, whichever way it came."""
+    assert answer.status_code == 200, answer.content
+    if not answer.streaming:
+        return bytes(answer.content)
+
+    async def collect() -> bytes:
+        return b"".join([chunk async for chunk in answer.streaming_content])
+
+    return bytes(async_to_sync(collect)())
+
+
+def export(program: Program, chat_id: object, **query: str) -> bytes:
+    """A chat as a file."""
+    return body_of(program.get(f"chats/{chat_id}/export", **query))
+
+
+def bring(program: Program, data: bytes) -> Any:
+    """The answer to an import."""
+    return program.client.post("/api/v1/imports", data, content_type="application/octet-stream")
+
+
+def brought(program: Program, data: bytes) -> dict[str, Any]:
+    """The one chat of an import, which is new."""
+    answer = bring(program, data)
+    assert answer.status_code == 201, answer.json()
+    (made,) = answer.json()["chats"]
+    return dict(made)
+
+
+def ui(own: str, text: str, role: str = "user", **metadata: object) -> dict[str, object]:
+    """A UI message."""
+    parts = [{"type": "text", "text": text}]
+    return {"id": own, "role": role, "parts": parts, "metadata": {"kind": "normal", **metadata}}
+
+
+def lines(*values: object) -> bytes:
+    """Values, one a line."""
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+@pytest.mark.requirement("S4.1", by="integrator")
+def test_S4_1_a_chat_is_a_list_of_ui_messages_with_the_summary_in_it(
+    told: Chat, of_alice: Program
+) -> None:
+    listed = [json.loads(line) for line in export(of_alice, told.pk).splitlines()]
+    summary, kept = listed[0], listed[1:]
+    rows = list(Message.objects.order_by("seq"))
+    assert summary["role"] == "assistant"
+    assert summary["parts"][0]["text"].startswith("## Facts")
+    assert summary["metadata"]["kind"] == "summary"
+    assert summary["metadata"]["sourceRange"] == {
+        "fromId": str(rows[0].pk),
+        "toId": str(rows[7].pk),
+        "count": 8,
+    }
+    # The pinned exception stands for itself.
+    assert [m["id"] for m in kept] == [
+        str(row.pk) for row in rows if row.seq == 3 or (row.seq or 0) > 8
+    ]
+    assert {m["role"] for m in listed} == {"user", "assistant"}
+    tool = next(m for m in kept if m["parts"][0]["type"] == "tool-look_up" or len(m["parts"]) > 1)
+    assert tool["parts"][0]["state"] == "output-available"
+    known = kept[0]["metadata"]
+    assert known["chatId"] == str(told.pk)
+    assert (known["username"], known["channel"], known["kind"]) == ("alice", "palimpsest", "normal")
+    assert known["ts"] == int(rows[2].created_at.timestamp() * 1000)
+    event = AuditEvent.objects.get(type="chat.exported")
+    assert event.data == {"form": "ui", "scope": "active"}
+
+
+@pytest.mark.requirement("S4.8", by="integrator")
+@pytest.mark.parametrize("scope", ["active", "full", "all"])
+def test_S4_8_out_in_and_out_again_is_the_same_to_the_byte(
+    scope: str, told: Chat, alice: User, of_alice: Program, now: datetime
+) -> None:
+    third = Message.objects.get(branch__chat=told, seq=13)
+    branching.branch_from(user=alice, message=third, now=now)
+    branch = Branch.objects.filter(chat=told).exclude(parent=None).get()
+    Message.objects.create(
+        branch=branch,
+        seq=14,
+        accepted=21,
+        role="user",
+        parts=[{"type": "text", "text": "Another way"}],
+        created_at=now,
+    )
+    Branch.objects.filter(pk=branch.pk).update(last_seq=14)
+    first = export(of_alice, told.pk, scope=scope)
+    made = brought(of_alice, first)
+    again = export(of_alice, made["chat"], scope=scope)
+    assert again == first
+    assert made["chat"] != str(told.pk)
+    ids = {json.loads(line)["id"] for line in first.splitlines()}
+    new = set(Message.objects.filter(branch__chat=made["chat"]).values_list("pk", flat=True))
+    assert made["messages"] == len(ids) == len(new)
+    assert not ids & {str(pk) for pk in new}
+    assert Branch.objects.filter(chat=made["chat"]).count() == (2 if scope == "all" else 1)
+    if scope == "all":
+        shown = Chat.objects.get(pk=made["chat"]).active_branch
+        assert shown is not None
+        assert shown.last_seq == 14
+
+
+@pytest.mark.requirement("S4.8", by="integrator")
+def test_S4_8_a_bundle_comes_back_with_its_summary_in_force(
+    told: Chat, of_alice: Program, with_summaries: None
+) -> None:
+    Chat.objects.filter(pk=told.pk).update(title="Eva", system_text="Be kind.")
+    first = export(of_alice, told.pk, form="bundle")
+    with zipfile.ZipFile(io.BytesIO(first)) as archive:
+        names = archive.namelist()
+        meta = json.loads(archive.read("meta.json"))
+        archived = json.loads(archive.read(names[2]))
+    assert names[:2] == ["history.jsonl", "meta.json"]
+    assert names[2].startswith("archive/")
+    assert names[2].endswith("-1-8.json")
+    assert (meta["version"], meta["title"], meta["cursor"]["count"]) == (1, "Eva", 8)
+    assert len(archived) == 8
+    made = brought(of_alice, first)
+    assert (made["messages"], made["losses"]) == (20, [])
+    assert export(of_alice, made["chat"], form="bundle") == first
+    row = Compaction.objects.get(branch__chat=made["chat"])
+    assert (row.status, row.from_seq, row.to_seq, row.exceptions) == ("published", 1, 8, [3])
+    context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
+    assert "Conversation (summary):\n## Facts" in context["text"]
+    assert Chat.objects.get(pk=made["chat"]).system_text == "Be kind."
+
+
+def test_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> None:
+    data = export(of_alice, told.pk, scope="full")
+    made = brought(of_alice, data)
+    before = Message.objects.count()
+    again = bring(of_alice, data)
+    assert again.status_code == 200
+    assert again.json()["chats"][0] == {
+        **made,
+        "messages": 0,
+        "was_here": True,
+    }
+    assert Message.objects.count() == before
+    assert AuditEvent.objects.filter(type="chat.imported").count() == 1
+
+
+def test_what_a_chat_was_is_kept(told: Chat, of_alice: Program) -> None:
+    made = brought(of_alice, export(of_alice, told.pk, scope="full"))
+    rows = Message.objects.filter(branch__chat=made["chat"])
+    old = Message.objects.filter(branch__chat=told)
+    fields = ("seq", "role", "parts", "excluded", "finish", "created_at")
+    assert list(rows.order_by("seq").values(*fields)) == list(old.order_by("seq").values(*fields))
+    assert [row.seq for row in rows.filter(pinned_at__isnull=False).order_by("seq")] == [3, 13]
+    assert not rows.filter(token_count=None).exists()
+    assert ImportedChat.objects.get().source_id == str(told.pk)
+
+
+def zipped(**entries: bytes) -> bytes:
+    """An archive; `__` stands for a slash, `_dot_` for a dot."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name.replace("__", "/").replace("_dot_", "."), data)
+    return held.getvalue()
+
+
+META = b'{"version": 1}'
+GOOD = lines(ui("a", "Hello"))
+DEEP = b'{"id":"a","role":"user","parts":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "import_empty"),
+    "blank": (b"\n\n", "import_empty"),
+    "no JSON": (b'{"id": \n', "import_malformed"),
+    "no UTF-8": (b'{"id": "\xff"}\n', "import_malformed"),
+    "cut": (lines(ui("a", "x"))[:-20], "import_malformed"),
+    "NaN": (b'{"id":"a","role":"user","parts":[],"metadata":{"x":NaN}}', "import_malformed"),
+    "system": (lines({"id": "a", "role": "system", "parts": []}), "import_malformed"),
+    "twice": (lines(ui("a", "x"), ui("a", "y")), "import_malformed"),
+    "NUL": (lines(ui("a", "x\0")), "import_malformed"),
+    "unknown parent": (lines(ui("a", "x", parentId="z")), "import_malformed"),
+    "later parent": (lines(ui("a", "x", parentId="b"), ui("b", "y")), "import_malformed"),
+    "error at its end": (GOOD + b'{"error": {"code": "list_cut"}}\n', "import_malformed"),
+    "deep": (DEEP, "import_too_deep"),
+    "deep document": (b"[" * 100_000, "import_too_deep"),
+    "another document": (b'[{"name": "x"}]', "import_unknown_form"),
+    "no archive": (b"PK\x03\x04 but nothing else", "import_bad_archive"),
+    "another archive": (zipped(readme_dot_txt=b"x"), "import_unknown_form"),
+    "no meta": (zipped(history_dot_jsonl=GOOD), "import_bad_archive"),
+    "stranger": (
+        zipped(history_dot_jsonl=GOOD, meta_dot_json=META, other=b"x"),
+        "import_bad_archive",
+    ),
+    "traversal": (
+        zipped(history_dot_jsonl=GOOD, meta_dot_json=META, _dot__dot___x=b"x"),
+        "import_bad_archive",
+    ),
+    "bomb": (
+        zipped(history_dot_jsonl=b" " * 30_000_000, meta_dot_json=META),
+        "import_bad_archive",
+    ),
+    "another version": (
+        zipped(history_dot_jsonl=GOOD, meta_dot_json=b'{"version": 2}'),
+        "import_malformed",
+    ),
+    "many entries": (
+        zipped(**{f"e{number}": b"" for number in range(bounds.ENTRIES + 1)}),
+        "import_too_many",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(REFUSED))
+def test_a_hostile_file_is_refused_with_a_sentence_and_leaves_nothing(
+    name: str, of_alice: Program
+) -> None:
+    data, code = REFUSED[name]
+    answer = bring(of_alice, data)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (422, code, "file")
+    assert error["message"].endswith((".", ". "))
+    assert not Chat.objects.exists()
+    assert not AuditEvent.objects.filter(type="chat.imported").exists()
+
+
+def test_limits_are_refused_whole(
+    of_alice: Program, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def code(data: bytes) -> str:
+        return str(bring(of_alice, data).json()["error"]["code"])
+
+    three = lines(ui("a", "x"), ui("b", "y", "assistant"), ui("c", "z"))
+    monkeypatch.setattr(bounds, "LINES", 2)
+    assert code(three) == "import_too_many"
+    monkeypatch.setattr(bounds, "LINES", 3)
+    settings.MESSAGES_PER_CHAT = 2
+    assert code(three) == "chat_full"
+    monkeypatch.setattr(bounds, "LINE_BYTES", 200)
+    assert code(lines(ui("a", "x"), ui("b", "y" * 200))) == "import_too_large"
+    monkeypatch.setattr(bounds, "FILE_BYTES", 30)
+    assert code(three) == "request_too_large"
+    settings.CHATS_PER_USER = 0
+    monkeypatch.undo()
+    settings.MESSAGES_PER_CHAT = 200
+    assert code(three) == "chat_full"
+    assert not Chat.objects.exists()
+
+
+def test_nobody_exports_what_is_somebody_elses(
+    told: Chat, of_charlie: Program, program: Callable[..., Program], alice: User
+) -> None:
+    assert of_charlie.get(f"chats/{told.pk}/export").status_code == 404
+    reader = program(alice, scopes=("chats:read",))
+    assert bring(reader, GOOD).status_code == 403
+
+
+@pytest.mark.parametrize("form", ["markdown", "html", "json"])
+def test_a_chat_is_read_as_a_document(
+    form: str, chat: Chat, of_alice: Program, now: datetime
+) -> None:
+    branch = fill(chat, 12, now=now)
+    first = Message.objects.get(branch=branch, seq=1)
+    first.parts = [{"type": "text", "text": "See <script>alert(1)</script> **this**"}]
+    first.save()
+    answer = of_alice.get(f"chats/{chat.pk}/export", form=form)
+    assert "attachment" in answer["Content-Disposition"]
+    text = answer.content.decode()
+    assert "Message 2 tells of Eva" in text
+    assert "look_up" in text
+    if form == "html":
+        assert "<script" not in text
+        assert "<strong>this</strong>" in text
+        assert "default-src 'none'" in text
+        assert "src=" not in text.replace("default-src=", "")
+        assert "href=" not in text
+    if form == "json":
+        assert len(json.loads(text)["messages"]) == 12
+
+
+def test_everything_of_a_person_is_one_archive(
+    told: Chat, of_alice: Program, of_charlie: Program
+) -> None:
+    with zipfile.ZipFile(io.BytesIO(body_of(of_alice.get("export")))) as archive:
+        account = json.loads(archive.read("account.json"))
+        (chat,) = account["chats"]
+        history = archive.read(chat["file"])
+    assert (account["name"], chat["id"]) == ("alice", str(told.pk))
+    assert "plm_" not in json.dumps(account).replace(account["api_keys"][0]["prefix"], "")
+    assert history == export(of_alice, told.pk, scope="all")
+    with zipfile.ZipFile(io.BytesIO(body_of(of_charlie.get("export")))) as archive:
+        assert archive.namelist() == ["account.json"]
+
+
+def test_an_imported_summary_is_witnessed_and_all_goes_with_the_chat(
+    told: Chat, alice: User, of_alice: Program, with_summaries: None
+) -> None:
+    made = brought(of_alice, export(of_alice, told.pk, form="bundle"))
+    # The chat that it came from was made by hand, without events.
+    call_command("ledger_verify", scope=f"chat:{made['chat']}")
+    first = Message.objects.get(branch__chat=made["chat"], seq=9)
+    assert of_alice.post(f"chats/{made['chat']}/messages/{first.pk}/erase", {}).status_code == 200
+    first.refresh_from_db()
+    assert (first.parts, first.metadata) == ([], {})
+    data = export(of_alice, made["chat"], scope="full")
+    assert b"Message 9 tells" not in data
+    again = json.loads(data.splitlines()[8])
+    assert (again["parts"], again["metadata"]["erased"]) == ([], True)
+    assert of_alice.post(f"chats/{made['chat']}/erase", {}).status_code == 200
+    assert not ImportedChat.objects.exists()
+    # The chat that it came from was made by hand, without events.
+    call_command("ledger_verify", scope=f"chat:{made['chat']}")
+
+
+def test_a_policy_that_keeps_summaries_to_itself_gets_none_from_a_file(
+    told: Chat, of_alice: Program, now: datetime
+) -> None:
+    values = {"strategy": "dynamic_summary", "turn_threshold": None, "edit_right": "nobody"}
+    made = create_policy(slug="q", name="Q", values=values, actor="system", now=now)
+    assign(policy=made, level="instance", actor="system", now=now)
+    chat = brought(of_alice, export(of_alice, told.pk, form="bundle"))
+    assert chat["losses"] == ["summary_left_out:not_allowed_by_policy"]
+    assert not Compaction.objects.filter(branch__chat=chat["chat"]).exists()
+    assert Message.objects.filter(branch__chat=chat["chat"]).count() == 20

@@ -1,0 +1,310 @@
+"""Imports of what other products wrote: their trees, their tools, and what is lost of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from chats.models import Branch, Chat, Message
+from chats.record import history
+from tests.chats.api.programs import Program
+from tests.chats.api.test_exchange import bring, lines, streams, zipped
+
+__all__ = ["streams"]
+
+
+def gpt_node(
+    own: str,
+    parent: str | None,
+    children: list[str],
+    role: str = "",
+    *texts: object,
+    **more: Any,
+) -> dict[str, Any]:
+    """A node of ChatGPT's tree."""
+    message = None
+    if role:
+        content = more.pop("content", {"content_type": "text", "parts": list(texts)})
+        message = {
+            "id": own,
+            "author": {"role": role},
+            "create_time": 1_700_000_000.5,
+            "content": content,
+            "recipient": more.pop("recipient", "all"),
+            "metadata": more,
+        }
+    return {"id": own, "message": message, "parent": parent, "children": children}
+
+
+GPT = {
+    "title": "Cats",
+    "conversation_id": "gpt-1",
+    "current_node": "a1",
+    "mapping": {
+        node["id"]: node
+        for node in (
+            gpt_node("root", None, ["sys"]),
+            gpt_node(
+                "sys", "root", ["u1"], "system", "", is_visually_hidden_from_conversation=True
+            ),
+            gpt_node("u1", "sys", ["a1", "a2"], "user", "What do cats eat?\0"),
+            gpt_node("a1", "u1", [], "assistant", "Fish."),
+            gpt_node("call", "u2", ["tool"], "assistant", '{"q": 1}', recipient="search"),
+            gpt_node("tool", "call", ["a3"], "tool", "found it"),
+            gpt_node("a3", "tool", [], "assistant", "Look.", model_slug="gpt-x"),
+            gpt_node("a2", "u1", ["u2"], "assistant", "Meat."),
+            gpt_node(
+                "u2",
+                "a2",
+                ["call"],
+                "user",
+                content={
+                    "content_type": "multimodal_text",
+                    "parts": ["And this?", {"asset_pointer": "file-service://x"}],
+                },
+            ),
+        )
+    },
+}
+CLAUDE = {
+    "uuid": "claude-1",
+    "name": "Dogs",
+    "chat_messages": [
+        {
+            "uuid": "m1",
+            "sender": "human",
+            "text": "What do dogs eat?",
+            "created_at": "2024-01-02T03:04:05Z",
+            "attachments": [{"file_name": "list.txt", "extracted_content": "bones"}],
+        },
+        {
+            "uuid": "m2",
+            "sender": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}},
+                {"type": "tool_result", "tool_use_id": "t1", "content": "seen"},
+                {"type": "text", "text": "Bones."},
+                {"type": "hologram"},
+            ],
+        },
+    ],
+}
+WEBUI = {
+    "id": "w-1",
+    "title": "Birds",
+    "chat": {
+        "history": {
+            "currentId": "b2",
+            "messages": {
+                "b1": {
+                    "id": "b1",
+                    "parentId": None,
+                    "childrenIds": ["b2"],
+                    "role": "user",
+                    "content": "Birds?",
+                    "timestamp": 1_700_000_000,
+                },
+                "b2": {
+                    "id": "b2",
+                    "parentId": "b1",
+                    "childrenIds": [],
+                    "role": "assistant",
+                    "content": "Seeds.",
+                    "model": "m",
+                },
+            },
+        }
+    },
+}
+LIBRE = {
+    "conversationId": "l-1",
+    "title": "Fish",
+    "messages": [
+        {
+            "messageId": "f1",
+            "parentMessageId": "00000000-0000-0000-0000-000000000000",
+            "isCreatedByUser": True,
+            "text": "Fish?",
+            "children": [
+                {"messageId": "f2", "parentMessageId": "f1", "sender": "x", "text": "Algae."},
+                {
+                    "messageId": "f3",
+                    "parentMessageId": "f1",
+                    "content": [{"type": "text", "text": {"value": "Worms."}}],
+                },
+            ],
+        }
+    ],
+}
+CODE = lines(
+    {"type": "summary", "summary": "Tidy up", "leafUuid": "x"},
+    {
+        "type": "user",
+        "uuid": "c1",
+        "parentUuid": None,
+        "sessionId": "s-1",
+        "isSidechain": False,
+        "message": {"role": "user", "content": "Tidy up"},
+    },
+    {
+        "type": "assistant",
+        "uuid": "c2",
+        "parentUuid": "c1",
+        "message": {
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {"c": "ls"}}],
+        },
+    },
+    {
+        "type": "user",
+        "uuid": "c3",
+        "parentUuid": "c2",
+        "message": {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t", "content": "a b"}],
+        },
+    },
+    {
+        "type": "assistant",
+        "uuid": "c4",
+        "parentUuid": "c3",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+    },
+)
+PI = lines(
+    {"type": "session", "id": "pi-1"},
+    {"type": "message", "message": {"role": "user", "content": "Tidy up"}},
+    {
+        "type": "message",
+        "message": {
+            "role": "assistant",
+            "content": [{"type": "toolCall", "id": "t", "name": "bash", "arguments": {"c": 1}}],
+        },
+    },
+    {
+        "type": "message",
+        "message": {
+            "role": "toolResult",
+            "toolCallId": "t",
+            "content": [{"type": "text", "text": "a b"}],
+        },
+    },
+    {"type": "message", "message": {"role": "assistant", "content": "Done."}},
+)
+CODEX = lines(
+    {"type": "session_meta", "payload": {"id": "cx-1"}},
+    {
+        "type": "response_item",
+        "payload": {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Tidy up"}],
+        },
+    },
+    {
+        "type": "response_item",
+        "payload": {"type": "function_call", "call_id": "t", "name": "shell", "arguments": "{}"},
+    },
+    {
+        "type": "response_item",
+        "payload": {"type": "function_call_output", "call_id": "t", "output": "a b"},
+    },
+    {
+        "type": "response_item",
+        "payload": {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Done."}],
+        },
+    },
+)
+PLAIN = lines(
+    {"role": "system", "content": "Obey."},
+    {"role": "user", "content": "Tidy up"},
+    {"role": "assistant", "content": "Done."},
+)
+ALL = {
+    "chatgpt": (json.dumps([GPT]).encode(), 6, 2),
+    "claude": (json.dumps([CLAUDE]).encode(), 2, 1),
+    "open_webui": (json.dumps([WEBUI], indent=1).encode(), 2, 1),
+    "librechat": (json.dumps(LIBRE).encode(), 3, 2),
+    "claude_code": (CODE, 3, 1),
+    "pi": (PI, 3, 1),
+    "codex": (CODEX, 3, 1),
+    "plain": (PLAIN, 2, 1),
+}
+
+
+def said(chat_id: str) -> list[tuple[str, str]]:
+    """The active path of a chat: roles and texts."""
+    chat = Chat.objects.get(pk=chat_id)
+    branch = chat.active_branch
+    assert branch is not None
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+    return [(row.role, row.text) for row in rows]
+
+
+@pytest.mark.parametrize("form", list(ALL))
+def test_each_form_is_told_by_its_content_and_taken_once(form: str, of_alice: Program) -> None:
+    data, messages, branches = ALL[form]
+    answer = bring(of_alice, data)
+    assert answer.status_code == 201, answer.json()
+    assert (answer.json()["form"], answer.json()["not_taken"]) == (form, [])
+    (made,) = answer.json()["chats"]
+    assert made["messages"] == messages
+    assert Branch.objects.filter(chat=made["chat"]).count() == branches
+    again = bring(of_alice, data)
+    assert again.status_code == 200
+    assert again.json()["chats"][0]["was_here"]
+    assert Message.objects.count() == messages
+
+
+def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> None:
+    made = bring(of_alice, zipped(conversations_dot_json=json.dumps([GPT]).encode())).json()
+    (chat,) = made["chats"]
+    assert chat["title"] == "Cats"
+    assert chat["losses"] == ["file_by_name_only"]
+    assert said(chat["chat"]) == [
+        ("user", "What do cats eat?\ufffd"),
+        ("assistant", "Fish."),
+    ]
+    call = Message.objects.get(metadata__source__id="call")
+    assert [part["type"] for part in call.parts] == ["tool_call", "tool_result"]
+    assert (call.parts[0]["name"], call.parts[1]["content"]) == ("search", "found it")
+    assert Message.objects.get(metadata__source__id="a3").model_name == "gpt-x"
+    assert Message.objects.get(metadata__source__id="u1").created_at.year == 2023
+
+
+def test_what_claude_attached_stays_and_what_is_unknown_is_named(of_alice: Program) -> None:
+    (chat,) = bring(of_alice, json.dumps(CLAUDE).encode()).json()["chats"]
+    assert chat["losses"] == ["content_dropped:hologram"]
+    assert said(chat["chat"])[0] == ("user", "What do dogs eat?list.txt\n\nbones")
+    reply = Message.objects.get(role="assistant")
+    kinds = [part["type"] for part in reply.parts]
+    assert kinds == ["reasoning", "tool_call", "tool_result", "text"]
+
+
+def test_one_bad_chat_of_many_keeps_no_other_out(of_alice: Program) -> None:
+    empty = {"title": "Nothing", "mapping": {"r": {"message": None, "parent": None}}}
+    answer = bring(of_alice, json.dumps([empty, GPT, {"mapping": 7, "title": "Bad"}]).encode())
+    told = answer.json()
+    assert [made["title"] for made in told["chats"]] == ["Cats"]
+    assert [(m["title"], m["code"]) for m in told["not_taken"]] == [
+        ("Nothing", "import_malformed"),
+        ("Bad", "import_malformed"),
+    ]
+
+
+def test_loops_and_strange_values_do_no_harm(of_alice: Program) -> None:
+    loop = {
+        "mapping": {
+            "a": gpt_node("a", "b", ["b"], "user", "x"),
+            "b": gpt_node("b", "a", ["a", 5, "z"], "assistant", "y"),  # type: ignore[list-item]  # a number among texts, as a broken export has it
+            "c": gpt_node("c", None, ["c"], "user", {"text": 4}, "ok"),
+        },
+        "title": 7,
+    }
+    (chat,) = bring(of_alice, json.dumps([loop]).encode()).json()["chats"]
+    assert said(chat["chat"]) == [("user", "ok")]

@@ -1,0 +1,469 @@
+"""Checkpoints: signed by themselves, verified by others, refused over a restored backup."""
+
+import importlib
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from cryptography.fernet import Fernet
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from pytest_django import Settings
+
+from chats import tasks
+from chats.checkpoints import checks, files, keys, outside, signing, upkeep, verify_ledger
+from chats.ground import queue
+from chats.turns import recover
+from contextpolicy import ledger, verification
+from contextpolicy.audit import export, notes
+from contextpolicy.audit.search import understood
+from contextpolicy.audit.tree import inclusion, leaf_hash, root_of
+from contextpolicy.models import (
+    AuditEvent,
+    LedgerCheckpoint,
+    LedgerHead,
+    LedgerKey,
+    LedgerLeaf,
+    LedgerOrigin,
+    LedgerVerification,
+)
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.contextpolicy.pages import opened
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+CHATS = [uuid.UUID(int=number) for number in range(1, 8)]
+PAGE = "/admin/contextpolicy/auditevent/checkpoints/"
+EXPORT = "/admin/contextpolicy/auditevent/export/"
+PROOF = "chain.tlog-proof"
+OFFLINE = "/admin/contextpolicy/auditevent/offline/"
+ROOT = Path(__file__).parents[3]
+HOUR = timedelta(hours=1)
+Sent = list[tuple[str, dict[str, str]]]
+Capture = Callable[..., Any]
+
+
+@pytest.fixture
+def said(now: datetime) -> None:
+    """Seven chats with rows of their own."""
+    for number, chat in enumerate(CHATS):
+        for _ in range(number + 1):
+            ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
+
+
+@pytest.fixture
+def sign(now: datetime, django_capture_on_commit_callbacks: Capture) -> Callable[..., Any]:
+    """Signs as the product does, with what follows its commit."""
+
+    def signed(**given: Any) -> LedgerCheckpoint:
+        with django_capture_on_commit_callbacks(execute=True):
+            fixed: dict[str, Any] = {"actor": "system", "now": now, "reason": "command"}
+            return signing.sign(**(fixed | given))
+
+    return signed
+
+
+def faults() -> dict[str, str]:
+    """What verification says, by chain or log."""
+    return {found.scope: found.reason for found in ledger.verify()}
+
+
+def behind_its_back(*statements: str) -> None:
+    """Change the tables as their owner can who takes the triggers away."""
+    triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
+    with connection.cursor() as cursor:
+        for statement in [*triggers.DROP[connection.vendor], *statements]:
+            cursor.execute(statement)
+
+
+def written_anew(scope: str) -> None:
+    """Change the first row of a chain and compute every hash behind it again."""
+    previous = ledger.GENESIS
+    for event in AuditEvent.objects.filter(scope=scope).order_by("seq"):
+        event.actor, event.previous_hash = "user:9", previous
+        previous = ledger.event_hash(event)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "UPDATE contextpolicy_auditevent SET actor = 'user:9', previous_hash = %s,"
+                " hash = %s WHERE id = %s",
+                [event.previous_hash, previous, event.pk],
+            )
+    LedgerHead.objects.filter(pk=scope).update(last_hash=previous)
+
+
+def test_trees_and_notes_are_those_of_others() -> None:
+    # The roots and the entries that RFC 6962's own implementation is tested with.
+    entries = ["", "00", "10", "2021", "3031", "40414243", "5051525354555657"]
+    entries.append("606162636465666768696a6b6c6d6e6f")
+    leaves = [leaf_hash(bytes.fromhex(entry)) for entry in entries]
+    assert root_of(leaves[:1]).hex().startswith("6e340b9cffb37a98")
+    assert root_of(leaves[:2]).hex().startswith("fac54203e7cc696c")
+    assert root_of(leaves[:3]).hex().startswith("aeb6bcfe274b70a1")
+    assert root_of(leaves).hex().startswith("5dc9da79a70659a9")
+    for size in range(1, 9):
+        for index in range(size):
+            path = inclusion(leaves[:size], index)
+            entry = bytes.fromhex(entries[index])
+            assert verify_ledger.root_by_proof(entry, index, size, path) == root_of(leaves[:size])
+            assert verify_ledger.root_by_proof(b"x", index, size, path) != root_of(leaves[:size])
+        assert verify_ledger.root_of(leaves[:size]) == root_of(leaves[:size])
+    # The note that the documentation of Go's package for signed notes shows.
+    key = verify_ledger.Key("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW")
+    body = (
+        "If you think cryptography is the answer to your problem,\n"
+        "then you don't know what your problem is.\n"
+    )
+    line = (
+        "— PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotp"
+        "RZb6KE6RyyBwJnAM=\n"
+    )
+    assert notes.is_signed(f"{body}\n{line}", name="PeterNeumann", public=key.public) is True
+    assert notes.is_signed(f"{body}!\n{line}", name="PeterNeumann", public=key.public) is False
+    assert notes.is_signed(f"{body}\n{line}", name="Somebody", public=key.public) is None
+    # A key in base64 may have the sign that stands between the parts.
+    for first in range(256):
+        public = bytes([first]) * 32
+        assert verify_ledger.Key(notes.verifier_key("a/ledger", public)).public == public
+
+
+def download(browser: Client, url: str, fields: dict[str, str]) -> bytes:
+    """The body of a file."""
+    answer: Any = browser.post(url, fields)
+    assert answer.status_code == 200
+    assert answer["Content-Disposition"].startswith("attachment")
+    if not answer.is_async:
+        return b"".join(answer.streaming_content)
+
+    async def read() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return bytes(async_to_sync(read)())
+
+
+@pytest.mark.policy_case(19)
+@pytest.mark.usefixtures("said")
+def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
+    sign: Callable[..., Any], tmp_path: Path, now: datetime
+) -> None:
+    sign()
+    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[4])
+    sign()
+    browser = signed_in(person("priya", AUDITOR))
+    chain = f"chat:{CHATS[4]}"
+    for name in ("checkpoint.txt", "log.txt", "ledger-key.pem", "verify_ledger.py", PROOF):
+        fields = {"file": name, "scope": chain}
+        (tmp_path / name).write_bytes(download(browser, OFFLINE, fields))
+    searched = {"q": f"chat:{CHATS[4]}", "form": "jsonl"}
+    (tmp_path / "ledger.jsonl").write_bytes(download(browser, EXPORT, searched))
+    (tmp_path / "verifier-key.txt").write_text(files.public_keys()[0][1])
+    assert files.public_keys()[0][1] in opened(browser, PAGE).words
+
+    commands = documented()
+    whole = "set -e\n" + "\n".join(commands[:4])
+    done = subprocess.run(["sh", "-c", whole], cwd=tmp_path, capture_output=True, text=True)  # noqa: S607
+    assert done.returncode == 0, done.stderr
+    assert "Signature Verified Successfully" in done.stdout
+    assert f"6 rows, last hash {LedgerHead.objects.get(pk=chain).last_hash}" in done.stdout
+    assert "The chain is in the checkpoint." in done.stdout
+
+    by_program = commands[4].split()[2:]
+    found = run_script(tmp_path, *by_program)
+    assert found.returncode == 1, "a log of all chains does not fit an export of one"
+    assert f"{chain}: rows 1 to 6 are those that were signed" in found.stdout
+    whole_export = download(browser, EXPORT, {"q": "", "form": "jsonl"})
+    (tmp_path / "ledger.jsonl").write_bytes(whole_export)
+    found = run_script(tmp_path, *by_program)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "Everything holds." in found.stdout
+    assert {row.data["file"] for row in AuditEvent.objects.filter(data__has_key="file")} >= {
+        "log.txt",
+        "chain.tlog-proof",
+    }
+    # One character of a row, one row less, half a file.
+    for cut in (
+        whole_export.replace(b"user:1", b"user:2", 1),
+        whole_export.split(b"\n", 1)[1],
+        whole_export[: len(whole_export) // 2],
+    ):
+        (tmp_path / "ledger.jsonl").write_bytes(cut)
+        assert run_script(tmp_path, *by_program).returncode != 0
+
+
+def documented() -> list[str]:
+    """The commands of the documentation, block by block."""
+    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert len(commands) == 5
+    return commands
+
+
+def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the downloaded program by itself, without anything of the product."""
+    command = [sys.executable, "-I", "verify_ledger.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+def inv_54_scene(how: str) -> None:
+    """Change the ledger as its database's owner can."""
+    scope = f"chat:{CHATS[2]}"
+    events, heads = "contextpolicy_auditevent", "contextpolicy_ledgerhead"
+    if how == "written anew":
+        behind_its_back()
+        written_anew(scope)
+    elif how == "cut":
+        behind_its_back(f"DELETE FROM {events} WHERE scope = '{scope}' AND seq = 3")  # noqa: S608
+        last = AuditEvent.objects.get(scope=scope, seq=2)
+        LedgerHead.objects.filter(pk=scope).update(count=2, last_hash=last.hash)
+    elif how == "a chat dropped":
+        behind_its_back(
+            f"DELETE FROM {events} WHERE scope = '{scope}'",  # noqa: S608
+            f"DELETE FROM {heads} WHERE scope = '{scope}'",  # noqa: S608
+        )
+    else:
+        behind_its_back(f"DELETE FROM {events}", f"DELETE FROM {heads}")  # noqa: S608
+
+
+@pytest.mark.policy_case(17)
+@pytest.mark.usefixtures("said")
+@pytest.mark.parametrize("how", ["written anew", "cut", "a chat dropped", "all dropped"])
+def test_inv_54_what_no_chain_shows_the_checkpoint_does(
+    how: str, sign: Callable[..., Any], tmp_path: Path
+) -> None:
+    anchor = tmp_path / "anchor.txt"
+    anchor.write_text(sign().note, encoding="utf-8")
+    assert faults() == {}
+    call_command("ledger_verify", anchor=anchor, stdout=StringIO())
+
+    inv_54_scene(how)
+    assert list(ledger.chains()) == []
+    assert "that a checkpoint was signed of" in faults()[f"chat:{CHATS[2]}"]
+
+    # Who also writes log, keys and checkpoints anew meets the one that was kept elsewhere.
+    for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
+        model.objects.all().delete()
+    outside.path().unlink()
+    sign()
+    assert faults() == {}
+    out = StringIO()
+    with pytest.raises(CommandError):
+        call_command("ledger_verify", anchor=anchor, stdout=out)
+    assert "its key is not known here" in out.getvalue()
+    assert "the ledger is not the one of which this was signed" in out.getvalue()
+
+
+@pytest.mark.usefixtures("said")
+def test_an_altered_log_or_signature_is_named(sign: Callable[..., Any], tmp_path: Path) -> None:
+    made = sign()
+    name = f"log {made.origin.name}"
+    LedgerLeaf.objects.filter(place=2).update(last_hash="0" * 64)
+    assert faults()[name] == "the entries before it do not give the root that was signed"
+    kept = LedgerLeaf.objects.get(place=3)
+    LedgerLeaf.objects.filter(place=2).update(last_hash=kept.last_hash)
+    LedgerLeaf.objects.filter(place=2).delete()
+    assert name in faults()
+
+    with pytest.raises(CommandError, match="is no checkpoint"):
+        call_command("ledger_verify", anchor=tmp_path / "nothing")
+
+
+@pytest.mark.policy_case(18)
+@pytest.mark.usefixtures("said")
+def test_a_changed_key_is_signed_by_both_and_an_unknown_one_is_no_bad_signature(
+    sign: Callable[..., Any], settings: Settings, now: datetime
+) -> None:
+    first = sign()
+    both = sign(new_key=True, reason="key")
+    last = sign()
+    old, new = LedgerKey.objects.order_by("pk")
+    assert old.encrypted_private == ""
+    assert old.retired_at == now
+    name = both.origin.name
+
+    def answers(made: LedgerCheckpoint) -> list[bool | None]:
+        publics = [keys.public_of(key) for key in (old, new)]
+        return [notes.is_signed(made.note, name=name, public=public) for public in publics]
+
+    assert [answers(made) for made in (first, both, last)] == [
+        [True, None],
+        [True, True],
+        [None, True],
+    ]
+    changed = AuditEvent.objects.get(type="checkpoint.key_changed")
+    assert changed.data["fingerprint"] == {"from": old.public, "to": new.public}
+    assert faults() == {}
+    LedgerKey.objects.filter(pk=new.pk).update(public=keys.make(now=now).public[::-1])
+    assert faults()[f"log {name}"] == "it is signed by a key that is not known here"
+
+
+@pytest.mark.usefixtures("said")
+def test_a_lost_encryption_key_refuses_and_a_new_one_encrypts_anew(
+    sign: Callable[..., Any],
+    settings: Settings,
+    now: datetime,
+    django_capture_on_commit_callbacks: Capture,
+) -> None:
+    sign()
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode(), *settings.ENCRYPTION_KEYS]
+    call_command("rotate_keys", stdout=StringIO())
+    settings.ENCRYPTION_KEYS = settings.ENCRYPTION_KEYS[:1]
+    sign()
+
+    settings.ENCRYPTION_KEYS = [Fernet.generate_key().decode()]
+    before = LedgerCheckpoint.objects.count()
+    with pytest.raises(keys.SigningKeyUnreadable):
+        sign()
+    assert LedgerCheckpoint.objects.count() == before
+    with django_capture_on_commit_callbacks(execute=True):
+        call_command("ledger_checkpoint", open_origin="the key is lost", stdout=StringIO())
+    sign()
+    assert faults() == {}
+
+
+@pytest.mark.usefixtures("said")
+def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
+    sign: Callable[..., Any], now: datetime, django_capture_on_commit_callbacks: Capture
+) -> None:
+    sign()
+    backup = outside.last()
+    last = sign(now=now + HOUR)
+    with pytest.raises(signing.NothingToOpen):
+        signing.open_origin(actor="system", now=now, reason="for fun")
+    # The database as it was before the last checkpoint.
+    LedgerCheckpoint.objects.filter(pk=last.pk).delete()
+    LedgerLeaf.objects.filter(place__gte=notes.read(backup).size).delete()
+
+    with pytest.raises(CommandError, match="A backup was restored"):
+        call_command("ledger_checkpoint")
+    assert any("A backup was restored" in said for said in upkeep.warnings(now=now + HOUR))
+    upkeep.keep(now=now + 2 * HOUR)
+    assert LedgerCheckpoint.objects.count() == 1
+    out = StringIO()
+    with django_capture_on_commit_callbacks(execute=True):
+        call_command("ledger_checkpoint", open_origin="disk failed", stdout=out)
+    made = notes.read(out.getvalue())
+    assert made.origin.endswith("/ledger/2")
+    origin = LedgerOrigin.objects.get(name=made.origin)
+    assert (origin.before, origin.reason) == (last.note, "disk failed")
+    opening = AuditEvent.objects.get(type="checkpoint.origin_opened")
+    assert opening.data["reason"] == "disk failed"
+    assert outside.last() == out.getvalue()
+    assert outside.path().with_name(f"{outside.path().name}.{origin.pk}").read_text() == last.note
+    assert faults() == {}
+    sign()
+    assert faults() == {}
+
+
+def test_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
+    now: datetime, sent: Sent, monkeypatch: pytest.MonkeyPatch, sign: Callable[..., Any]
+) -> None:
+    assert not upkeep.checkpoint_due(now=now)
+    ledger.record("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
+    assert not upkeep.checkpoint_due(now=now)
+    monkeypatch.setattr(upkeep, "ROWS", 5)
+    for _ in range(4):
+        ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    assert upkeep.checkpoint_due(now=now)
+    tasks.keep_ledger()
+    assert signing.newest() is not None
+    LedgerCheckpoint.objects.update(signed_at=now)
+    assert not upkeep.checkpoint_due(now=now)
+    assert upkeep.checkpoint_due(now=now + HOUR)
+    # Nothing happened since, and yet the log has one more head.
+    sizes = [sign(now=now + HOUR * n).size for n in (1, 2)]
+    assert sizes[1] == sizes[0] + 1
+    for _ in range(5):
+        ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    assert upkeep.checkpoint_due(now=now)
+
+
+@pytest.mark.usefixtures("said")
+def test_each_night_what_is_new_is_verified_and_each_week_all(
+    now: datetime,
+    sent: Sent,
+    sign: Callable[..., Any],
+    django_capture_on_commit_callbacks: Capture,
+    client: Client,
+) -> None:
+    night = now.replace(hour=2) + timedelta(days=1)
+
+    def kept(at: datetime) -> LedgerVerification | None:
+        asked = LedgerVerification.objects.count()
+        with django_capture_on_commit_callbacks(execute=True):
+            upkeep.keep(now=at)
+        if LedgerVerification.objects.count() == asked:
+            return None
+        row = LedgerVerification.objects.latest("pk")
+        assert sent[-1] == (queue.VERIFY_LEDGER, {"verification_id": str(row.pk)})
+        verification.run(pk=row.pk, clock=lambda: at)
+        row.refresh_from_db()
+        return row
+
+    assert upkeep.warnings(now=now) == []
+    with django_capture_on_commit_callbacks(execute=True):
+        assert recover.sweep(now=now + HOUR) == 1
+    assert sent[-1] == (queue.KEEP_LEDGER, {})
+    assert kept(now + HOUR) is None
+    first = kept(night + timedelta(days=7))
+    assert first is not None
+    assert (first.since_leaf, first.broken) == (None, 0)
+    assert first.told[checks.SIGNED] >= 1
+    assert kept(night + timedelta(days=7, hours=1)) is None
+    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[1])
+    second = kept(night + timedelta(days=8))
+    assert second is not None
+    assert second.since_leaf is not None
+    assert second.chains == 2, "the chat that grew, and the instance with its checkpoints"
+    third = kept(night + timedelta(days=14))
+    assert third is not None
+    assert third.since_leaf is None
+
+
+def test_what_is_late_or_broken_is_said(
+    now: datetime, said: None, sent: Sent, django_capture_on_commit_callbacks: Capture
+) -> None:
+    later = now + timedelta(days=30)
+    assert len(upkeep.warnings(now=later)) == 2
+    behind_its_back("UPDATE contextpolicy_auditevent SET actor = 'user:9' WHERE seq = 2")
+    with django_capture_on_commit_callbacks(execute=True):
+        upkeep.keep(now=later)
+    verification.run(pk=LedgerVerification.objects.latest("pk").pk, clock=lambda: later)
+    assert LedgerVerification.objects.latest("pk").broken > 0
+    assert "found what does not hold" in " ".join(upkeep.warnings(now=later))
+
+
+def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
+    now: datetime, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.record("chat.created", actor="user:1", now=now - timedelta(days=900), chat_id=CHATS[0])
+    answer = client.get("/readyz").json()
+    assert answer["warnings"] == ["the audit ledger: see its page in the administration"]
+    assert answer["status"] in {"degraded", "unavailable"}
+    browser = signed_in(person("priya", AUDITOR))
+    words = opened(browser, "/admin/contextpolicy/auditevent/").words
+    assert "No checkpoint of the ledger was signed for more than two hours." in words
+    assert "None was signed yet" in opened(browser, PAGE).words
+    said = browser.post(OFFLINE, {"file": "chain.tlog-proof", "scope": "chat:x"})
+    assert "No checkpoint was signed of this chain yet" in said.content.decode()
+    charlie = signed_in(person("charlie", POLICY_ADMIN))
+    assert charlie.get(PAGE).status_code == 403
+    assert charlie.post(OFFLINE, {"file": "log.txt"}).status_code == 403
+
+
+@pytest.mark.usefixtures("said")
+def test_the_foot_of_an_export_has_the_last_checkpoint(
+    sign: Callable[..., Any], now: datetime
+) -> None:
+    made = sign()
+    exported = export.begin(search=understood(""), form="jsonl", actor="user:1", now=now)
+    pieces = b"".join(export.pieces(exported, checkpoint=upkeep.last_note()))
+    assert made.note.split("\n", 1)[0].encode() in pieces.splitlines()[-1]

@@ -1,0 +1,76 @@
+"""The request for a summary, built again from rows, for its owner and for auditors."""
+
+from datetime import datetime
+
+import pytest
+from django.test import Client
+
+from chats.compaction import maintain
+from chats.compaction.rebuilt import summary_request_of
+from chats.models import Chat, Compaction, Message
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.chats.compaction.conftest import SetPolicy, Writes, later, wrote
+from tests.contextpolicy.people import person, signed_in
+
+
+@pytest.fixture
+def row(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, now: datetime
+) -> Compaction:
+    """A summary that a model was asked for in one call; what it wrote was of no use."""
+    # One request reads all of it.
+    marks = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **marks)
+    writes(*[wrote("Too short")] * 9)
+    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    made = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
+    assert len(made.calls) == 1
+    return made
+
+
+def test_inv_53_it_fits_the_commitment_of_the_ledger_and_shows_what_was_changed(
+    row: Compaction, now: datetime
+) -> None:
+    found = summary_request_of(row)
+    assert (found.fault, [wire.role for wire in found.messages]) == ("", ["system", "user"])
+    assert "order 4711" in found.messages[1].content
+
+    first = Message.objects.get(branch=row.branch, seq=row.from_seq)
+    Message.objects.filter(pk=first.pk).update(parts=[{"type": "text", "text": "Never said."}])
+    assert summary_request_of(row).fault == "differs"
+    Compaction.objects.filter(pk=row.pk).update(calls=[*row.calls, "0" * 64])
+    row.refresh_from_db()
+    assert summary_request_of(row).fault == "parts"
+    row.salt = ""
+    assert summary_request_of(row).fault == "erased"
+    row.calls = []
+    assert summary_request_of(row).fault == "none"
+
+
+def test_its_owner_reads_it_and_an_auditor_after_a_reason(row: Compaction) -> None:
+    chat = row.branch.chat
+    page = signed_in(chat.owner)
+    address = f"/chats/{chat.pk}/compactions/{row.pk}/request"
+    assert "order 4711" in page.get(address).content.decode()
+    assert address in page.get(address.removesuffix("request")).content.decode()
+
+    priya = signed_in(person("priya", AUDITOR))
+    words = f"/admin/chats/receipt/words/?compaction={row.pk}"
+    assert words in priya.get(f"/admin/chats/compaction/{row.pk}/change/").content.decode()
+    assert "order 4711" not in priya.get(words).content.decode()
+    shown = priya.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
+    assert "order 4711" in shown
+    assert row.calls[0] in shown
+    read = AuditEvent.objects.get(type="content.read")
+    assert (read.chat_id, read.data) == (chat.pk, {"compaction": str(row.pk)})
+    assert refused(signed_in(person("petra", POLICY_ADMIN)), words)
+    for nowhere in ("?compaction=x", f"?compaction={chat.pk}", f"?receipt={chat.pk}", ""):
+        answer = priya.get(f"/admin/chats/receipt/words/{nowhere}")
+        assert "Choose a call" in answer.content.decode()
+
+
+def refused(browser: Client, address: str) -> bool:
+    """Whether the page is none for this person."""
+    return browser.get(address).status_code == 403

@@ -1,0 +1,244 @@
+"""Programs that speak to /v1, with a model that says what it is told, in the test's database."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from chats.gateway import response_views, views
+from chats.ground import queue
+from chats.models import ApiKey, Chat, Message, Turn
+from chats.people import keys
+from chats.providers.base import Finished, TextDelta, ToolCallDelta, UsageReport
+from chats.streams import connection
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
+from tests.chats.compaction.conftest import branch_of, fold, set_policy, writer, writes
+from tests.chats.conftest import InlineWorker, ScriptedProvider
+
+__all__ = ["branch_of", "fold", "set_policy", "writer", "writes"]
+
+Messages = list[dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def checked(built_again: None) -> None:
+    """What any call here was sent is built again from rows."""
+
+
+USAGE = UsageReport(20, 9, 5, 0)
+
+
+class Silent:
+    """A bus on which nothing is said: what a program gets comes from the database."""
+
+    lagged = False
+    frames: ClassVar[list[Any]] = []
+
+    @asynccontextmanager
+    async def follow(self, key: str) -> AsyncIterator["Silent"]:
+        """The hub's side."""
+        yield self
+
+    async def next(self, *, seconds: float) -> None:
+        """The subscription's side."""
+
+
+@dataclass
+class Answer:
+    """What came back: the status that the server would send, headers and body."""
+
+    status: int
+    headers: Any
+    body: str
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def text(self) -> str:
+        """The reply's text, whole or from its pieces."""
+        if self.headers["Content-Type"].startswith("application/json"):
+            return str(self.json["choices"][0]["message"]["content"])
+        deltas = [c["choices"][0]["delta"] for c in self.chunks if c.get("choices")]
+        return "".join(delta.get("content") or "" for delta in deltas)
+
+    @property
+    def chunks(self) -> list[dict[str, Any]]:
+        """The events of a stream that are JSON."""
+        lines = [line.removeprefix("data: ") for line in self.body.split("\n\n") if line]
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    @property
+    def chat(self) -> Chat:
+        """The chat that took the request."""
+        return Chat.objects.get(pk=self.headers["X-Context-Chat"])
+
+    @property
+    def turn(self) -> Turn:
+        """The turn that replied."""
+        return Turn.objects.get(pk=self.headers["X-Context-Report-Id"])
+
+
+@dataclass
+class Program:
+    """A program with a key; its model replies at once with the next script."""
+
+    secret: str
+    sent: list[tuple[str, dict[str, str]]]
+    requests: list[Any] = field(default_factory=list)
+    count: int = 0
+
+    def open(self, body: Any, *, path: str = "chat/completions", **headers: str) -> Any:
+        """Send a request and return the response, its reply not yet written."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        client = Client(headers={"Authorization": f"Bearer {self.secret}", **headers})
+        return client.post(f"/v1/{path}", data, content_type="application/json")
+
+    def close(self, response: Any) -> Answer:
+        """Read a response to its end."""
+        if not response.streaming:
+            return Answer(response.status_code, response.headers, response.content.decode())
+
+        async def collect() -> str:
+            return b"".join([piece async for piece in response.streaming_content]).decode()
+
+        body = async_to_sync(collect)()
+        return Answer(response.held.status, {**response.headers, **response.held.headers}, body)
+
+    def work(self, turn_id: str, *script: Any) -> None:
+        """What a worker does with a turn; without a script each reply is another one."""
+        self.count += 1
+        said = script or (TextDelta(f"reply {self.count}"), Finished("stop"))
+        provider = ScriptedProvider([list(said)])
+        worker: Any = InlineWorker(provider)
+        async_to_sync(worker.turn)(uuid.UUID(turn_id))
+        self.requests += provider.requests
+
+    def ask(
+        self, messages: Messages, *script: Any, headers: dict[str, str] | None = None, **more: Any
+    ) -> Answer:
+        """Send a conversation, let the model reply, and return what came back."""
+        response = self.open({"model": "demo", "messages": messages, **more}, **(headers or {}))
+        if response.streaming:
+            self.work(response["X-Context-Report-Id"], *script)
+        return self.close(response)
+
+    def talk(self, texts: list[str], messages: Messages | None = None, **more: Any) -> Messages:
+        """Have a growing conversation; return it with its replies."""
+        messages = list(messages or [])
+        for text in texts:
+            messages.append(user(text))
+            messages.append(assistant(self.ask(messages, **more).text))
+        return messages
+
+    @property
+    def prompt(self) -> list[tuple[str, str]]:
+        """The newest prompt: role and text of each message."""
+        return [(wire.role, wire.content) for wire in self.requests[-1].messages]
+
+
+def user(text: Any) -> dict[str, Any]:
+    """A message of the user."""
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str | None, *calls: dict[str, Any]) -> dict[str, Any]:
+    """A reply."""
+    return {"role": "assistant", "content": text, **({"tool_calls": list(calls)} if calls else {})}
+
+
+def system(text: str, role: str = "system") -> dict[str, Any]:
+    """A system text."""
+    return {"role": role, "content": text}
+
+
+def call(call_id: str, arguments: str = '{"city": "Oslo"}', name: str = "weather") -> Any:
+    """A call of a tool."""
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }
+
+
+def result(call_id: str, text: str) -> dict[str, Any]:
+    """The result of a tool."""
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def calling(*ids: str, text: str = "") -> tuple[Any, ...]:
+    """A script: the model calls the tool of the weather."""
+    calls = [
+        ToolCallDelta(n, call_id, "weather", '{"city": "Oslo"}') for n, call_id in enumerate(ids)
+    ]
+    return (*([TextDelta(text)] if text else []), *calls, Finished("tool_calls"))
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather in a city",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+            "strict": True,
+        },
+    }
+]
+
+
+def said_in(chat: Chat) -> list[tuple[int | None, str, str]]:
+    """Everything that was said in a chat, with its seq."""
+    rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
+    return [(row.seq, row.role, row.text) for row in rows]
+
+
+MakeProgram = Callable[..., Program]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count without the vocabulary, and no broker."""
+    for module in (views, response_views):
+        monkeypatch.setattr(module, "O200kCounter", ApproximateCounter)
+    monkeypatch.setattr(connection.STREAMS, "hub", Silent)
+
+
+@pytest.fixture
+def make(sent: list[tuple[str, dict[str, str]]], demo_model: ModelSpec) -> MakeProgram:
+    """Make a program of a person."""
+
+    def making(owner: User, *, scopes: tuple[str, ...] = ("gateway",)) -> Program:
+        _, secret = keys.create_key(owner=owner, name="app", scopes=scopes, now=timezone.now())
+        return Program(secret, sent)
+
+    return making
+
+
+@pytest.fixture
+def program(make: MakeProgram, alice: User) -> Program:
+    """Alice's program."""
+    return make(alice)
+
+
+def key_of(program: Program) -> ApiKey:
+    """The row of a program's key."""
+    key = keys.authenticate(secret=program.secret, now=timezone.now())
+    assert key is not None
+    return key
+
+
+def queued(sent: list[tuple[str, dict[str, str]]]) -> list[str]:
+    """The tasks that were sent, without the replies."""
+    return [task for task, _ in sent if task != queue.RUN_TURN]

@@ -1,0 +1,385 @@
+"""One request and its reply: forms, streams, tools, parameters, policy, receipts."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.utils import timezone
+from openai.types import Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from chats.actions import erasure
+from chats.models import Chat, IdempotencyRecord, Message, Receipt, Turn
+from chats.prompt import explained, model_choice
+from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
+from tests.chats.compaction.conftest import SetPolicy
+from tests.chats.gateway.conftest import (
+    TOOLS,
+    USAGE,
+    Program,
+    assistant,
+    call,
+    calling,
+    result,
+    said_in,
+    system,
+    user,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_whole_reply_and_its_prompt(program: Program) -> None:
+    sent = [system("Be brief."), user([{"type": "text", "text": "Hello"}])]
+    answer = program.ask(
+        sent, TextDelta("reply 1"), USAGE, Finished("stop"),
+        temperature=0.2, max_tokens=50, response_format={"type": "json_object"},
+        tools=TOOLS, tool_choice="none", seed=7, metadata={"a": "b"}, store=True,
+    )  # fmt: skip
+    ChatCompletion.model_validate(answer.json, strict=True)
+    assert (answer.status, answer.text) == (200, "reply 1")
+    assert answer.json["usage"] == {
+        "prompt_tokens": 20,
+        "completion_tokens": 9,
+        "total_tokens": 29,
+        "prompt_tokens_details": {"cached_tokens": 5},
+    }
+    assert program.prompt == [("system", "Be brief."), ("user", "Hello")]
+    request = program.requests[-1]
+    assert request.parameters == {
+        "temperature": 0.2,
+        "response_format": {"type": "json_object"},
+        "tool_choice": "none",
+        "seed": 7,
+    }
+    assert request.max_output_tokens == 50
+    assert [(tool.name, tool.strict) for tool in request.tools] == [("weather", True)]
+    assert said_in(answer.chat) == [(1, "user", "Hello"), (2, "assistant", "reply 1")]
+    receipt = Receipt.objects.get()
+    assert [part[:2] for part in receipt.segments if part[0] in ("system", "tools")] == [
+        ["system", "chat"],
+        ["tools", "client"],
+    ]
+    turn = answer.turn
+    # What the program asked for goes with the end of its turn; the receipt has what was sent.
+    assert (turn.client, turn.api_key is not None) == ({}, True)
+    assert answer.headers["X-Context-Status"] == "full"
+    assert answer.headers["X-Context-Report"].endswith(f"/turns/{turn.pk}")
+
+
+def test_a_stream_of_words_and_calls_with_its_usage(program: Program) -> None:
+    answer = program.ask(
+        [user("The weather?")],
+        USAGE,
+        *calling("a", "b", text="Let me see. "),
+        tools=TOOLS,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    chunks = [ChatCompletionChunk.model_validate(chunk) for chunk in answer.chunks]
+    assert answer.text == "Let me see. "
+    calls = [c for chunk in chunks[:-1] for c in chunk.choices[0].delta.tool_calls or ()]
+    assert [(c.index, c.id, c.function and c.function.name) for c in calls] == [
+        (0, "a", "weather"), (1, "b", "weather"),
+    ]  # fmt: skip
+    assert chunks[-2].choices[0].finish_reason == "tool_calls"
+    assert (chunks[-1].choices, chunks[-1].usage and chunks[-1].usage.total_tokens) == ([], 29)
+    assert answer.body.endswith("data: [DONE]\n\n")
+    assert Turn.objects.get().status == "completed"
+    # Nothing of the product's own ran, and none of its tools was offered.
+    assert Message.objects.get(role="assistant").parts[-1]["type"] == "tool_call"
+
+
+def streamed(program: Program, *changes: dict[str, Any], leaves: bool = False) -> str:
+    """What a program reads while its turn changes so: one piece after each change."""
+    response = program.open({"model": "demo", "messages": [user("hi")], "stream": True})
+    turn = Turn.objects.get()
+    change = sync_to_async(Turn.objects.filter(pk=turn.pk).update)
+
+    async def read() -> str:
+        pieces = response.streaming_content
+        text = ""
+        for values in changes:
+            await change(**values)
+            text += (await anext(pieces)).decode()
+        if leaves:
+            # As the server does it when the connection is gone.
+            reading = asyncio.create_task(anext(pieces))
+            await asyncio.sleep(0.05)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            return text
+        return text + "".join([piece.decode() async for piece in pieces])
+
+    return str(async_to_sync(read)())
+
+
+BEGUN = {"attempt": 1, "step": 1, "partial_text": "One"}
+
+
+def test_words_are_passed_on_as_they_are_written_and_a_break_is_an_error(program: Program) -> None:
+    """The bus says nothing here: the words come from the row, at its checkpoints."""
+    said = streamed(
+        program,
+        BEGUN,
+        {"partial_text": "One, two"},
+        {"status": "failed", "error_code": "worker_lost"},
+    )
+    assert '"content":"One"' in said
+    assert '"content":", two"' in said
+    assert '"code":"worker_lost"' in said
+    assert "[DONE]" not in said
+    assert '"finish_reason":"stop"' not in said
+
+
+def test_a_program_that_leaves_stops_its_turn(program: Program) -> None:
+    streamed(program, BEGUN, leaves=True)
+    turn = Turn.objects.get()
+    assert (turn.status, turn.client) == ("stopped", {})
+
+
+def test_a_reply_that_began_anew_after_its_first_words_is_an_error(program: Program) -> None:
+    said = streamed(program, BEGUN, {"attempt": 2, "partial_text": "Other"})
+    assert '"code":"reply_restarted"' in said
+    assert "Other" not in said
+    assert Turn.objects.get().stop_requested_at is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ProviderError("provider_auth", status=401), 502, "provider_auth"),
+        (ProviderError("provider_rejected", status=400), 400, "provider_rejected"),
+        (ProviderError("content_filtered"), 400, "content_filter"),
+        (
+            ProviderError("provider_rate_limited", retryable=False, status=429),
+            429,
+            "rate_limit_exceeded",
+        ),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_failure_before_the_first_words_has_its_own_status(
+    program: Program, error: ProviderError, status: int, code: str, stream: bool
+) -> None:
+    answer = program.ask([user("hi")], error, stream=stream)
+    assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
+    assert answer.json["error"].keys() == {"message", "type", "param", "code"}
+    assert answer.json["error"]["code"] == code
+    assert ("Retry-After" in answer.headers) == (status == 429)
+
+
+def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
+    program: Program, set_policy: SetPolicy
+) -> None:
+    set_policy(strategy="simple", token_budget=4000, reserve_tokens=400, window_size=50)
+    said = program.talk([f"Question {n} " + "word " * 60 for n in range(6)])
+    response = program.open({"model": "demo", "messages": [*said, user("Go on")]})
+    overflow = ProviderError("context_overflow", status=400, limit=500, actual=900)
+    # The first call overflows, the second has what fits.
+    program.work(response["X-Context-Report-Id"], overflow)
+    answer = program.close(response)
+    assert (answer.status, answer.text) == (200, "ok")
+    first, second = program.requests[-2:]
+    assert len(second.messages) < len(first.messages) == len(said) + 1
+    assert second.messages[-1].content == "Go on"
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "code"),
+    [
+        ({"model": ""}, "model", "missing_field"),
+        ({"messages": []}, "messages", "missing_field"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid_value"),
+        ({"messages": [user("x"), result("a", "y")]}, "messages[1].tool_call_id", "invalid_value"),
+        ({"messages": [user("x"), assistant(None, call("a")), user("y")]}, "messages[2]",
+         "invalid_value"),
+        ({"messages": [user("x"), assistant("y")]}, "messages", "unsupported_content"),
+        ({"messages": [system("x")]}, "messages", "invalid_value"),
+        ({"messages": [user([{"type": "image_url", "image_url": {"url": "data:,"}}])]},
+         "messages[0].content[0]", "unsupported_content"),
+        ({"n": 2}, "n", "unsupported_parameter"),
+        ({"logprobs": True}, "logprobs", "unsupported_parameter"),
+        ({"functions": []}, "functions", "unsupported_parameter"),
+        ({"stream": "yes"}, "stream", "invalid_value"),
+        ({"max_tokens": -1}, "max_tokens", "invalid_value"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]", "unsupported_content"),
+        *(({name: "x"}, name, "unsupported_parameter") for name in (
+            "api_key", "api_base", "base_url", "extra_headers", "extra_body", "aws_region_name",
+            "API_KEY", "custom_llm_provider", "fallbacks",
+        )),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_here_is_refused_by_name(
+    program: Program, changes: dict[str, Any], param: str, code: str
+) -> None:
+    answer = program.close(program.open({"model": "demo", "messages": [user("hi")], **changes}))
+    error = answer.json["error"]
+    assert (answer.status, error["param"], error["code"]) == (400, param, code)
+    assert error["type"] == "invalid_request_error"
+    assert not Chat.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b'{"model": NaN}', b'{"model": "a", "model": "b"}', b"\xff\xfe",
+        b'{"a":' * 100 + b"1" + b"}" * 100, b"[" * 100_000,
+        b'{"model": "demo", "messages": [{"role": "user", "content": "\\u0000"}]}',
+        b'{"model": "demo", "messages": [{"role": "user", "content": "\\ud800"}]}',
+    ],
+)  # fmt: skip
+def test_a_body_that_cannot_be_read_is_an_error_in_openais_form(
+    program: Program, body: bytes
+) -> None:
+    answer = program.close(program.open(body))
+    assert answer.status == 400
+    assert answer.json["error"].keys() == {"message", "type", "param", "code"}
+
+
+def test_who_may_not_is_told_so(
+    program: Program, make: Any, alice: Any, settings: Any, charlie: Any
+) -> None:
+    def status(secret: str, **more: Any) -> tuple[int, str]:
+        body = {"model": "demo", "messages": [user("hi")], **more}
+        answer = Program(secret, []).close(Program(secret, []).open(body))
+        return answer.status, str(answer.json["error"]["code"])
+
+    chat = program.ask([user("hi")]).chat
+    assert status("plm_wrong") == (401, "invalid_api_key")
+    assert Client().post("/v1/chat/completions").status_code == 401
+    others = make(alice, scopes=("chats:read", "chats:write")).secret
+    assert status(others) == (403, "insufficient_scope")
+    assert status(program.secret, model="nothing") == (404, "model_not_found")
+    assert status(program.secret, model="policy:nothing") == (404, "model_not_found")
+    assert status(make(charlie).secret, model=f"chat:{chat.pk}") == (404, "model_not_found")
+    assert status(program.secret, model="chat:1") == (404, "model_not_found")
+    too_long = [user("x" * 200_001)]
+    assert status(program.secret, messages=too_long) == (422, "message_too_long")
+    settings.GATEWAY_BYTES = 10
+    assert status(program.secret) == (413, "request_too_large")
+    settings.GATEWAY_BYTES, settings.GATEWAY_TURNS_PER_KEY = 10**6, 0
+    assert status(program.secret) == (429, "too_many_runs")
+    answer = Client(headers={"Authorization": f"Bearer {program.secret}"}).get(
+        "/v1/chat/completions"
+    )
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert Chat.objects.count() == 1
+
+
+def listed_by(program: Program) -> list[str]:
+    """The names in the list of models."""
+    client = Client(headers={"Authorization": f"Bearer {program.secret}"})
+    return [entry["id"] for entry in client.get("/v1/models").json()["data"]]
+
+
+def test_the_models_of_a_person_and_their_policies(
+    program: Program, alice: Any, set_policy: SetPolicy, now: Any
+) -> None:
+    ModelSpec.objects.create(slug="dear", provider="demo", name="dear")
+    # A policy that cannot work with any model keeps nobody from the list.
+    broken = ContextPolicy.objects.create(slug="broken", name="Broken")
+    broken.current = PolicyVersion.objects.create(
+        policy=broken,
+        number=1,
+        values={"token_budget": 1100, "reserve_tokens": 100, "system_text": "long " * 500},
+        locks=[],
+        created_at=now,
+    )
+    broken.save()
+    alice.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
+    assert "policy:broken" not in listed_by(program)
+    alice.user_permissions.clear()
+    set_policy(allowed_models=["demo"])
+    named = ContextPolicy.objects.create(slug="other", name="Other")
+    named.current = PolicyVersion.objects.create(
+        policy=named, number=1, values={"system_text": "Be kind."}, locks=[], created_at=now
+    )
+    named.save()
+    client = Client(headers={"Authorization": f"Bearer {program.secret}"})
+    found = client.get("/v1/models").json()["data"]
+    assert [entry["id"] for entry in found] == ["demo", "policy:small"]
+    assert Model.model_validate(found[0]).id == "demo"
+    assert found[0]["context_window"] > 0
+    assert client.get("/v1/models/policy:small").json() == found[1]
+    assert client.get("/v1/models/dear").status_code == 404
+    refused = program.close(program.open({"model": "dear", "messages": [user("hi")]}))
+    assert (refused.status, refused.json["error"]["code"]) == (403, "model_not_allowed")
+    # A policy that is not assigned to her is not hers to name; then it is.
+    other = {"model": "policy:other", "messages": [user("hi")]}
+    assert program.close(program.open(other)).status == 404
+    PolicyAssignment.objects.create(policy=named, level="user", user=alice)
+    answer = program.ask([user("hi")], model="policy:other")
+    assert program.prompt[0] == ("system", "Be kind.")
+    assert answer.chat.policy == named
+    # It governs the chat's summaries too, and the explained policy names it.
+    told = explained.explain_for(explained.viewpoint_in(alice, chat=answer.chat))
+    assert "other" in str(told)
+    assert model_choice.choose(chat=answer.chat).values.system_text == "Be kind."
+
+
+def test_one_message_to_a_chat_that_is_named_continues_it(program: Program, chat: Chat) -> None:
+    answer = program.ask([user("First")], model=f"chat:{chat.pk}")
+    assert (answer.chat, answer.headers["X-Context-Decision"]) == (chat, "continue")
+    program.ask([user("Second")], model=f"chat:{chat.pk}")
+    assert [text for _, text in program.prompt] == ["First", "reply 1", "Second"]
+    # Brought along whole, it is found as well, although its first part was written elsewhere.
+    said = [user("First"), assistant("reply 1"), user("Second"), assistant("reply 2")]
+    whole = program.ask([*said, user("More")], model=f"chat:{chat.pk}")
+    assert whole.headers["X-Context-Decision"] == "continue"
+    assert [seq for seq, _, _ in said_in(chat)] == [1, 2, 3, 4, 5, 6]
+    # While it replies, another message has to wait.
+    program.open({"model": f"chat:{chat.pk}", "messages": [user("Third")]})
+    busy = program.close(program.open({"model": f"chat:{chat.pk}", "messages": [user("Fourth")]}))
+    assert (busy.status, busy.json["error"]["code"]) == (409, "chat_busy")
+    assert "Retry-After" in busy.headers
+
+
+def test_a_request_that_is_repeated_under_its_key_gets_the_same_reply(
+    program: Program, make: Any, charlie: Any
+) -> None:
+    header = {"Idempotency-Key": "k1"}
+    body = {"model": "demo", "messages": [user("hi")]}
+    first = program.open(body, **header)
+    # Sent again while the reply is written, and streamed after it.
+    again = program.open(body, **header)
+    program.work(first["X-Context-Report-Id"])
+    answers = [
+        program.close(first),
+        program.close(again),
+        program.close(program.open(body, **header)),
+    ]
+    assert {answer.text for answer in answers} == {"reply 1"}
+    assert [a.headers["X-Context-Decision"] for a in answers] == ["new", "repeat", "repeat"]
+    assert (Turn.objects.count(), Message.objects.count()) == (1, 2)
+    other = program.close(program.open({**body, "seed": 1}, **header))
+    assert (other.status, other.json["error"]["code"]) == (422, "idempotency_key_reused")
+    of_charlie = make(charlie).ask([user("hi")], headers=header)
+    assert of_charlie.chat.owner == charlie
+    # An erasure takes what the body could be compared with.
+    message = Message.objects.filter(branch__chat=answers[0].chat).get(seq=1)
+    erasure.erase_message(user=answers[0].chat.owner, message=message, now=timezone.now())
+    assert IdempotencyRecord.objects.get(owner=answers[0].chat.owner).salt == ""
+    assert program.close(program.open(body, **header)).status == 422
+
+
+@pytest.mark.gateway_case(25)
+def test_old_thoughts_are_kept_for_people_and_never_sent_back(program: Program) -> None:
+    thinking = (ReasoningDelta("Hm, let me see."), TextDelta("Yes."), Finished("stop"))
+    first = program.ask([user("Are you there?")], *thinking)
+    assert first.text == "Yes."
+    assert Message.objects.get(seq=2).parts[0] == {"type": "reasoning", "text": "Hm, let me see."}
+    said = [user("Are you there?"), {**assistant("Yes."), "reasoning_content": "Hm, let me see."}]
+    second = program.ask([*said, user("And now?")])
+    assert second.headers["X-Context-Decision"] == "continue"
+    assert [text for _, text in program.prompt] == ["Are you there?", "Yes.", "And now?"]
+
+
+def test_cut_replies_say_so(program: Program) -> None:
+    answer = program.ask([user("hi")], TextDelta("One"), USAGE, Finished("length"))
+    assert answer.json["choices"][0]["finish_reason"] == "length"

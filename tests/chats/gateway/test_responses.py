@@ -1,0 +1,351 @@
+"""OpenAI's Responses: their forms and events, replies that are gone on from, compaction."""
+
+import json
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.utils import timezone
+from openai.types.responses import CompactedResponse, Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from chats.actions import erasure
+from chats.gateway import earlier, recognition
+from chats.gateway.conversation import Conversation
+from chats.ground import secrets
+from chats.models import Chat, Message, Turn
+from chats.providers.base import Finished, ProviderError, TextDelta
+from tests.chats.gateway.conftest import (
+    TOOLS,
+    USAGE,
+    Answer,
+    MakeProgram,
+    Program,
+    calling,
+    said_in,
+    system,
+    user,
+)
+
+pytestmark = pytest.mark.django_db
+
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+FUNCTION: Any = TOOLS[0]["function"]
+TOOL = {"type": "function", **FUNCTION}
+OPEN_CALL: dict[str, Any] = {"type": "function_call", "call_id": "a", "name": "weather"}
+
+
+def ask(program: Program, said: Any, *script: Any, **more: Any) -> Answer:
+    """The response to items, its model replying with the script."""
+    headers = more.pop("headers", {})
+    body = {"model": "demo", "input": said, **more}
+    response = program.open(body, path="responses", **headers)
+    if response.streaming:
+        program.work(response["X-Context-Report-Id"], *script)
+    return program.close(response)
+
+
+def whole(answer: Answer) -> Response:
+    """A response that has the form of OpenAI's."""
+    assert answer.status == 200, answer.body
+    return Response.model_validate(answer.json)
+
+
+def events(body: str) -> list[Any]:
+    """The events of a stream, each of its type, numbered in order."""
+    found = []
+    for block in body.strip().split("\n\n"):
+        name, data = block.split("\n")
+        told = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {told['type']}"
+        found.append(EVENT.validate_python(told))
+    assert [event.sequence_number for event in found] == list(range(len(found)))
+    return found
+
+
+def output(call_id: str, text: Any) -> dict[str, Any]:
+    """The result of a tool."""
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+def test_a_whole_response_its_prompt_and_its_parameters(program: Program) -> None:
+    schema = {"name": "city", "schema": {"type": "object"}, "strict": True}
+    answer = ask(
+        program,
+        [
+            system("Answer in Latin.", role="developer"),
+            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
+            user([{"type": "input_text", "text": "Hello"}]),
+        ],
+        TextDelta("Salve"), USAGE, Finished("stop"),
+        instructions="Be brief.", temperature=0.2, max_output_tokens=50, tools=[TOOL],
+        tool_choice={"type": "function", "name": "weather"}, store=True, seed=7,
+        text={"format": {"type": "json_schema", **schema}, "verbosity": "low"},
+        reasoning={"effort": "low", "summary": "auto"}, include=["reasoning.encrypted_content"],
+        truncation="auto", metadata={"a": "b"}, max_tool_calls=3,
+        context_management=[{"type": "compaction", "compact_threshold": 1000}], background=False,
+        response_format=None,
+    )  # fmt: skip
+    made = whole(answer)
+    assert (made.status, made.output_text, made.metadata) == ("completed", "Salve", {"a": "b"})
+    assert (made.instructions, made.max_output_tokens, made.model) == ("Be brief.", 50, "demo")
+    assert made.usage
+    assert (made.usage.input_tokens, made.usage.total_tokens) == (20, 29)
+    assert made.usage.input_tokens_details.cached_tokens == 5
+    prompt = program.prompt
+    assert [role for role, _ in prompt] == ["system"] * (len(prompt) - 1) + ["user"]
+    assert "Be brief." in prompt[0][1]
+    assert "Answer in Latin." in "".join(text for _, text in prompt[:-1])
+    request = program.requests[-1]
+    assert request.parameters == {
+        "temperature": 0.2,
+        "seed": 7,
+        "tool_choice": {"type": "function", "function": {"name": "weather"}},
+        "response_format": {"type": "json_schema", "json_schema": schema},
+        "verbosity": "low",
+        "reasoning_effort": "low",
+    }
+    assert request.max_output_tokens == 50
+    assert [(tool.name, tool.strict) for tool in request.tools] == [("weather", True)]
+    assert said_in(answer.chat) == [(1, "user", "Hello"), (2, "assistant", "Salve")]
+    assert answer.headers["X-Context-Status"] == "full"
+    cut = whole(ask(program, "hi", TextDelta("One"), Finished("length")))
+    assert (cut.status, cut.usage) == ("incomplete", None)
+    assert cut.incomplete_details
+    assert cut.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_stream_of_words_and_calls(program: Program) -> None:
+    script = (USAGE, *calling("a", "b", text="Let me see."))
+    answer = ask(program, "The weather?", *script, tools=[TOOL], stream=True)
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    found = events(answer.body)
+    call = [
+        "response.output_item.added", "response.function_call_arguments.delta",
+        "response.function_call_arguments.done", "response.output_item.done",
+    ]  # fmt: skip
+    assert [event.type for event in found] == [
+        "response.created", "response.in_progress", "response.output_item.added",
+        "response.content_part.added", "response.output_text.delta", "response.output_text.done",
+        "response.content_part.done", "response.output_item.done", *call, *call,
+        "response.completed",
+    ]  # fmt: skip
+    done = found[-1].response
+    assert done.output_text == "Let me see."
+    assert [item.type for item in done.output] == ["message", "function_call", "function_call"]
+    assert [event.item for event in found if event.type == "response.output_item.done"] == (
+        done.output
+    )
+    assert done.usage.total_tokens == 29
+    # Calls alone have no message; their results come back as items and continue the chat.
+    asked: list[Any] = [user("And in Oslo?")]
+    first = ask(program, asked, *calling("c", "d"), tools=[TOOL], stream=True)
+    made = events(first.body)[-1].response.output
+    assert [item.type for item in made] == ["function_call", "function_call"]
+    asked += [item.model_dump(exclude_none=True) for item in made]
+    asked += [output("c", "rain"), output("d", [{"type": "input_text", "text": "sun"}])]
+    second = ask(program, asked, tools=[TOOL])
+    assert second.headers["X-Context-Decision"] == "continue"
+    assert [text for _, text in program.prompt] == ["And in Oslo?", "", "rain", "sun"]
+    assert Message.objects.filter(branch__chat=second.chat).count() == 3
+
+
+def test_a_stream_that_breaks_off_ends_with_a_failed_response(program: Program) -> None:
+    body = {"model": "demo", "input": "hi", "stream": True}
+    response = program.open(body, path="responses")
+    change = sync_to_async(Turn.objects.update)
+
+    async def read() -> str:
+        pieces = response.streaming_content
+        await change(attempt=1, step=1, partial_text="One")
+        text = str((await anext(pieces)).decode())
+        await change(status="failed", error_code="worker_lost")
+        return text + "".join([piece.decode() async for piece in pieces])
+
+    found = events(str(async_to_sync(read)()))
+    kinds = [event.type for event in found]
+    assert kinds[-3:] == ["response.output_text.delta", "error", "response.failed"]
+    assert found[-2].code == "worker_lost"
+    assert (found[-1].response.status, found[-1].response.output) == ("failed", [])
+    assert not {"response.completed", "response.output_text.done"} & set(kinds)
+    # Before the first words it is an error with its own status.
+    refused = ask(program, "ho", ProviderError("content_filtered"), stream=True)
+    assert (refused.status, refused.json["error"]["code"]) == (400, "content_filter")
+
+
+@pytest.mark.gateway_case(27)
+def test_a_program_goes_on_from_a_response_by_its_id(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = whole(ask(program, "First", *calling("a", text="Hm."), tools=[TOOL]))
+    told = ask(program, [output("a", "rain")], previous_response_id=first.id)
+    assert (told.headers["X-Context-Decision"], told.headers["X-Context-Identity"]) == (
+        "continue", "previous_response_id",
+    )  # fmt: skip
+    second = whole(told)
+    assert second.previous_response_id == first.id
+    answer = ask(program, "Second", previous_response_id=second.id)
+    # Everything once, in order, and the id itself goes nowhere.
+    texts = ["First", "Hm.", "rain", "reply 2", "Second"]
+    assert [text for _, text in program.prompt] == texts
+    assert program.requests[-1].parameters == {}
+    assert answer.chat == told.chat
+    assert not answer.chat.archived
+    # An older response is a place to branch off; the chat is still one.
+    fork = ask(program, "Other", previous_response_id=second.id)
+    assert fork.headers["X-Context-Decision"] == "branch"
+    assert [text for _, text in program.prompt] == [*texts[:-1], "Other"]
+    assert Chat.objects.count() == 1
+    # However many branches there are, the one of the response is looked at.
+    with monkeypatch.context() as patched:
+        patched.setattr(recognition, "CANDIDATES", 0)
+        back = ask(program, "Back", previous_response_id=whole(answer).id)
+    assert back.headers["X-Context-Decision"] == "continue"
+    assert back.turn.branch == answer.turn.branch != fork.turn.branch
+    # What was erased does not come back by an id.
+    message = Message.objects.get(branch__chat=answer.chat, seq=1)
+    erasure.erase_message(user=answer.chat.owner, message=message, now=timezone.now())
+    after = ask(program, "And?", previous_response_id=second.id)
+    assert after.status == 200
+    assert "First" not in str(program.requests[-1].messages)
+
+
+def test_an_id_leads_nowhere_for_others_or_when_it_was_not_to_be_kept(
+    program: Program, make: MakeProgram, charlie: Any
+) -> None:
+    second = whole(ask(program, "Hello"))
+    before = Turn.objects.count()
+    kept_out = whole(ask(program, "Secret", store=False))
+    with_user = whole(ask(program, "Mine", safety_identifier="ann"))
+    for asker, said, more in (
+        (make(charlie), second.id, {}),
+        (program, "resp_" + "0" * 32, {}),
+        (program, "../x", {}),
+        (program, 7, {}),
+        (program, kept_out.id, {}),
+        (program, with_user.id, {"safety_identifier": "ben"}),
+        (program, with_user.id, {}),
+    ):
+        refused = ask(asker, "More", previous_response_id=said, **more)
+        error = refused.json["error"]
+        assert (refused.status, error["code"]) == (404, "previous_response_not_found"), said
+        assert error["param"] == "previous_response_id"
+    assert Turn.objects.count() == before + 2
+    again = ask(program, "More", previous_response_id=with_user.id, safety_identifier="ann")
+    assert again.status == 200
+
+
+@pytest.mark.gateway_case(28)
+@pytest.mark.gateway_case(33)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_compaction_is_one_item_that_stands_for_everything(
+    program: Program, stream: bool
+) -> None:
+    said: list[Any] = [user("First")]
+    said += [item.model_dump() for item in whole(ask(program, said)).output]
+    count = Turn.objects.count()
+    answer = ask(program, [*said, {"type": "compaction_trigger"}], stream=stream)
+    if stream:
+        found = events(answer.body)
+        assert [event.type for event in found][-3:] == [
+            "response.output_item.added", "response.output_item.done", "response.completed",
+        ]  # fmt: skip
+        made = found[-1].response
+    else:
+        made = whole(answer)
+    explicit = program.close(
+        program.open({"model": "demo", "input": said}, path="responses/compact")
+    )
+    compacted = CompactedResponse.model_validate(explicit.json)
+    # Nothing was asked, stored or lost.
+    assert Turn.objects.count() == count
+    for items in (made.output, compacted.output):
+        assert [item.type for item in items] == ["compaction"]
+        assert "First" not in str(items)
+        sent = [*(item.model_dump() for item in items), user("Second")]
+        assert ask(program, sent).headers["X-Context-Decision"] in ("continue", "branch")
+        assert [text for _, text in program.prompt] == ["First", "reply 1", "Second"]
+    assert Chat.objects.count() == 1
+    # What was compacted can be compacted again.
+    twice = ask(program, [*(item.model_dump() for item in compacted.output), user("Second"),
+                          {"type": "compaction_trigger"}])  # fmt: skip
+    ask(program, [*(item.model_dump() for item in whole(twice).output), user("Third")])
+    assert [text for _, text in program.prompt] == ["First", "reply 1", "Second", "Third"]
+
+
+@pytest.mark.gateway_case(29)
+def test_a_foreign_compaction_is_refused_in_a_sentence_and_the_chat_goes_on(
+    program: Program, make: MakeProgram, charlie: Any
+) -> None:
+    of_charlie = earlier.seal(Conversation(("x",), ()), user=charlie)
+    stolen = secrets.encrypt("sk-provider")
+    for sealed in ("gAAAA-foreign", "plm1:nonsense", of_charlie, stolen, f"plm1:{stolen}"):
+        item = {"type": "compaction", "encrypted_content": sealed}
+        answer = ask(program, [item, user("Hello")])
+        assert (answer.status, answer.json["error"]["code"]) == (400, "compaction_unreadable")
+        assert "sk-provider" not in answer.body
+    assert ask(program, [user("Hello")]).status == 200
+
+
+IMAGE = user([{"type": "input_image", "image_url": "data:,"}])
+
+
+@pytest.mark.parametrize(
+    ("changes", "param", "code"),
+    [
+        ({"said": []}, "input", "missing_field"),
+        ({"said": ["x"]}, "input[0]", "invalid_value"),
+        ({"said": [system("x")]}, "input", "invalid_value"),
+        ({"said": [user("x"), {"role": "assistant", "content": "y"}]}, "input",
+         "unsupported_content"),
+        ({"said": [{"role": "tool", "content": "x"}]}, "input[0].role", "invalid_value"),
+        ({"said": [IMAGE]}, "input[0].content[0]", "unsupported_content"),
+        ({"said": [user("x"), output("a", "y")]}, "input[1].call_id", "invalid_value"),
+        ({"said": [user("x"), {**OPEN_CALL, "arguments": "{}"}]}, "input[2]", "invalid_value"),
+        ({"said": [user("x"), OPEN_CALL]}, "input[1]", "invalid_value"),
+        ({"said": [user("x"), output("a", 1)]}, "input[1].output", "invalid_value"),
+        ({"said": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type",
+         "unsupported_content"),
+        ({"said": [{"type": "compaction_trigger"}, user("x")]}, "input[0].type",
+         "unsupported_content"),
+        ({"said": [{"type": "compaction"}]}, "input[0].encrypted_content", "invalid_value"),
+        ({"instructions": ["x"]}, "instructions", "invalid_value"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]", "unsupported_content"),
+        ({"tools": TOOLS}, "tools[0]", "invalid_value"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice", "unsupported_parameter"),
+        ({"background": True}, "background", "unsupported_parameter"),
+        ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
+        ({"prompt": {"id": "x"}}, "prompt", "unsupported_parameter"),
+        ({"messages": []}, "messages", "unsupported_parameter"),
+        ({"include": ["message.output_text.logprobs"]}, "include", "unsupported_parameter"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_value"),
+        ({"text": 1}, "text", "invalid_value"),
+        ({"max_output_tokens": 0}, "max_output_tokens", "invalid_value"),
+        ({"context_management": [{"type": "x"}]}, "context_management[0]", "invalid_value"),
+        ({"store": "no"}, "store", "invalid_value"),
+        ({"max_tokens": 5}, "max_tokens", "unsupported_parameter"),
+        ({"base_url": "x"}, "base_url", "unsupported_parameter"),
+    ],
+)  # fmt: skip
+def test_what_is_not_done_here_is_refused_by_name(
+    program: Program, changes: dict[str, Any], param: str, code: str
+) -> None:
+    answer = ask(program, **{"said": "hi", **changes})
+    error = answer.json["error"]
+    assert (answer.status, error["param"], error["code"]) == (400, param, code)
+    assert error["type"] == "invalid_request_error"
+    assert not Chat.objects.exists()
+
+
+def test_a_response_that_is_asked_for_twice_under_a_key_is_one(program: Program) -> None:
+    body = {"model": "demo", "input": "hi"}
+    header = {"Idempotency-Key": "k1"}
+    first = program.open(body, path="responses", **header)
+    program.work(first["X-Context-Report-Id"])
+    again = program.open(body, path="responses", **header)
+    assert whole(program.close(first)) == whole(program.close(again))
+    assert Turn.objects.count() == 1
+    too_long = ask(program, "x" * 200_001)
+    assert (too_long.status, too_long.json["error"]["param"]) == (422, "input")
+    other = program.open({"model": "demo", "messages": [user("hi")]}, **header)
+    assert program.close(other).json["error"]["code"] == "idempotency_key_reused"

@@ -1,0 +1,50 @@
+"""What was said is found as well in other languages as in English."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.memory import archive
+from chats.memory.recall import Scope, recall
+from chats.models import Branch, Chat
+from tests.chats.memory.conftest import Say
+from tests.chats.memory.known_answers import KNOWN
+
+
+@pytest.fixture
+def share(alice: User, chat: Chat, say: Say, now: datetime) -> Callable[..., dict[int, float]]:
+    """Of a hundred questions in a language, how many have their answer among the first 1 and 3."""
+
+    def measured(language: str) -> dict[int, float]:
+        pairs = KNOWN[language]
+        for text, _ in pairs:
+            say(text)
+        archive.index(Branch.objects.get(chat=chat))
+        found = {
+            question: [
+                passage.text
+                for passage in recall(
+                    alice.pk, question, scope=Scope("chat", chat.pk), limit=3, at=now
+                ).passages
+            ]
+            for _, question in pairs
+        }
+        missed = [question for text, question in pairs if text not in found[question]]
+        print(language, missed)  # noqa: T201  # shown where the test fails
+        return {
+            most: 100 * sum(text in found[question][:most] for text, question in pairs) / len(pairs)
+            for most in (1, 3)
+        }
+
+    return measured
+
+
+@pytest.mark.memory_case(34)
+@pytest.mark.parametrize("language", KNOWN)
+def test_a_known_answer_is_among_the_first(
+    language: str, share: Callable[..., dict[int, float]]
+) -> None:
+    # As in English, so none stays behind.
+    assert share(language) == {1: 100.0, 3: 100.0}

@@ -1,0 +1,202 @@
+"""An effective policy explains itself: what won, why, and what lost, at every door."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import Group, User
+
+from chats.models import Agent, Chat, Team
+from chats.prompt.explained import NotThere, explain_for, viewpoint_in
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.explanation import LOST, WON, ExplainedField
+from contextpolicy.models import ModelSpec
+from contextpolicy.publish import assign, create_policy
+from contextpolicy.resolution import resolve
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.chats.api.conftest import program
+from tests.chats.api.programs import MakeProgram
+from tests.chats.teams.conftest import team_of
+from tests.contextpolicy.pages import Page
+from tests.contextpolicy.people import person, signed_in
+
+__all__ = ["program", "team_of"]
+EXPLAIN = "/admin/contextpolicy/effectivepolicy/explain/"
+
+
+@pytest.fixture
+def policy(now: datetime) -> Any:
+    """Make a policy and give it to somebody."""
+
+    def making(slug: str, values: dict[str, Any], locks: tuple[str, ...] = (), **to: Any) -> Any:
+        made = create_policy(
+            slug=slug, name=slug.title(), values=values, locks=locks, actor="system", now=now
+        )
+        if to:
+            assign(policy=made, actor="system", now=now, **to)
+        return made
+
+    return making
+
+
+def explained(user: User, chat: Chat | None, **more: Any) -> dict[str, ExplainedField]:
+    found = explain_for(viewpoint_in(user, chat=chat, **more))
+    return {field.name: field for field in found.fields}
+
+
+def lost(field: ExplainedField) -> list[tuple[str, object, str]]:
+    return [(row.slug, row.value, row.reason) for row in field.losing]
+
+
+def test_every_field_says_why_it_won_and_who_lost(alice: User, chat: Chat, policy: Any) -> None:
+    ModelSpec.objects.create(slug="big", name="big", provider="x")
+    for name in ("a", "b"):
+        group = Group.objects.create(name=name)
+        group.user_set.add(alice)
+        policy(f"group-{name}", {"layout": name.upper()}, level="group", group=group)
+    policy(
+        "house",
+        {
+            "token_budget": 15_000,
+            "allowed_models": ["demo", "big"],
+            "cut_style": "head_tail",
+            "show_date": True,
+            "window_turns": None,
+        },
+        ("cut_style",),
+        level="instance",
+    )
+    policy(
+        "own",
+        {
+            "token_budget": 15_500,
+            "allowed_models": ["demo"],
+            "cut_style": "head",
+            "show_date": False,
+            "window_turns": 50,
+        },
+        level="user",
+        user=alice,
+    )
+    found = explained(alice, chat)
+    assert set(found) == set(PolicyValues().to_json())
+    assert (found["token_budget"].value, found["token_budget"].reason) == (15_000, "strictest")
+    assert lost(found["token_budget"]) == [("own", 15_500, "looser")]
+    assert (found["allowed_models"].value, found["allowed_models"].reason) == (["demo"], "common")
+    assert lost(found["allowed_models"]) == [("house", ["demo", "big"], "wider")]
+    assert found["cut_style"].source == ("instance", "house", 1, True)
+    assert lost(found["cut_style"]) == [("own", "head", "locked_above")]
+    assert lost(found["show_date"]) == [("house", True, "farther")]
+    assert lost(found["window_turns"]) == [("house", None, "no_limit")]
+    assert (found["layout"].value, lost(found["layout"])) == ("A", [("group-b", "B", "group_rank")])
+    assert (found["fold_turns"].reason, found["fold_turns"].losing) == ("default", [])
+    assert not found["state_schema"].is_used
+    assert {row.reason for field in found.values() for row in field.losing} <= set(LOST)
+    assert {field.reason for field in found.values()} <= set(WON)
+
+
+def test_it_is_the_policy_that_governs(alice: User, chat: Chat, policy: Any) -> None:
+    policy("house", {"strategy": "simple", "token_budget": 15_000}, level="instance")
+    policy(
+        "here",
+        {"strategy": "simple", "window_size": 7, "keep_last_messages": 5},
+        level="chat",
+        chat_id=chat.pk,
+    )
+    model = ModelSpec.objects.get(slug="demo")
+    model.context_window = 5_000
+    model.save()
+    chat.model = model
+    found = explained(alice, chat)
+    effective = resolve(
+        user_id=alice.pk,
+        chat_id=chat.pk,
+        model_window=5_000,
+        defaults={"window_size": 12, "max_chars_per_message": 4_000},
+    )
+    assert {name: field.value for name, field in found.items()} == effective.values
+    assert {name: list(field.source) for name, field in found.items()} == effective.sources
+    assert [name for name, field in found.items() if field.was_adjusted] == [
+        row[0] for row in effective.adjusted
+    ]
+    assert found["max_chars_per_message"].reason == "setting"
+
+
+def test_another_model_may_make_other_values_necessary(alice: User, policy: Any) -> None:
+    policy("house", {"token_budget": 16_000, "reserve_tokens": 4_000}, level="instance")
+    ModelSpec.objects.create(slug="tiny", name="tiny", provider="x", context_window=3_000)
+    field = explained(alice, None, model="tiny")["reserve_tokens"]
+    assert (field.wanted, field.was_adjusted) == (4_000, True)
+    assert isinstance(field.value, int)
+    assert field.value < 4_000
+
+
+@pytest.mark.requirement("S0.7", by="admin")
+def test_the_administration_explains_it_for_anybody(
+    alice: User, chat: Chat, policy: Any, demo_model: object
+) -> None:
+    policy("house", {"token_budget": 15_000}, ("token_budget",), level="instance")
+    policy("own", {"token_budget": 14_000, "system_text": "<b>Be"}, level="user", user=alice)
+    browser = signed_in(person("ines", POLICY_ADMIN))
+    page = Page(browser.get(EXPLAIN).content.decode())
+    assert "Person" in page.words
+    asked = {"person": "alice", "chat": str(chat.pk), "model": "demo"}
+    shown = browser.get(EXPLAIN, asked)
+    page = Page(shown.content.decode())
+    assert "House v1, everybody, locked" in page.words
+    assert "a farther policy locks the field" in page.words
+    assert "<b>Be" not in shown.content.decode()
+    assert page.inline == []
+    for wrong, sentence in (
+        ({"person": "nobody"}, "There is no person of that name."),
+        ({"person": "alice", "chat": str(uuid4())}, "There is no such chat of this person."),
+        ({"person": "alice", "agent": "planner"}, "There is no such agent"),
+        ({"person": "alice", "chat": "x"}, "Nothing was looked up."),
+    ):
+        assert sentence in Page(browser.get(EXPLAIN, wrong).content.decode()).words
+    assert signed_in(person("audrey", AUDITOR)).get(EXPLAIN).status_code == 200
+    assert signed_in(alice).get(EXPLAIN).status_code in (302, 403)
+
+
+def test_programs_read_it_too_and_texts_stay_with_who_may_see_them(
+    alice: User, chat: Chat, policy: Any, program: MakeProgram, demo_model: object
+) -> None:
+    policy("house", {"system_text": "Secret.", "token_budget": 15_000}, level="instance")
+    policy("own", {"system_text": "Mine."}, level="user", user=alice)
+    own = program(alice).get(f"chats/{chat.pk}/policy/explained").json()
+    fields = {field["field"]: field for field in own["fields"]}
+    assert (fields["system_text"]["value"], fields["system_text"]["lost"][0]["value"]) == (
+        None,
+        None,
+    )
+    assert fields["token_budget"]["source"]["policy"] == "house"
+    assert program(alice).get("policies/effective", person="alice").status_code == 404
+    ines = program(person("ines", POLICY_ADMIN))
+    found = ines.get("policies/effective", person="alice", chat=str(chat.pk)).json()
+    fields = {field["field"]: field for field in found["fields"]}
+    assert fields["system_text"]["lost"][0]["value"] == "Secret."
+    missing = ines.get("policies/effective", person="bobby")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_there")
+    assert ines.get("policies/effective").status_code == 400
+
+
+def test_an_agent_has_its_policy_between(
+    alice: User, chat: Chat, policy: Any, team_of: Callable[..., Team]
+) -> None:
+    policy("house", {"show_date": True}, level="instance")
+    team = team_of("Planner", "Critic")
+    planner = Agent.objects.get(version=team.current_id, name="Planner")
+    planner.policy = policy("planning", {"show_date": False})
+    planner.save()
+    chat.team = team
+    chat.save()
+    field = explained(alice, chat, role_id=planner.role_id)["show_date"]
+    assert (field.value, field.source[:2]) == (False, ("agent", "planning"))
+    assert lost(field) == [("house", True, "farther")]
+    assert explained(alice, chat)["show_date"].value is True
+    with pytest.raises(NotThere):
+        viewpoint_in(alice, chat=chat, role_id="nobody")
+    with pytest.raises(NotThere):
+        viewpoint_in(alice, chat=chat, model="none")

@@ -1,0 +1,165 @@
+"""The parts of the system text and of the tail that a policy switches on, each in the receipt."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.actions import erasure, lifecycle, organising
+from chats.actions import memory as memory_acts
+from chats.memory import preferences
+from chats.models import Chat, Folder, Message, PromptText, Turn
+from chats.turns.start import start
+from contextpolicy.engine.systemtext import runtime_note
+from contextpolicy.models import Skill
+from contextpolicy.publish import assign, create_policy
+from contextpolicy.skills import save_skill
+
+pytestmark = pytest.mark.django_db
+Work = Callable[..., Any]
+Ask = Callable[..., Turn]
+
+
+@pytest.fixture
+def ask(alice: User, chat: Chat, work: Work, now: datetime) -> Ask:
+    """Send a message in a chat of Alice's and let the model reply."""
+    times = iter(range(1, 1_000))
+
+    def asking(text: str, where: Chat | None = None) -> Turn:
+        at = now + timedelta(minutes=next(times))
+        turn = start(user=alice, chat=where or chat, text=text, now=at).turn
+        work(turn)
+        return turn
+
+    return asking
+
+
+def govern(now: datetime, **values: Any) -> None:
+    """Put a policy in force for everybody."""
+    policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
+    assign(policy=policy, level="instance", actor="system", now=now)
+
+
+def parts(turn: Turn, origin: str) -> dict[str, str]:
+    """The parts of the turn's prompt by their name, with their texts."""
+    receipt = turn.receipts.get()
+    return {
+        part[1]: PromptText.objects.get(pk=part[5]).text
+        for part in receipt.segments
+        if part[0] == origin
+    }
+
+
+def test_a_policy_switches_each_part_of_the_system_text_on(ask: Ask, now: datetime) -> None:
+    for slug, enabled in (("mail", True), ("old", False), ("sums", True)):
+        skill = Skill(slug=slug, name=slug.title(), text=f"About {slug}.", enabled=enabled)
+        save_skill(skill=skill, actor="system", now=now)
+    assert parts(ask("Hello"), "system") == {}
+    govern(
+        now,
+        system_text="Be kind.",
+        runtime_note=True,
+        budget_note=True,
+        skills=["sums", "old", "mail"],
+        reserve_tokens=1_000,
+    )
+
+    turn = ask("Hello again")
+
+    receipt = turn.receipts.get()
+    named = [part[1] for part in receipt.segments if part[0] == "system"]
+    assert named == ["runtime", "policy", "skills", "skills", "budget"]
+    found = parts(turn, "system")
+    assert found["runtime"] == runtime_note("demo")
+    assert found["skills"] == "Skill: Mail\nAbout mail."
+    assert "1,000 tokens" in found["budget"]
+    # No clock: the same text tomorrow.
+    assert str(now.year) not in "".join(found.values())
+
+
+@pytest.mark.memory_case(18)
+def test_recent_messages_of_other_chats_go_along_where_the_policy_says_so(
+    ask: Ask, alice: User, charlie: User, chat: Chat, now: datetime
+) -> None:
+    other, hidden, excluded = (lifecycle.create_chat(owner=alice, now=now) for _ in range(3))
+    temporary = lifecycle.create_chat(owner=alice, now=now, temporary=True)
+    ask("My cat is Momo.", other)
+    ask("Secret of a temporary chat", temporary)
+    memory_acts.set_memory_of_chat(chat=hidden, remembers=False)
+    ask("Secret of a chat without memory", hidden)
+    turn = ask("Secret that is excluded", excluded)
+    Message.objects.filter(triggered=turn).update(excluded=True)
+    foreign = lifecycle.create_chat(owner=charlie, now=now)
+    start(user=charlie, chat=foreign, text="Secret of Charlie's", now=now + timedelta(minutes=40))
+    assert parts(ask("Who is Momo?"), "tail") == {}
+    govern(now, recent_by_user=20)
+
+    found = parts(ask("And who is Momo?"), "tail")["recent"]
+
+    assert found == "Other chats (recent):\nUser: My cat is Momo."
+    assert "Secret" not in found
+    # The chat's own messages stand in its history.
+    assert "Who is Momo?" not in found
+    assert "recent" not in parts(ask("And here?", temporary), "tail")
+
+
+@pytest.mark.memory_case(21)
+def test_a_folders_chat_sees_the_chats_of_its_folder_alone(
+    ask: Ask, alice: User, chat: Chat, now: datetime
+) -> None:
+    folder = Folder.objects.create(owner=alice, name="Work")
+    inside, outside = (lifecycle.create_chat(owner=alice, now=now) for _ in range(2))
+    for one in (chat, inside):
+        organising.organise(chat=one, user=alice, folder=folder.pk)
+    ask("Said inside", inside)
+    ask("Said outside", outside)
+    govern(now, recent_by_user=20)
+
+    found = parts(ask("What was said?"), "tail")["recent"]
+
+    assert "Said inside" in found
+    assert "Said outside" not in found
+
+
+@pytest.mark.memory_case(14)
+def test_an_erased_message_leaves_the_prompts_of_other_chats(
+    ask: Ask, alice: User, chat: Chat, now: datetime
+) -> None:
+    other = lifecycle.create_chat(owner=alice, now=now)
+    said = ask("The word is Zanzibar.", other)
+    govern(now, recent_by_user=20)
+    turn = ask("What is the word?")
+    assert "Zanzibar" in parts(turn, "tail")["recent"]
+    message = Message.objects.select_related("branch__chat").get(triggered=said)
+
+    erasure.erase_message(user=alice, message=message, now=now + timedelta(days=1))
+
+    assert not PromptText.objects.filter(text__contains="Zanzibar").exists()
+    assert turn.receipts.get().erased_at is not None
+
+
+def test_a_pause_of_the_memory_holds_for_recent_messages_too(
+    ask: Ask, alice: User, chat: Chat, now: datetime
+) -> None:
+    ask("My cat is Momo.", lifecycle.create_chat(owner=alice, now=now))
+    govern(now, recent_by_user=20)
+    preferences.set_paused(owner_id=alice.pk, paused=True, now=now)
+
+    assert parts(ask("Who is Momo?"), "tail") == {}
+
+
+@pytest.mark.parametrize("layout", ["multi_turn", "A", "B", "C"])
+def test_every_layout_sends_what_is_known_of_the_person(
+    ask: Ask, alice: User, now: datetime, layout: str
+) -> None:
+    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    preferences.write(owner_id=alice.pk, slot="note", text="I like tea", now=now)
+    preferences.write_instructions(owner_id=alice.pk, text="Be brief.", now=now)
+    govern(now, layout=layout)
+
+    found = parts(ask("Hello"), "tail")
+
+    assert found["preferences"].endswith("- note: I like tea")
+    assert found["profile"].endswith("Be brief.")

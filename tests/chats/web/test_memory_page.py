@@ -1,0 +1,166 @@
+"""Settings, Memory: instructions, consent, preferences, and the line under the reply."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from chats.memory import preferences
+from chats.models import Chat, Folder, MemorySettings, Preference, Turn
+
+Talk = Callable[..., Turn]
+PAGE = "/settings/memory/"
+
+
+def words(page: Client) -> str:
+    """The page as text."""
+    return page.get(PAGE).content.decode()
+
+
+@pytest.fixture
+def agreed(page: Client) -> Client:
+    """Alice's browser, after she turned her memory on."""
+    page.post(PAGE + "switch", {"to": "on"})
+    return page
+
+
+@pytest.mark.requirement("S1.2", by="user")
+def test_the_person_agrees_on_a_page_that_shows_an_example(page: Client) -> None:
+    before = words(page)
+    assert "Off: nothing is noted of you" in before
+    assert "I am vegetarian" in before
+    assert not MemorySettings.objects.exists()
+
+    page.post(PAGE + "switch", {"to": "on"})
+
+    assert MemorySettings.objects.get().consented_at is not None
+    assert "Off: nothing" not in words(page)
+
+
+@pytest.mark.requirement("S4.9", by="user")
+def test_instructions_are_written_and_sent_in_every_chat(
+    page: Client, chat: Chat, talk: Talk
+) -> None:
+    page.post(PAGE, {"instructions": "Be brief.\r\nAnswer in German."})
+
+    turn = talk("Hello")
+
+    assert "Be brief.\nAnswer in German." in words(page)
+    receipt = page.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode()
+    assert "Of your profile" in receipt
+    assert "Answer in German." in receipt
+
+
+def test_instructions_over_their_limit_come_back_with_a_sentence(page: Client) -> None:
+    refused = page.post(PAGE, {"instructions": "x" * 2_001})
+
+    assert refused.status_code == 422
+    assert "Shorten them by 1." in refused.content.decode()
+    assert "x" * 2_001 in refused.content.decode()
+
+
+@pytest.mark.requirement("S1.2", by="user")
+def test_what_was_noted_stands_under_the_reply_and_can_be_undone(
+    agreed: Client, chat: Chat, talk: Talk
+) -> None:
+    talk("Remember that I like tea.")
+    address = f"/chats/{chat.pk}/"
+    thread = agreed.get(address).content.decode()
+    assert "Noted:" in thread
+    assert "I like tea</bdi>" in thread
+    row = Preference.objects.get()
+    assert "I like tea" in words(agreed)
+
+    answer = agreed.post(
+        f"{PAGE}preferences/{row.pk}", {"act": "undo", "next": address}, follow=True
+    )
+
+    assert answer.redirect_chain == [(address, 302)]
+    assert "Noted:" not in answer.content.decode()
+    assert not Preference.objects.exists()
+
+
+def test_preferences_are_added_changed_and_deleted(agreed: Client) -> None:
+    agreed.post(PAGE + "preferences", {"slot": "name", "text": "Bob"})
+    row = Preference.objects.get()
+
+    agreed.post(f"{PAGE}preferences/{row.pk}", {"act": "save", "text": "Robert"})
+    assert [r.text for r in Preference.objects.filter(status="current")] == ["Robert"]
+    assert "What held before (1)" in words(agreed)
+    for old in Preference.objects.all():
+        agreed.post(f"{PAGE}preferences/{old.pk}", {"act": "delete"})
+
+    assert not Preference.objects.exists()
+
+
+def test_what_cannot_be_kept_comes_back_with_a_sentence(agreed: Client) -> None:
+    refused = agreed.post(PAGE + "preferences", {"slot": "note", "text": "x" * 201})
+
+    assert refused.status_code == 422
+    assert "1 to 200 characters" in refused.content.decode()
+
+
+def test_without_consent_nothing_is_added(page: Client) -> None:
+    refused = page.post(PAGE + "preferences", {"slot": "note", "text": "I like tea"})
+
+    assert refused.status_code == 409
+    assert not Preference.objects.exists()
+
+
+def test_a_pause_and_its_end(agreed: Client) -> None:
+    agreed.post(PAGE + "switch", {"to": "pause"})
+    assert "Paused: nothing is noted" in words(agreed)
+
+    agreed.post(PAGE + "switch", {"to": "resume"})
+    assert "Paused:" not in words(agreed)
+
+
+def test_all_of_it_is_a_file(agreed: Client) -> None:
+    agreed.post(PAGE + "preferences", {"slot": "name", "text": "Bob"})
+
+    answer = agreed.get(PAGE + "export")
+
+    assert answer["Content-Disposition"].startswith("attachment")
+    assert json.loads(answer.content)["preferences"][0]["text"] == "Bob"
+
+
+@pytest.mark.memory_case(19)
+def test_charlie_reaches_nothing_of_alices(
+    agreed: Client, charlies_page: Client, alice: User
+) -> None:
+    agreed.post(PAGE + "preferences", {"slot": "name", "text": "Zanzibar"})
+    row = Preference.objects.get()
+
+    for act in ("save", "accept", "delete", "undo"):
+        answer = charlies_page.post(f"{PAGE}preferences/{row.pk}", {"act": act, "text": "x"})
+        assert answer.status_code == 404
+    assert "Zanzibar" not in words(charlies_page)
+    assert preferences.listed(alice.pk) == [row]
+
+
+def test_a_chat_and_a_folder_are_left_without_memory(page: Client, chat: Chat, alice: User) -> None:
+    folder = Folder.objects.create(owner=alice, name="Work")
+
+    page.post(f"/chats/{chat.pk}/memory", {"remembers": "no"})
+    page.post(f"/folders/{folder.pk}/memory", {"remembers": "no"})
+
+    assert "Use your memory here" in page.get(f"/chats/{chat.pk}/").content.decode()
+    assert "Use your memory in these" in page.get(f"/folders/{folder.pk}/").content.decode()
+    page.post(f"/chats/{chat.pk}/memory", {"remembers": "yes"})
+    page.post(f"/folders/{folder.pk}/memory", {"remembers": "yes"})
+    chat.refresh_from_db()
+    folder.refresh_from_db()
+    assert not chat.without_memory
+    assert not folder.without_memory
+
+
+@pytest.mark.parametrize("back", ["https://evil.example/", "//evil.example/", "javascript:1"])
+def test_the_way_back_stays_on_this_server(agreed: Client, back: str) -> None:
+    agreed.post(PAGE + "preferences", {"slot": "name", "text": "Bob"})
+    row = Preference.objects.get()
+
+    answer = agreed.post(f"{PAGE}preferences/{row.pk}", {"act": "delete", "next": back})
+
+    assert answer["Location"] == PAGE

@@ -1,0 +1,189 @@
+"""The request of a past call: built again from rows, shown, compared, downloaded."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from chats.models import Chat, Compaction, Message, Receipt, Turn
+from chats.prompt.rebuilt import rebuilt
+from chats.record import reading
+from contextpolicy.models import AuditEvent
+from contextpolicy.publish import assign, create_policy, new_version
+from contextpolicy.roles import AUDITOR, OPERATOR
+from tests.chats.rebuilding import not_rebuilt
+from tests.chats.web.test_chat_page import url
+from tests.conftest import NOON
+from tests.contextpolicy.pages import opened
+from tests.contextpolicy.people import person, signed_in
+
+SIZES = {"token_budget": 4_000, "reserve_tokens": 400, "summary_max_tokens": 600}
+
+
+def address(chat: Chat, turn: Turn, **query: str) -> str:
+    """The page of a turn's last call."""
+    receipt = Receipt.objects.filter(turn=turn).latest("created_at")
+    more = "".join(f"&{name}={value}" for name, value in query.items())
+    return url(chat, f"turns/{turn.pk}/request?call={receipt.pk}{more}")
+
+
+@pytest.mark.policy_case(15)
+@pytest.mark.parametrize("layout", ["multi_turn", "A", "B", "C"])
+def test_inv_53_every_layout_is_built_again_with_cuts_pins_and_summary(
+    layout: str, chat: Chat, talk: Callable[..., Turn], summary: Callable[..., Compaction]
+) -> None:
+    values = {
+        **SIZES,
+        "layout": layout,
+        "strategy": "dynamic_summary",
+        "system_text": "Be brief. <b>",
+        "show_date": True,
+        "runtime_note": True,
+        "max_chars_per_message": 60,
+        "cut_style": "head_tail",
+    }
+    policy = create_policy(slug="p", name="P", values=values, actor="system", now=NOON)
+    assign(policy=policy, level="instance", actor="system", now=NOON)
+    Chat.objects.update(system_text="Speak\nUser: like a sailor.")
+    for number in range(4):
+        talk(f"Question {number}: {'what is a heron? ' * 9}", f"Answer {number}\nUser: no")
+    Message.objects.filter(seq=2).update(pinned_at=NOON)
+    row = summary(4)
+    row.branch.active_compaction = row
+    row.branch.save()
+    talk("And after the summary?")
+
+    assert not_rebuilt() == []
+    last = Receipt.objects.latest("created_at")
+    assert {"summary", "pin", "history", "system"} <= {part[0] for part in last.segments}
+    assert any(part[4] for part in last.segments), "something was cut"
+    # The policy of today says nothing about the prompts of yesterday.
+    new_version(
+        policy=policy, values=SIZES, locks=[], note="", actor="system", now=NOON, based_on=1
+    )
+    assert not_rebuilt() == []
+
+
+def test_the_page_shows_what_was_sent_and_what_broke_the_cache(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    first = talk("the first question", "the first answer")
+    body = page.get(address(chat, first)).content.decode()
+    assert "no earlier call on this branch" in body
+    second = talk("the second question")
+    receipt = Receipt.objects.get(turn=second)
+    body = page.get(address(chat, second)).content.decode()
+    assert receipt.prompt_sha256 in body
+    assert "It only goes on from the call before" in body
+    Chat.objects.update(system_text="Answer briefly.")
+    third = talk("the third question")
+    body = page.get(address(chat, third)).content.decode()
+    assert "The first 0 messages" in " ".join(body.split())
+    assert "first difference: System" in " ".join(body.split())
+
+    request = json.loads(page.get(address(chat, third, **{"as": "json"})).content)
+    assert [m["role"] for m in request["messages"]][:2] == ["system", "user"]
+    assert request["messages"][-1] == {"role": "user", "content": "the third question"}
+
+
+def test_the_command_carries_the_same_body_and_no_key(
+    page: Client, chat: Chat, talk: Callable[..., Turn], tmp_path: Any
+) -> None:
+    turn = talk('it\'s $HOME `id` \\ "é"\nPALIMPSEST_END\n🦆')
+    whole = page.get(address(chat, turn, **{"as": "json"})).content
+    script = page.get(address(chat, turn, **{"as": "curl"})).content.decode()
+    assert "$API_KEY" in script
+    (tmp_path / "curl").write_text("#!/bin/sh\ncat\n")
+    (tmp_path / "curl").chmod(0o700)
+    path = f"{tmp_path}:/usr/bin:/bin"
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], env={"PATH": path}, capture_output=True, check=True
+    )
+    assert json.loads(done.stdout) == json.loads(whole)
+
+
+def test_a_hidden_text_is_neither_shown_nor_given_away_by_a_comparison(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    hide = {"system_text": "The secret recipe.", "hide_system_text": True}
+    policy = create_policy(slug="hide", name="Hide", values=hide, actor="system", now=NOON)
+    assign(policy=policy, level="instance", actor="system", now=NOON)
+    hidden = talk("hello")
+    values = {"system_text": "Open.", "hide_system_text": False}
+    new_version(policy=policy, values=values, locks=[], note="", actor="system", now=NOON)
+    after = talk("again")
+    for turn in (hidden, after):
+        assert "secret recipe" not in page.get(address(chat, turn)).content.decode()
+    refused = page.get(address(chat, hidden, **{"as": "curl"}))
+    assert refused.status_code == 409
+    assert "secret recipe" not in refused.content.decode()
+    assert page.get(address(chat, after, **{"as": "json"})).status_code == 200
+
+
+def test_a_changed_message_is_no_prompt_that_was_sent(
+    page: Client, chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    turn = talk("the order is 4711")
+    Message.objects.filter(seq=1).update(parts=[{"type": "text", "text": "the order is 4712"}])
+    receipt = Receipt.objects.select_related("effective_policy", "turn__branch__chat").get()
+    assert rebuilt(receipt).fault == "differs"
+    body = page.get(address(chat, turn)).content.decode()
+    assert "changed behind the product" in body
+    assert "4712" not in body
+    assert page.get(address(chat, turn, **{"as": "json"})).status_code == 409
+    for call in ("", "x", str(turn.pk)):
+        assert page.get(url(chat, f"turns/{turn.pk}/request?call={call}")).status_code == 404
+
+
+@pytest.mark.policy_case(26)
+def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
+    chat: Chat, talk: Callable[..., Turn], monkeypatch: pytest.MonkeyPatch, alice: User
+) -> None:
+    turn = talk("my secret canary", "an answer")
+    receipt = Receipt.objects.get(turn=turn)
+    browser = signed_in(person("priya", AUDITOR))
+    priya = f"user:{User.objects.get(username='priya').pk}"
+    words = f"/admin/chats/receipt/words/?receipt={receipt.pk}"
+
+    def rows(kind: str) -> list[dict[str, Any]]:
+        found = AuditEvent.objects.filter(chat_id=chat.pk, type=kind, actor=priya)
+        return [row.data for row in found]
+
+    assert words in opened(browser, f"/admin/chats/receipt/{receipt.pk}/change/").urls
+    assert "canary" not in opened(browser, words).words
+    # Neither a download nor a short reason opens anything.
+    for fields in ({"form": "json"}, {"reason": "because"}, {"reason": "x" * 301}):
+        answer = browser.post(words, fields, follow=True)
+        assert "Say why you read this chat" in answer.content.decode()
+        assert "canary" not in answer.content.decode()
+    assert rows("content.opened") == []
+
+    page = browser.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
+    assert "my secret canary" in page
+    assert receipt.prompt_sha256 in page
+    assert [row["reason"] for row in rows("content.opened")] == ["Complaint 2026-118"]
+    assert rows("content.read") == [{"receipt": str(receipt.pk)}]
+    browser.post(words, {"form": "curl"})
+    assert rows("content.downloaded") == [{"receipt": str(receipt.pk), "form": "curl"}]
+
+    # Another auditor, another chat, and the time after it ask anew; who edits policies cannot.
+    other = signed_in(person("otto", AUDITOR))
+    assert "canary" not in other.get(words).content.decode()
+    assert signed_in(person("oscar", OPERATOR)).get(words).status_code == 403
+    opened_at = AuditEvent.objects.get(type="content.opened").at
+    until = {
+        minutes: reading.open_until(
+            chat_id=chat.pk, actor=priya, now=opened_at + timedelta(minutes=minutes)
+        )
+        for minutes in (0, 29, 30)
+    }
+    assert [bool(found) for found in until.values()] == [True, True, False]
+    elsewhere = Chat.objects.create(owner=alice, created_at=NOON, updated_at=NOON)
+    assert reading.open_until(chat_id=elsewhere.pk, actor=priya, now=opened_at) is None
+    with pytest.raises(Chat.DoesNotExist):
+        reading.open_chat(chat_id=turn.pk, actor=priya, reason="Complaint 2026-118", now=NOON)

@@ -1,0 +1,215 @@
+"""The linter finds what cannot work, works badly or surprises; its mends work."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from contextpolicy.engine.policy import PolicyValues, defaults_for, filled, quarter
+from contextpolicy.findings import UNSET
+from contextpolicy.linter import judge, with_mend
+from contextpolicy.models import ModelSpec
+from contextpolicy.presets import PRESETS
+from contextpolicy.resolution import Layer, merge
+
+pytestmark = pytest.mark.django_db
+
+SUMMARY: Mapping[str, Any] = {"strategy": "dynamic_summary", "turn_threshold": None}
+WINDOW: Mapping[str, Any] = {"strategy": "sliding_window"}
+
+# What is written, the code, what its button would write, and a number of the sentence.
+TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
+    # Thresholds that never or always fire.
+    (
+        {**WINDOW, "compact_at_tokens": 50_000},
+        "mark_never_counts",
+        {"compact_at_tokens": UNSET},
+        "10,800",
+    ),
+    (
+        {**SUMMARY, "prepare_at_tokens": 9_000},
+        "mark_never_counts",
+        {"prepare_at_tokens": UNSET},
+        "8,400",
+    ),
+    (
+        {**WINDOW, "compact_every_turns": 90},
+        "every_turns_beyond_mark",
+        {"compact_every_turns": 11},
+        "22",
+    ),
+    ({**SUMMARY, "turn_threshold": 40}, "turns_never_fire", {"turn_threshold": 16}, "19,200"),
+    (
+        {**SUMMARY, "turn_threshold": 8, "fold_turns": 1},
+        "turns_always_fire",
+        {"fold_turns": 4},
+        "8",
+    ),
+    (
+        {**WINDOW, "compact_to": 0.85},
+        "marks_close_together",
+        {"compact_to": 0.45, "compact_to_tokens": UNSET},
+        "5%",
+    ),
+    # Newest messages and a summary above the window.
+    (
+        {**SUMMARY, "token_budget": 8_000, "keep_last_messages": 20},
+        "kept_above_mark",
+        {"summary_max_tokens": 600},
+        "6,800",
+    ),
+    (
+        {**SUMMARY, "keep_last_messages": 60},
+        "kept_above_mark",
+        {"keep_last_messages": 36},
+        "14,400",
+    ),
+    # Models that it would meet.
+    (
+        {**SUMMARY, "summarization_model": "tiny"},
+        "summariser_below_chunk",
+        {"summarization_model": ""},
+        "2,048",
+    ),
+    ({"allowed_models": ["wordy"]}, "reserve_below_output", {"reserve_tokens": 8_000}, "8,000"),
+    (
+        {**WINDOW, "allowed_models": ["tiny"]},
+        "model_window_below_budget",
+        {"token_budget": 2_048},
+        "16,000",
+    ),
+    # A window that slides at each turn, with its price.
+    (
+        {"strategy": "simple", "window_size": 12, "allowed_models": ["wordy"]},
+        "window_slides_each_turn",
+        {"strategy": "sliding_window"},
+        "≈ 0.58 for 100 turns",
+    ),
+    # What cannot work.
+    ({"reserve_tokens": 20_000}, "reserve_exceeds_budget", {"reserve_tokens": 4_000}, "20,000"),
+    (
+        {"token_budget": 900},
+        "prompt_limit_too_small",
+        {"token_budget": 2_000, "reserve_tokens": UNSET},
+        "675",
+    ),
+    (
+        {**SUMMARY, "summary_max_tokens": 9_000},
+        "summary_reaches_low_mark",
+        {"summary_max_tokens": 4_050},
+        "9,000",
+    ),
+    (
+        {**SUMMARY, "fold_turns": 9, "turn_threshold": 5},
+        "fold_exceeds_threshold",
+        {"fold_turns": 5},
+        "9",
+    ),
+    (
+        {**SUMMARY, "window_size": 8, "keep_last_messages": 9},
+        "keep_last_exceeds_window",
+        {"keep_last_messages": 8},
+        "8",
+    ),
+    (
+        {**SUMMARY, "turn_threshold": 9, "window_size": 12, "keep_last_messages": 4},
+        "window_below_threshold",
+        {"window_size": 20},
+        "20",
+    ),
+    ({"window_tokens": 10}, "window_too_small", {"window_tokens": 1_000}, "1,000"),
+    ({"max_bytes": 40}, "max_bytes_too_small", {"max_bytes": 4_000}, "1,000"),
+    ({"pins_tokens": 50_000}, "pins_too_large", {"pins_tokens": 11_000}, "50,000"),
+    (
+        {"references": True, "reference_tokens": 50_000},
+        "references_too_large",
+        {"reference_tokens": 11_000},
+        "12,000",
+    ),
+    ({"reference_count": 90}, "too_many_references", {"reference_count": 20}, "20"),
+    (
+        {"system_text": "x" * 20_000, "token_budget": 8_000},
+        "system_text_too_long",
+        {"token_budget": 10_667},
+        "6,667",
+    ),
+]
+
+
+@pytest.fixture
+def models(db: None) -> None:
+    """A model that reads little, and one that writes much and has a price."""
+    ModelSpec.objects.create(slug="tiny", provider="demo", name="tiny", context_window=2_048)
+    ModelSpec.objects.create(
+        slug="wordy", provider="demo", name="wordy", max_output=8_000, input_price=2
+    )
+
+
+def test_each_finding_has_its_number_and_a_mend_that_ends_it(models: None) -> None:
+    for values, code, mend, number in TABLE:
+        found = {each.code: each for each in judge(values)}
+        assert code in found, (values, list(found))
+        finding = found[code]
+        assert finding.mend == mend, (code, finding.mend, finding.sentence)
+        assert number in finding.sentence, finding.sentence
+        after = judge(with_mend(values, finding.mend))
+        assert (code, finding.field) not in {(each.code, each.field) for each in after}
+        had_errors = {each.code for each in found.values() if each.level == "error"}
+        assert {each.code for each in after if each.level == "error"} <= had_errors
+
+
+def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None:
+    values = {"system_text": "x" * 4_000, "allowed_models": ["tiny"]}
+    found = {each.code: each for each in judge(values)}
+    assert "With tiny (2,048 tokens) this policy cannot work" in found["model_too_small"].sentence
+    assert found["model_too_small"].level == "risk"
+    assert found["model_too_small"].mend == {}
+    # One that is not allowed, or switched off, is not met.
+    assert "model_too_small" not in {e.code for e in judge({**values, "allowed_models": ["wordy"]})}
+    ModelSpec.objects.filter(slug="tiny").update(enabled=False)
+    assert "model_too_small" not in {each.code for each in judge({"system_text": "x" * 4_000})}
+
+
+def test_the_worst_stands_first_and_all_of_it_is_said(models: None) -> None:
+    values = {
+        **SUMMARY,
+        "reference_count": 90,
+        "fold_turns": 9,
+        "turn_threshold": 5,
+        "keep_last_messages": 60,
+        "max_bytes": 99_000_000,
+    }
+    levels = [each.level for each in judge(values)]
+    assert levels == sorted(levels, key=["error", "risk", "note"].index)
+    assert {"error", "risk", "note"} == set(levels)
+    codes = {each.code for each in judge({"colour": 1, "token_budget": "x", "reference_count": 90})}
+    assert codes == {"malformed_policy", "too_many_references"}
+
+
+def test_what_nobody_wrote_is_no_ones_mistake() -> None:
+    assert judge({}) == []
+    # The default of ten turns is above what fits, and nobody asked for it.
+    small = {"strategy": "dynamic_summary", "token_budget": 5_000, "keep_last_messages": 4}
+    assert "turns_never_fire" not in {each.code for each in judge(small)}
+    for preset in PRESETS:
+        levels = {each.level for each in judge(preset.values)}
+        assert levels <= {"note"}, (preset.slug, judge(preset.values))
+
+
+def test_an_unset_reserve_is_a_quarter_of_the_budget_that_holds() -> None:
+    values = filled({"token_budget": 8_000}, base=defaults_for("simple"))
+    assert (values.reserve_tokens, PolicyValues().reserve_tokens) == (2_000, 4_000)
+    assert filled({"token_budget": 8_000, "reserve_tokens": 90}, base=values).reserve_tokens == 90
+    assert quarter(3) == 1
+
+    def layer(level: str, **fields: Any) -> Layer:
+        return Layer(level, level, level, 1, fields, frozenset())
+
+    merged, sources = merge(
+        [layer("instance", token_budget=40_000), layer("group", token_budget=6_000)], defaults={}
+    )
+    assert (merged.reserve_tokens, sources["reserve_tokens"][0]) == (1_500, "default")
+    merged, sources = merge(
+        [layer("instance", reserve_tokens=700), layer("group", token_budget=6_000)], defaults={}
+    )
+    assert (merged.reserve_tokens, sources["reserve_tokens"][0]) == (700, "instance")

@@ -1,0 +1,358 @@
+"""The policy form shows what matters first, judges what is typed, and saves nothing unasked."""
+
+import json
+import uuid
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.imports import OWN_FORM
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
+from contextpolicy.publish import activate, assign, create_policy, new_version, restore
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.contextpolicy.pages import Page, opened, submitted
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/contextpolicy/contextpolicy/"
+ADD = f"{LIST}add/"
+IMPORT = f"{LIST}import/"
+SUMMARY = {"strategy": "dynamic_summary", "token_budget": 8_000, "keep_last_messages": 20}
+
+
+@pytest.fixture
+def browser(db: None) -> Client:
+    """The browser of Ines, who administers policies."""
+    return signed_in(person("ines", POLICY_ADMIN))
+
+
+def made(now: datetime, values: dict[str, Any], **options: Any) -> ContextPolicy:
+    """A policy with these values."""
+    given = {"slug": "support", "name": "Support", "actor": "system", **options}
+    return create_policy(values=values, now=now, **given)
+
+
+def page_of(policy: ContextPolicy) -> str:
+    return reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
+
+
+def current(policy: ContextPolicy) -> PolicyVersion:
+    """The version in force now."""
+    version = ContextPolicy.objects.select_related("current").get(pk=policy.pk).current
+    assert version is not None
+    return version
+
+
+def looked_at(client: Client, url: str, **changes: Any) -> Any:
+    """Change some fields and look at the page that comes back, unsaved: its editor."""
+    answer = submitted(client, url, **{"_look": "all", **changes})
+    assert answer.status_code == 200
+    return answer.context["editor"]
+
+
+@pytest.mark.parametrize(
+    "strategy", ["", "simple", "sliding_window", "dynamic_summary", "entity_state"]
+)
+def test_a_strategy_shows_at_most_seven_inputs_and_every_field_once(
+    strategy: str, browser: Client
+) -> None:
+    editor = looked_at(browser, ADD, strategy=strategy)
+
+    assert 3 <= len(editor.first) <= 7
+    assert editor.also == []
+    assert [card["value"] for card in editor.cards if card["checked"]] == [strategy]
+    assert len(editor.cards) == 5
+    names = [row.name for row in editor.rows if not row.name.startswith("config__")]
+    assert sorted(names) == sorted(set(PolicyValues().to_json()) - {"strategy", "strategy_config"})
+    assert not ContextPolicy.objects.exists()
+
+
+@pytest.mark.policy_case(14)
+def test_a_field_that_is_set_locked_or_found_is_never_folded_away(
+    browser: Client, now: datetime
+) -> None:
+    policy = made(now, {**SUMMARY, "undo_right": "nobody", "turn_threshold": 90})
+
+    editor = browser.get(page_of(policy)).context["editor"]
+    assert [row.name for row in editor.also] == ["turn_threshold", "undo_right"]
+    assert [told.finding.code for told in editor.also[0].told] == ["turns_never_fire"]
+    people = next(group for group in editor.more if group.title == "Who decides on summaries")
+    assert (people.total, people.set_above) == (4, 1)
+    assert "4 settings, 1 set above" in opened(browser, page_of(policy)).words
+
+    editor = looked_at(browser, page_of(policy), lock_warm_up="on", max_bytes="-4")
+    assert {"max_bytes", "warm_up"} <= {row.name for row in editor.also}
+    assert current(policy).number == 1
+
+
+def test_one_search_finds_a_setting_by_its_words(browser: Client) -> None:
+    editor = looked_at(browser, ADD, _find="never lost")
+    assert [row.name for row in editor.found] == ["pinned_kinds"]
+    editor = looked_at(browser, ADD, _find="no such thing at all")
+    assert editor.found == []
+
+
+@pytest.mark.policy_case(1)
+@pytest.mark.policy_case(3)
+def test_an_empty_field_says_what_holds_and_where_it_comes_from(
+    browser: Client, now: datetime, support: Group, alice: User
+) -> None:
+    strict = made(
+        now, {"token_budget": 6_000}, slug="strict", name="Strict", locks=["token_budget"]
+    )
+    assign(policy=strict, level="instance", actor="system", now=now)
+    policy = made(now, {"strategy": "simple", "keep_last_messages": 9})
+    assign(policy=policy, level="group", group=support, actor="system", now=now)
+
+    def hints(**seen: str) -> dict[str, str]:
+        editor = looked_at(browser, page_of(policy), **seen)
+        return {row.name: row.hint for row in editor.rows}
+
+    alone = hints()
+    assert alone["token_budget"] == "16,000 · default of “Newest messages, counted”"
+    assert alone["window_size"] == "12 · setting of the server"
+    assert alone["keep_last_messages"] == ""
+    assert alone["allowed_models"].startswith("any · ")
+    group = hints(**{"seen-group": str(support.pk)})
+    assert group["token_budget"] == "6,000 · everybody · Strict v1, locked"
+    assert group["reserve_tokens"] == "1,500 · a quarter of the token budget"
+    alice.groups.add(support)
+    assert hints(**{"seen-person": "alice"})["token_budget"] == group["token_budget"]
+    chat = uuid.UUID("018f0000-0000-7000-8000-000000000001")
+    loose = made(now, {"fold_turns": 2}, slug="loose", name="Loose")
+    assign(policy=loose, level="chat", chat_id=chat, actor="system", now=now)
+    seen = hints(**{"seen-person": "alice", "seen-chat": str(chat)})
+    assert seen["fold_turns"] == "2 · chat · Loose v1"
+    # A value that does not count says so, and what counts instead.
+    editor = looked_at(
+        browser, page_of(policy), token_budget="20000", **{"seen-group": str(support.pk)}
+    )
+    row = next(row for row in editor.rows if row.name == "token_budget")
+    assert row.hint == "Not in effect here: 6,000 · everybody · Strict v1, locked"
+
+
+def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -> None:
+    policy = made(now, SUMMARY)
+    events = AuditEvent.objects.count()
+    fields = opened(browser, page_of(policy)).fields
+    sent = {**fields, "_look": "told", "token_budget": "9000", "layout": "A"}
+
+    part = browser.post(
+        page_of(policy), sent, headers={"HX-Request": "true", "HX-Target": "policy-told"}
+    )
+
+    html = part.content.decode()
+    assert html.lstrip().startswith('<div id="policy-told">')
+    assert "Sends at most 6,750 tokens and keeps 2,250 free for the reply." in html
+    assert "layout_flattens_roles" in html
+    assert 'id="hint-reserve_tokens" hx-swap-oob="true">2,250 · a quarter of' in html
+    assert Page(html).inline == []
+    assert current(policy).values == SUMMARY
+    assert AuditEvent.objects.count() == events
+
+
+def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: datetime) -> None:
+    ModelSpec.objects.create(slug="light", provider="demo", name="light")
+    policy = made(now, SUMMARY)
+    found = browser.get(page_of(policy)).context["editor"].told
+    kept = next(told for told in found if told.finding.code == "kept_above_mark")
+    assert "6,800 tokens" in kept.sentence
+    assert kept.mend == "Set “Longest summary” to 600"
+
+    answer = submitted(browser, page_of(policy), _mend=kept.key)
+
+    page = Page(answer.content.decode())
+    assert page.fields["summary_max_tokens"] == ["600"]
+    assert "Changed here, and not saved yet: Longest summary." in page.words
+    assert "kept_above_mark" not in page.words
+    assert current(policy).values == SUMMARY
+    browser.post(page_of(policy), page.fields)
+    assert current(policy).values == {**SUMMARY, "summary_max_tokens": 600}
+
+
+def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) -> None:
+    answer = submitted(
+        browser,
+        ADD,
+        name="Night",
+        strategy="dynamic_summary",
+        fold_turns="30",
+        turn_threshold="20",
+        keep_last_messages="50",
+        window_size="10",
+        reference_count="90",
+        token_budget="x",
+    )
+
+    errors = answer.context["editor"].form.errors
+    assert {"fold_turns", "keep_last_messages", "window_size", "token_budget"} <= set(errors)
+    assert "reference_count" in errors
+    page = Page(answer.content.decode())
+    assert "Nothing was saved. To mend:" in page.words
+    assert '<a href="#id_fold_turns">Turns summarised at once</a>' in answer.content.decode()
+    assert answer.content.decode().count(" autofocus") == 1
+    assert (
+        "“Turns summarised at once” (30) is more than “Summarise after, turns” (20)" in page.words
+    )
+    impossible = looked_at(browser, ADD, token_budget="900", reserve_tokens="1000")
+    assert impossible.sentence == "As it is written, nothing is left for a prompt."
+    assert not ContextPolicy.objects.exists()
+    told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
+    assert '<a href="#id_compact_to">“Shorten it to, % full”</a>' in told[0].sentence
+    assert (told[0].finding.level, told[0].mend) == ("error", "Empty “Shorten it to, % full”")
+
+
+def test_a_copy_is_a_start_and_leaves_the_original(browser: Client, now: datetime) -> None:
+    made(now, {**SUMMARY, "pinned_kinds": ["number"]}, locks=["token_budget"])
+
+    answer = submitted(browser, f"{ADD}?start=support", name="Night shift")
+
+    assert answer.status_code == 302
+    copy = ContextPolicy.objects.get(slug="night-shift")
+    assert current(copy).values == {**SUMMARY, "pinned_kinds": ["number"]}
+    assert current(copy).locks == ["token_budget"]
+    assert current(ContextPolicy.objects.get(slug="support")).number == 1
+
+
+class TestDrafts:
+    def test_a_draft_governs_nobody_until_it_is_put_in_force(
+        self, browser: Client, now: datetime
+    ) -> None:
+        policy = made(now, SUMMARY)
+
+        submitted(browser, page_of(policy), token_budget="9000", _draft="Save as a draft")
+
+        assert (current(policy).number, policy.versions.count()) == (1, 2)
+        page = opened(browser, page_of(policy))
+        assert page.fields["token_budget"] == ["9000"]
+        assert "Version 2 is a draft Version 1 is active." in page.words
+        event = AuditEvent.objects.filter(type="policy.version_created").latest("id")
+        assert event.data["draft"] is True
+        submitted(browser, page_of(policy))
+        assert current(policy).number == 2
+        policy.refresh_from_db()
+        assert [v.state for v in policy.versions.order_by("number")] == ["retired", "active"]
+        assert AuditEvent.objects.filter(type="policy.version_activated").count() == 1
+
+    def test_an_older_version_is_restored_as_a_new_one(
+        self, browser: Client, now: datetime, support: Group
+    ) -> None:
+        policy = made(now, SUMMARY, locks=["token_budget"])
+        assign(policy=policy, level="group", group=support, actor="system", now=now)
+        new_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
+
+        answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
+
+        assert "Version 3 has the values and locks of version 1." in answer.content.decode()
+        assert (current(policy).number, current(policy).values) == (3, SUMMARY)
+        assert current(policy).locks == ["token_budget"]
+        assert policy.assignments.count() == 1
+        answer = browser.post(page_of(policy), {"_restore": "77"}, follow=True)
+        assert "This policy has no version 77." in answer.content.decode()
+        auditor = signed_in(person("priya", AUDITOR))
+        assert auditor.post(page_of(policy), {"_restore": "1"}).status_code == 403
+        assert current(policy).number == 3
+
+    def test_of_two_who_activate_the_second_is_told(self, now: datetime) -> None:
+        policy = made(now, SUMMARY)
+        common: dict[str, Any] = {"policy": policy, "actor": "system", "now": now}
+        new_version(values={}, locks=[], note="", is_draft=True, **common)
+        assert activate(number=2, **common).number == 2
+        assert activate(number=2, **common).number == 2
+        new_version(values=SUMMARY, locks=[], note="", is_draft=True, **common)
+        with pytest.raises(Exception, match="Someone saved version 3"):
+            activate(number=2, **common)
+        assert restore(number=1, **common).number == 4
+
+
+@pytest.mark.policy_case(9)
+class TestTwoAdministrators:
+    def test_only_touched_fields_are_written(self, browser: Client, now: datetime) -> None:
+        policy = made(now, SUMMARY)
+        stale = opened(browser, page_of(policy)).fields
+        theirs = {**SUMMARY, "keep_last_messages": 12, "fold_turns": 3}
+        common: dict[str, Any] = {"actor": "system", "now": now, "note": ""}
+        new_version(policy=policy, values=theirs, locks=["fold_turns"], **common)
+        ContextPolicy.objects.filter(pk=policy.pk).update(name="Help desk")
+
+        answer = browser.post(page_of(policy), {**stale, "token_budget": "9000"})
+
+        page = Page(answer.content.decode())
+        assert "Version 2 was saved while you were editing" in page.words
+        assert "Newest messages kept 20 12 20" in page.words
+        assert "Token budget 8000 8000 9000" in page.words
+        assert current(policy).number == 2
+        browser.post(page_of(policy), page.fields)
+        assert current(policy).values == {**theirs, "token_budget": 9_000}
+        assert current(policy).locks == ["fold_turns"]
+        assert ContextPolicy.objects.get(pk=policy.pk).name == "Help desk"
+
+    @pytest.mark.parametrize("keeps_theirs", [True, False])
+    def test_where_both_changed_a_field_the_second_decides(
+        self, keeps_theirs: bool, browser: Client, now: datetime
+    ) -> None:
+        policy = made(now, SUMMARY)
+        stale = opened(browser, page_of(policy)).fields
+        theirs = {**SUMMARY, "keep_last_messages": 12}
+        new_version(policy=policy, values=theirs, locks=[], note="", actor="system", now=now)
+        answer = browser.post(page_of(policy), {**stale, "keep_last_messages": "16"})
+        (clash,) = answer.context["editor"].form.conflicts
+        assert (clash.before, clash.theirs, clash.mine, clash.is_clash) == ("20", "12", "16", True)
+        fields = Page(answer.content.decode()).fields
+        assert fields["keep_last_messages"] == ["16"]
+
+        sent = {**fields, **({"keep_theirs": ["keep_last_messages"]} if keeps_theirs else {})}
+        browser.post(page_of(policy), sent)
+
+        assert current(policy).values["keep_last_messages"] == (12 if keeps_theirs else 16)
+
+
+class TestFiles:
+    def test_what_is_exported_is_imported_whole(self, browser: Client, now: datetime) -> None:
+        policy = made(now, {**SUMMARY, "pinned_kinds": ["number"]}, locks=["pinned_kinds"])
+
+        answer = browser.get(f"{page_of(policy)}?export=json")
+        file = SimpleUploadedFile("p.json", answer.content)
+        browser.post(IMPORT, {"file": file, "name": "Another"})
+
+        assert "support.policy.json" in answer["Content-Disposition"]
+        copy = ContextPolicy.objects.get(slug="another")
+        assert (current(copy).values, current(copy).locks) == (
+            current(policy).values,
+            ["pinned_kinds"],
+        )
+
+    @pytest.mark.policy_case(4)
+    @pytest.mark.policy_case(5)
+    def test_bad_files_are_refused_with_every_finding_and_nothing_saved(
+        self, browser: Client
+    ) -> None:
+        form = {
+            OWN_FORM: 7,
+            "name": "Bad",
+            "colour": "red",
+            "values": {
+                "strategy": "not_installed",
+                "budget": 5,
+                "token_budget": "many",
+                "reference_count": 90,
+            },
+            "locks": ["layout"],
+        }
+        words = Page(browser.post(IMPORT, {"pasted": json.dumps(form)}).content.decode()).words
+        for said in ("'colour'", "is 7", "'budget'", "'many'", "not_installed", "layout is locked"):
+            assert said in words, said
+        twice = json.dumps(form)[:-1] + ', "name": "Worse"}'
+        answer = browser.post(IMPORT, {"pasted": twice})
+        assert "names &#x27;name&#x27; twice" in answer.content.decode()
+        large = SimpleUploadedFile("p.json", b" " * 10_000_000)
+        answer = browser.post(IMPORT, {"file": large})
+        assert answer.status_code in {200, 413}
+        assert not ContextPolicy.objects.exists()

@@ -1,0 +1,249 @@
+"""OpenAI's own client and plain requests against a running server, with a small model behind it."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from tests.fakes.fake_server import FakeServer
+from tests.faults.harness import Tree, new_folder
+from tests.faults.programs import MANAGE, ROOT, free_port, python, run, until
+from tests.faults.stores import SQLite
+
+pytestmark = pytest.mark.processes
+TOOL: Any = {
+    "type": "function",
+    "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
+}
+DOCUMENT = ROOT / "docs" / "api.md"
+LIMIT = 8000
+TURNS = 60
+MOST_COMPACTIONS = 12
+
+
+@pytest.fixture(autouse=True)
+def sent() -> None:
+    """Here the broker is real."""
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Tree]:
+    """One instance with its fake model server."""
+    folder = new_folder()
+    with FakeServer() as fake:
+        made = Tree(folder=folder, database=SQLite(folder), fake=fake)
+        try:
+            made.broker.start()
+            made.prepare()
+            made.worker()
+            made.beat()
+            made.web()
+            yield made
+        finally:
+            made.close()
+            shutil.rmtree(folder)
+
+
+@pytest.fixture
+def client(tree: Tree) -> Iterator[openai.OpenAI]:
+    """The client of Alice's program."""
+    tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
+    transport = httpx2.HTTPTransport(uds=tree.socket)
+    with httpx2.Client(transport=transport, timeout=60) as http:
+        yield openai.OpenAI(
+            base_url="http://localhost/v1",
+            api_key=tree.keys["alice"],
+            http_client=http,
+            max_retries=0,
+        )
+
+
+def test_the_client_lists_asks_streams_and_is_refused(client: openai.OpenAI) -> None:
+    assert "fake" in [model.id for model in client.models.list()]
+    assert client.models.retrieve("fake").object == "model"
+    question: Any = [{"role": "user", "content": "Hello"}]
+    answer = client.chat.completions.with_raw_response.create(model="fake", messages=question)
+    assert answer.headers["X-Context-Decision"] == "new"
+    whole = answer.parse()
+    assert whole.choices[0].finish_reason == "stop"
+    assert whole.usage
+    assert whole.usage.completion_tokens == 20
+    stream = client.chat.completions.create(
+        model="fake", messages=question, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices).startswith(" 0@")
+    assert chunks[-1].usage
+    assert chunks[-1].usage.completion_tokens == 20
+    for wrong, error in (
+        ({"model": "nothing"}, openai.NotFoundError),
+        ({"model": "closed"}, openai.APIStatusError),
+        ({"model": "fake", "extra_body": {"base_url": "http://x"}}, openai.BadRequestError),
+        ({"model": "fake+fault=context"}, openai.NotFoundError),
+    ):
+        with pytest.raises(error):
+            client.chat.completions.create(messages=question, **wrong)
+    filtered: Any = [{"role": "user", "content": "Hello [[fake fault=filter400]]"}]
+    for streamed in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model="fake", messages=filtered, stream=streamed)
+        assert caught.value.code == "content_filter"
+
+
+def test_the_client_goes_on_from_its_responses(tree: Tree, client: openai.OpenAI) -> None:
+    tree.fake.forget_requests()
+    answer = client.responses.with_raw_response.create(
+        model="fake", input="First", instructions="Be brief.", store=True
+    )
+    first = answer.parse()
+    assert (first.status, first.usage and first.usage.output_tokens) == ("completed", 20)
+    with client.responses.stream(
+        model="fake", input="Second", previous_response_id=first.id
+    ) as stream:
+        kinds = {event.type for event in stream}
+        second = stream.get_final_response()
+    assert {"response.created", "response.output_text.delta", "response.completed"} <= kinds
+    assert second.output_text.startswith(" 0@")
+    bodies = [record["body"] for record in tree.fake.requests()]
+    said = [m["content"] for m in bodies[-1]["messages"] if m["role"] != "system"]
+    assert said == ["First", first.output_text, "Second"]
+    assert "previous_response_id" not in bodies[-1]
+    compacted = client.responses.compact(
+        model="fake", input="Third", previous_response_id=second.id
+    )
+    kept: Any = [item.model_dump(exclude_none=True) for item in compacted.output]
+    more: Any = [*kept, {"role": "user", "content": "Fourth"}]
+    third = client.responses.with_raw_response.create(model="fake", input=more)
+    assert third.headers["X-Context-Chat"] == answer.headers["X-Context-Chat"]
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.responses.create(model="fake", input="x", previous_response_id="resp_x")
+    assert caught.value.code == "previous_response_not_found"
+
+
+def test_the_examples_of_the_documentation_work(tree: Tree, client: openai.OpenAI) -> None:
+    port = free_port()
+    tree.start("web", python(MANAGE, "web", "--port", str(port)))
+    address = f"http://127.0.0.1:{port}"
+    until(lambda: answers(address), seconds=30, what="the start of a web process")
+    env = {
+        "PATH": os.environ["PATH"],
+        "OPENAI_BASE_URL": f"{address}/v1",
+        "OPENAI_API_KEY": tree.keys["alice"],
+        "MODEL": "fake",
+    }
+    _, curl, *examples = re.findall(r"```(?:sh|python)\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    shown = run(["sh", "-c", curl], env=env)
+    assert '"object": "chat.completion"' in shown
+    assert len(examples) == 2
+    for example in examples:
+        assert " 0@" in run(python("-c", example), env=env)
+
+
+def answers(address: str) -> bool:
+    """Whether a server answers there."""
+    try:
+        return httpx2.get(f"{address}/healthz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+@pytest.mark.gateway_case(26)
+@pytest.mark.gateway_case(32)
+def test_a_conversation_of_sixty_turns_with_tools_in_a_small_window(
+    tree: Tree, client: openai.OpenAI
+) -> None:
+    calls = [{"name": "look", "arguments": {"n": n}, "id": f"call_{n}"} for n in range(TURNS)]
+    replies = [
+        {"tool_calls": [made], "match": f"Question {n}:"} for n, made in enumerate(calls) if n % 2
+    ]
+    tree.fake.configure(context_limit=LIMIT, replies=replies)
+    tree.fake.forget_requests()
+    said: list[Any] = [{"role": "system", "content": "You look things up."}]
+    for n in range(TURNS):
+        said.append({"role": "user", "content": f"Question {n}: " + f"word{n} " * 60})
+        message = ask(client, said)
+        said.append(message)
+        if message.get("tool_calls"):
+            call_id = message["tool_calls"][0]["id"]
+            found = {"role": "tool", "tool_call_id": call_id, "content": f"found{n} " * 40}
+            said.append(found)
+            said.append(ask(client, said))
+    records = [r for r in tree.fake.requests() if is_turn(r)]
+    done = [record for record in records if record["outcome"] == "done"]
+    sent = [record["body"]["messages"] for record in done]
+    assert len(sent) == TURNS + TURNS // 2
+    assert all(record["prompt_tokens"] <= LIMIT for record in done)
+    # The provider refused a prompt once at most: from that its limit is known.
+    assert len(records) - len(sent) <= 1
+    grown = [b[: len(a)] == a for a, b in pairwise(sent)]
+    # Every other prompt only adds to the one before; the rest follow a summary or a window.
+    assert grown.count(False) <= MOST_COMPACTIONS
+    for messages in sent:
+        open_calls = {c["id"] for m in messages for c in m.get("tool_calls") or ()}
+        assert open_calls == {m["tool_call_id"] for m in messages if m["role"] == "tool"}
+    chats = tree.database.rows(
+        "SELECT archived FROM chats_chat WHERE title LIKE %s", ["Question 0%"]
+    )
+    assert [bool(row["archived"]) for row in chats] == [False]
+
+
+def ask(client: openai.OpenAI, said: list[Any]) -> Any:
+    """The reply to a conversation, in the form in which it is sent back."""
+    reply = client.chat.completions.create(model="fake", messages=said, tools=[TOOL])
+    return reply.choices[0].message.model_dump(exclude_none=True)
+
+
+def is_turn(record: Any) -> bool:
+    """Whether the model was asked for a reply to the program, not for a summary."""
+    return "tools" in record["body"]
+
+
+def test_twenty_conversations_at_once_under_one_key_do_not_mix(
+    tree: Tree, client: openai.OpenAI
+) -> None:
+    tree.fake.forget_requests()
+
+    def talk(number: int) -> int:
+        said: list[Any] = [{"role": "system", "content": "The same for all."}]
+        for n in range(4):
+            said.append({"role": "user", "content": f"<talk{number}> {n}"})
+            reply = client.chat.completions.create(model="fake", messages=said)
+            said.append(reply.choices[0].message.model_dump(exclude_none=True))
+        return len(said)
+
+    with ThreadPoolExecutor(20) as pool:
+        assert set(pool.map(talk, range(20))) == {9}
+    records = tree.fake.requests()
+    assert len(records) == 80
+    for record in records:
+        texts = [m["content"] for m in record["body"]["messages"] if m["role"] == "user"]
+        assert len({text.split(">")[0] for text in texts}) == 1
+        assert [text.rpartition(" ")[2] for text in texts] == [str(n) for n in range(len(texts))]
+
+
+def test_a_stream_whose_worker_is_killed_ends_with_an_error(
+    tree: Tree, client: openai.OpenAI
+) -> None:
+    question: Any = [{"role": "user", "content": "Long [[fake tokens=400 ms=25]]"}]
+    stream = client.chat.completions.create(model="fake", messages=question, stream=True)
+    pieces: list[str] = []
+
+    def read() -> None:
+        for chunk in stream:
+            pieces.append(chunk.choices[0].delta.content or "")
+            if len(pieces) == 3:
+                tree.clear("worker")
+                tree.worker(wait=False)
+
+    with pytest.raises(openai.APIError) as caught:
+        read()
+    assert caught.value.code in {"reply_restarted", "worker_lost"}
+    query = "SELECT * FROM chats_turn WHERE status IN ('queued', 'running')"
+    until(lambda: not tree.database.rows(query, []), seconds=20, what="the end of its turn")

@@ -1,0 +1,189 @@
+"""How long a search takes in 100,000 messages of one person, and what indexing them costs.
+
+`python -m tests.load.search [--messages 100000] [--chats 500] [--kills 0]` (or `make search-load`):
+messages of made-up words, as common as in a language, in many chats of one person, indexed in the
+background's own steps. Asks with rare words, common ones and mixed, whole questions and beginnings.
+With kills it indexes in processes of its own that are killed again and again, and counts afterwards
+what is missing or there twice. Fails where the 95th hundredth of the searches takes over 50 ms.
+"""
+
+import argparse
+import os
+import random
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+LIMIT = 0.05
+RANKS = {"rare": (2_000, 20_000), "usual": (100, 2_000), "common": (1, 60)}
+SEARCHES = 40
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Fill, index, ask, print."""
+    given = options().parse_args(arguments)
+    with tempfile.TemporaryDirectory() as data:
+        os.environ.setdefault("PALIMPSEST_DATA", data)
+        os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+        import django
+
+        django.setup()
+        if given.index:
+            index()
+            return 0
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        owner_id, words = fill(given.messages, chats=given.chats)
+        if given.kills:
+            killed(given.kills)
+        begun, before = time.perf_counter(), time.process_time()
+        index()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        say(
+            f"indexed in {time.perf_counter() - begun:.0f} s, {time.process_time() - before:.0f} s"
+            f" of processor; {peak:.0f} MB at most in this process"
+        )
+        check(given.messages)
+        return ask(owner_id, words)
+
+
+def options() -> argparse.ArgumentParser:
+    """What may be asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--chats", type=int, default=500)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--index", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def fill(count: int, *, chats: int) -> tuple[int, list[str]]:
+    """Store the messages of one person, in chats of equal length."""
+    from django.contrib.auth.models import User
+    from django.utils import timezone
+
+    from chats.actions import lifecycle
+    from tests.load import bulk
+
+    owner = User.objects.create(username="searcher")
+    words = bulk.vocabulary()
+    texts = bulk.texts(count, words=words, length=60)
+    each = count // chats
+    now = timezone.now()
+    for number in range(chats):
+        chat = lifecycle.create_chat(owner=owner, now=now, title=f"Chat {number}")
+        bulk.fill(chat, texts[number * each : (number + 1) * each], now=now)
+    return owner.pk, words
+
+
+def index() -> None:
+    """Index whatever is behind, as the background does, without its pauses."""
+    from chats.memory import archive
+    from chats.models import Branch
+
+    for key in archive.forgotten().values_list("pk", flat=True):
+        archive.index(Branch.objects.select_related("chat", "active_compaction").get(pk=key))
+
+
+def killed(kills: int) -> None:
+    """Index in processes that are killed after a time by chance."""
+    chance = random.Random(5)  # noqa: S311  # to be repeated
+    for _ in range(kills):
+        command = [sys.executable, "-m", "tests.load.search", "--index"]
+        process = subprocess.Popen(command, env=os.environ)
+        try:
+            process.wait(timeout=2.0 + chance.random())
+            return
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def check(count: int) -> None:
+    """Count what is missing, what is there twice, and whether the counts are those of the texts."""
+    from collections import Counter
+
+    from chats.memory import archive
+    from chats.models import SearchCount, SearchText
+
+    texts = SearchText.objects.filter(summary=None)
+    there = set(texts.values_list("message", flat=True))
+    counted: Counter[str] = archive.counted(texts.iterator())
+    kept = dict(SearchCount.objects.values_list("word", "texts"))
+    say(
+        f"{count - len(there)} of {count:,} missing, {texts.count() - len(there)} twice;"
+        f" counts are {'those' if kept == counted else 'NOT those'} of the texts"
+    )
+    if len(there) != count or kept != counted:
+        raise SystemExit(1)
+
+
+def ask(owner_id: int, words: Sequence[str]) -> int:
+    """Ask questions of every kind and print how long they take."""
+    from django.db import connection
+    from django.utils import timezone
+
+    from chats.memory.recall import Scope, recall
+
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+    chance = random.Random(3)  # noqa: S311  # to be repeated
+    now = timezone.now()
+    every: list[float] = []
+
+    def asked(question: str, **more: Any) -> float:
+        begun = time.perf_counter()
+        recall(owner_id, question, scope=Scope(), limit=21, at=now, **more)
+        return time.perf_counter() - begun
+
+    asked("warm up")
+    for kind in (*RANKS, "mixed"):
+        for number in (1, 3, 8):
+            times = [asked(question(words, kind, number, chance)) for _ in range(SEARCHES)]
+            every += times
+            say(f"  {number} {kind} words: {in_words(times)}")
+    typed = [
+        asked(question(words, "usual", 2, chance)[:-1], is_typed=True) for _ in range(SEARCHES)
+    ]
+    say(f"  while typing: {in_words(typed)}")
+    say(f"  all: {in_words([*every, *typed])}")
+    return int(quantile([*every, *typed], 0.95) > LIMIT)
+
+
+def question(words: Sequence[str], kind: str, number: int, chance: random.Random) -> str:
+    """Some words of a kind."""
+
+    def place(of: str) -> int:
+        return chance.randint(*RANKS[of])
+
+    pick: Callable[[], str] = (
+        (lambda: chance.choice(list(RANKS))) if kind == "mixed" else lambda: kind
+    )
+    return " ".join(words[place(pick())] for _ in range(number))
+
+
+def in_words(times: Sequence[float]) -> str:
+    """The median and the 95th hundredth."""
+    return f"{1000 * statistics.median(times):.1f} ms, p95 {1000 * quantile(times, 0.95):.1f}"
+
+
+def quantile(times: Sequence[float], share: float) -> float:
+    """Return the time below which a share of them lies."""
+    return sorted(times)[min(int(share * len(times)), len(times) - 1)]
+
+
+def say(line: str) -> None:
+    """Print a line."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
