@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from contextpolicy import findings
 from contextpolicy.engine.policy import LIMIT_FIELDS
+from contextpolicy.linter import findings
 from contextpolicy.resolution import Layer, Source, layers_that_count, made_to_work, merge
 
 # Why a value won.

@@ -17,7 +17,7 @@ from django.utils.text import slugify
 
 from contextpolicy import publish
 from contextpolicy.engine.policy import Problem, defaults_for
-from contextpolicy.lint import check
+from contextpolicy.linter.errors import check
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, imported_strategy
 

@@ -15,7 +15,7 @@ from django.db import transaction
 
 from contextpolicy.engine.policy import Problem
 from contextpolicy.ledger import record
-from contextpolicy.lint import check
+from contextpolicy.linter.errors import check
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
 
 

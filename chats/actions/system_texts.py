@@ -20,7 +20,7 @@ from contextpolicy import ledger
 from contextpolicy.engine.policy import PolicyValues, problems
 from contextpolicy.engine.systemtext import governed
 from contextpolicy.engine.transcript import SECTION_JOINT
-from contextpolicy.lint import LONGEST_TEXT
+from contextpolicy.linter.errors import LONGEST_TEXT
 
 
 class SystemTextLocked(Refusal):

@@ -29,8 +29,9 @@ from chats.api.policy_outputs import (
 )
 from chats.api.policy_versions import version_json
 from chats.api.schema import READ_ERRORS, answers
-from contextpolicy import linter, publish
+from contextpolicy import publish
 from contextpolicy.imports import exported, import_strategy, new_policy
+from contextpolicy.linter.judge import judge
 from contextpolicy.models import ContextPolicy
 
 
@@ -138,7 +139,7 @@ class LintPolicy(Endpoint):
         """
         require(person(request), CHANGE)
         asked = storable(Lint.read(request.data))
-        found = linter.judge(asked["values"], locks=asked["locks"])
+        found = judge(asked["values"], locks=asked["locks"])
         return Response(one(LintOut, {"findings": findings_told(found)}))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from chats.api.outputs import MendedFindingOut
-from contextpolicy.findings import Finding
+from contextpolicy.linter.findings import Finding
 from contextpolicy.models import PolicyAssignment
 
 Row = Mapping[str, Any]

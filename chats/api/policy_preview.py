@@ -16,8 +16,8 @@ from chats.api.schema import answers
 from chats.ground.refusals import NotFound
 from chats.simulation.preview import Preview, Side, preview, previewable
 from chats.simulation.proposals import Proposal
-from contextpolicy import linter
-from contextpolicy.findings import Finding
+from contextpolicy.linter.findings import Finding
+from contextpolicy.linter.judge import judge
 
 
 class PolicyPreview(Endpoint):
@@ -43,7 +43,7 @@ class PolicyPreview(Endpoint):
         chat = previewable(asked["chat"])
         if chat is None:
             raise NotFound
-        findings = linter.judge(asked["values"], locks=asked["locks"])
+        findings = judge(asked["values"], locks=asked["locks"])
         if any(finding.level == "error" for finding in findings):
             return Response(one(PolicyPreviewOut, told(findings, None)))
         proposal = Proposal(

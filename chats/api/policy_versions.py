@@ -24,8 +24,9 @@ from chats.api.policy_access import (
 from chats.api.policy_inputs import NewVersion, storable
 from chats.api.policy_outputs import VersionOut, VersionRowOut, findings_told
 from chats.api.schema import READ_ERRORS, answers
-from contextpolicy import linter, publish
+from contextpolicy import publish
 from contextpolicy.comparison import both_changes, changed_fields
+from contextpolicy.linter.judge import judge
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 
@@ -51,7 +52,7 @@ def version_json(version: PolicyVersion) -> dict[str, Any]:
         "values": version.values,
         "locks": version.locks,
         "changes": changed_fields(older, version),
-        "findings": findings_told(linter.judge(version.values, locks=version.locks)),
+        "findings": findings_told(judge(version.values, locks=version.locks)),
     }
 
 

@@ -15,7 +15,7 @@ from chats.record import access
 from chats.web.auth import PersonRequest, actor, signed_in
 from chats.web.reasons import SYSTEM_TEXT_RULES
 from chats.web.words import grouped
-from contextpolicy.lint import LONGEST_TEXT
+from contextpolicy.linter.errors import LONGEST_TEXT
 
 
 @dataclass(frozen=True, slots=True)

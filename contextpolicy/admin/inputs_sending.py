@@ -14,7 +14,7 @@ from contextpolicy.admin.fields import (
 from contextpolicy.admin.offered import skills_offered, strategies
 from contextpolicy.admin.stored_values import NO_TEXT
 from contextpolicy.admin.words import CHAT_SYSTEMS, LAYOUTS
-from contextpolicy.lint import LONGEST_TEXT
+from contextpolicy.linter.errors import LONGEST_TEXT
 
 
 class SendingInputs(forms.Form):

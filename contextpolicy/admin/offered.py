@@ -5,7 +5,7 @@ from contextpolicy.admin.fields import UNSET, Choices
 from contextpolicy.admin.stored_values import BUILT_IN
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.admin.written import NONE
-from contextpolicy.lint import offered_strategies
+from contextpolicy.linter.errors import offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from contextpolicy import linter, publish
+from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
 from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_configs
@@ -25,6 +25,7 @@ from contextpolicy.admin.told_values import differences, told_value
 from contextpolicy.admin.viewpoint import ViewpointForm
 from contextpolicy.admin.words import plain_words
 from contextpolicy.imports import exported
+from contextpolicy.linter.judge import judge, read_whole
 from contextpolicy.models import ContextPolicy
 
 VERSIONS_SHOWN = 20
@@ -241,7 +242,7 @@ class ContextPolicyAdmin(DomainAdmin):
     def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
         """Show what works but may surprise, as messages."""
         newest = policy.newest
-        for finding in linter.judge(newest.values if newest else {}):
+        for finding in judge(newest.values if newest else {}):
             self.message_user(request, finding.sentence, messages.WARNING)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -268,13 +269,13 @@ class ContextPolicyAdmin(DomainAdmin):
     @admin.display(description="In plain words")
     def in_plain_words(self, policy: ContextPolicy) -> str:
         """Say what it does where no other policy applies."""
-        values = linter.whole(policy.current.values if policy.current else {})
+        values = read_whole(policy.current.values if policy.current else {})
         return plain_words(values) if values else ""
 
     @admin.display(description="To know")
     def to_know(self, policy: ContextPolicy) -> SafeString:
         """List what works but may surprise."""
-        found = linter.judge(policy.current.values if policy.current else {})
+        found = judge(policy.current.values if policy.current else {})
         return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
 
     @admin.display(description="Applies to")

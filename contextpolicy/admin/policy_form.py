@@ -8,7 +8,6 @@ from django import forms
 from django.http import QueryDict
 from django.utils.text import slugify
 
-from contextpolicy import linter
 from contextpolicy.admin.config_fields import (
     config_fields,
     field_for,
@@ -24,9 +23,10 @@ from contextpolicy.admin.offered import strategies
 from contextpolicy.admin.stored_values import is_empty, meant, shown
 from contextpolicy.admin.written import NONE
 from contextpolicy.engine.policy import PolicyValues, Problem
-from contextpolicy.findings import UNSET, Finding
 from contextpolicy.imports import RESERVED, ReservedName
-from contextpolicy.lint import check
+from contextpolicy.linter.errors import check
+from contextpolicy.linter.findings import UNSET, Finding
+from contextpolicy.linter.judge import judge
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 # What a form is sent with that is to be shown again, and not saved.
@@ -155,7 +155,7 @@ class PolicyForm(
     @cached_property
     def judged(self) -> list[Finding]:
         """All that is to be known of what the fields say."""
-        found = linter.judge(self.policy_values, locks=self.policy_locks)
+        found = judge(self.policy_values, locks=self.policy_locks)
         return [each for each in found if each.level != "error" or each.field not in self.unread]
 
     def clean(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from django.forms import BoundField
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from contextpolicy import linter
 from contextpolicy.admin.offered import strategies
 from contextpolicy.admin.policy_form import PolicyForm
 from contextpolicy.admin.policy_groups import TOLD, first_of, more_of
@@ -18,7 +17,8 @@ from contextpolicy.admin.viewpoint import Effective, Viewpoint, effective
 from contextpolicy.admin.words import plain_words
 from contextpolicy.engine.budget import prompt_limit
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.findings import UNSET, Finding
+from contextpolicy.linter.findings import UNSET, Finding
+from contextpolicy.linter.judge import judge, read_whole
 from contextpolicy.resolution import Layer
 
 NAMES = re.compile(rf"\b({'|'.join(sorted(PolicyValues().to_json(), key=len, reverse=True))})\b")
@@ -102,7 +102,7 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
     values = dict(form.policy_values if form.is_bound else form_values(form))
     locks = form.policy_locks if form.is_bound else form_locks(form)
     strategy = str(values.get("strategy", ""))
-    findings = form.judged if form.is_bound else linter.judge(values, locks=locks)
+    findings = form.judged if form.is_bound else judge(values, locks=locks)
     told = [told_of(form, finding) for finding in findings]
     holds = held(form, values, locks, viewpoint)
     wanted = first_of(strategy)
@@ -124,7 +124,7 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
         )
         for title, description, group in groups
     ]
-    whole = linter.whole(values)
+    whole = read_whole(values)
     wrong = next((rows[name] for name in (*found, *first, *also) if rows[name].bound.errors), None)
     if wrong is not None and not form.is_look:
         # The page opens where something has to be done.
@@ -184,7 +184,7 @@ def held(
     form: PolicyForm, values: dict[str, Any], locks: Collection[str], viewpoint: Viewpoint
 ) -> Effective | None:
     """Return what would hold at a viewpoint; None while a value cannot be read."""
-    if linter.whole(values) is None:
+    if read_whole(values) is None:
         return None
     newest = form.newest
     number = newest.number if newest else 1

@@ -119,4 +119,5 @@ def pytest_runtest_makereport(
     for product in getattr(item, "funcargs", {}).values():
         if report.failed and isinstance(product, Product) and product.log.exists():
             report.sections.append(("product", product.log.read_text(encoding="utf-8")[-4000:]))
+            report.sections.append(("newest turns", product.newest_turns()))
     return report

@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import socket
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from tests.faults.programs import MANAGE, Program, free_port, put_tables, python, until
@@ -46,6 +48,14 @@ class Product:
         """Whether the web process takes connections."""
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def newest_turns(self) -> str:
+        """The last turns as they stand in the database, a line each."""
+        file = self.folder / "data" / "palimpsest.sqlite3"
+        query = "SELECT datetime('now'), * FROM chats_turn ORDER BY queued_at DESC LIMIT 3"
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+            database.row_factory = sqlite3.Row
+            return "\n".join(str(dict(row)) for row in database.execute(query))
 
     def close(self) -> None:
         """Press Ctrl-C, as a person would, and forget the data."""

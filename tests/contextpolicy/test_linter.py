@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from contextpolicy.engine.policy import PolicyValues, defaults_for, filled, quarter
-from contextpolicy.findings import UNSET
-from contextpolicy.linter import judge, with_mend
+from contextpolicy.linter.findings import UNSET
+from contextpolicy.linter.judge import judge, with_mend
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import PRESETS
 from contextpolicy.resolution import Layer, merge

@@ -8,8 +8,8 @@ from contextpolicy.engine.budget import prompt_limit
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan
 from contextpolicy.engine.messages import Message, TextPart
 from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json, problems
-from contextpolicy.findings import findings
-from contextpolicy.lint import check
+from contextpolicy.linter.errors import check
+from contextpolicy.linter.findings import findings
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
 from contextpolicy.presets import PRESETS, Preset, leave_demo, seed_policies
 from contextpolicy.publish import change_policy, new_version, unassign

@@ -11,9 +11,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.findings import findings
 from contextpolicy.ledger import verify
-from contextpolicy.lint import LONGEST_TEXT, check
+from contextpolicy.linter.errors import LONGEST_TEXT, check
+from contextpolicy.linter.findings import findings
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,

@@ -21,9 +21,9 @@ from chats.providers import sse, transport
 from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.streams import connection
 from chats.turns.start import start
-from contextpolicy import lint
 from contextpolicy.engine.acceptance import SHORTEST_SUMMARY
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.linter import errors
 from project import settings as product
 from tests.chats.api.programs import Program
 from tests.security.conftest import program_of
@@ -75,7 +75,7 @@ def test_every_default_is_the_table_s() -> None:
     assert {name: getattr(product, name) for name in defaults} == defaults
     assert (MESSAGE_CEILING, PolicyValues().input_length_limit) == (200_000, 32_000)
     assert (parsing.DEPTH, parsing.KEYS) == (32, 10_000)
-    assert (lifecycle.TITLE_LENGTH, keys.NAME_LENGTH, lint.LONGEST_TEXT) == (200, 200, 20_000)
+    assert (lifecycle.TITLE_LENGTH, keys.NAME_LENGTH, errors.LONGEST_TEXT) == (200, 200, 20_000)
     lengths = sse.MAX_LINE, transport.MAX_HEADERS
     assert lengths == (kibi * kibi, 32 * kibi)
     assert (inputs.LARGEST_PAGE, inputs.PageQuery.read({})["limit"]) == (100, 20)

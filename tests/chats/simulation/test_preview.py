@@ -24,7 +24,7 @@ from chats.simulation.proposals import Proposal
 from chats.turns.start import start
 from chats.web.reasons import LEFT_OUT
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.lint import check
+from contextpolicy.linter.errors import check
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign, create_policy
 from contextpolicy.roles import POLICY_ADMIN

@@ -25,9 +25,9 @@ ROOMS = (
 )
 SENTENCES = (
     "contextpolicy/presets.py",
-    "contextpolicy/findings.py",
-    "contextpolicy/threshold_findings.py",
-    "contextpolicy/model_findings.py",
+    "contextpolicy/linter/findings.py",
+    "contextpolicy/linter/thresholds.py",
+    "contextpolicy/linter/models.py",
 )
 # Codes and names are for programs and stay.
 CODE = re.compile(r"[a-z_]+|[\w./: -]*_[\w./: -]*")

@@ -10,7 +10,7 @@ from django.test import Client
 from chats.actions import erasure
 from chats.models import Chat, PromptText, Turn
 from chats.providers.base import Finished, TextDelta
-from contextpolicy.lint import LONGEST_TEXT
+from contextpolicy.linter.errors import LONGEST_TEXT
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
 from tests.chats.web.conftest import HTMX

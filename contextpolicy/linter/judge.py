@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from contextpolicy.engine.policy import MalformedPolicy, PolicyValues, defaults_for, filled
-from contextpolicy.findings import UNSET, Finding, findings
-from contextpolicy.lint import check
-from contextpolicy.mending import mended
-from contextpolicy.model_findings import model_findings
-from contextpolicy.threshold_findings import threshold_findings
+from contextpolicy.linter.errors import check
+from contextpolicy.linter.findings import UNSET, Finding, findings
+from contextpolicy.linter.mends import mended
+from contextpolicy.linter.models import model_findings
+from contextpolicy.linter.thresholds import threshold_findings
 
 WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
@@ -25,7 +25,7 @@ def judge(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Fin
     return [_with_a_mend_that_works(finding, values) for finding in found]
 
 
-def whole(values: Mapping[str, Any]) -> PolicyValues | None:
+def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
     """Return what a policy sets over the defaults of its strategy; None if that cannot be read."""
     try:
         strategy = str(values.get("strategy", PolicyValues().strategy))
@@ -41,7 +41,7 @@ def with_mend(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str
 
 
 def _found(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Finding]:
-    read = whole(values)
+    read = read_whole(values)
     problems = check(values, locks=locks)
     for problem in problems:
         mend = mended(problem, read) if read else {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextpolicy.engine.budget import compact_mark, low_mark, prepare_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_checks import estimated_tokens
-from contextpolicy.findings import UNSET, USUAL_TURN, Finding
+from contextpolicy.linter.findings import UNSET, USUAL_TURN, Finding
 
 USUAL_MESSAGE = USUAL_TURN // 2
 # A summary of fewer tokens holds no more than its headings and a line under each.

@@ -6,7 +6,7 @@ from decimal import Decimal
 from contextpolicy.engine.budget import PolicyImpossible, compact_mark, low_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_checks import SMALLEST_ROOM, estimated_tokens
-from contextpolicy.findings import USUAL_TURN, Finding
+from contextpolicy.linter.findings import USUAL_TURN, Finding
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import made_to_work
 

@@ -11,7 +11,7 @@ from contextpolicy.engine.policy_checks import (
     SMALLEST_ROOM,
     estimated_tokens,
 )
-from contextpolicy.findings import UNSET
+from contextpolicy.linter.findings import UNSET
 
 Mend = Mapping[str, object]
 MARKS = tuple(
