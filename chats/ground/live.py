@@ -347,8 +347,9 @@ class Hub:
         was_away = False
         while True:
             self.is_reading, self.is_woken = True, False
+            asked = dict(self.positions)
             try:
-                answer = await read(self.client, self.positions)
+                answer = await read(self.client, asked)
             except (RedisError, OSError):
                 was_away = True
                 await asyncio.sleep(0.5)
@@ -359,8 +360,11 @@ class Hub:
                 self.tell_of_return()
                 was_away = False
             for key, entries in answer.items():
-                if key in self.positions:
-                    self.positions[key] = entries[-1][0]
+                # Otherwise its viewers left meanwhile, and those who came are owed it from its
+                # oldest entry on, which the next read finds.
+                if self.positions.get(key) != asked[key]:
+                    continue
+                self.positions[key] = entries[-1][0]
                 for _, fields in entries:
                     self.deliver(key, fields)
             # A read names every stream, so with many streams each read should find more at once.

@@ -178,6 +178,22 @@ async def heard(hub: Hub, turn: uuid.UUID, wanted: str) -> str:
     return words
 
 
+def test_a_viewer_who_comes_back_while_something_is_said_hears_all_of_it() -> None:
+    async def watch() -> str:
+        streams = Streams()
+        hub = Hub(cast(Redis, streams))
+        streams.say(A, "One", 0)
+        async with hub.follow(turn_key(A)):
+            # By now the reader waits for what comes after the first word.
+            await asyncio.sleep(0.1)
+        coming_back = asyncio.create_task(heard(hub, A, "One two"))
+        await asyncio.sleep(0)
+        streams.say(A, " two", 3)
+        return await coming_back
+
+    assert asyncio.run(watch()) == "One two"
+
+
 def test_a_viewer_hears_what_was_said_before_it_came_and_what_comes() -> None:
     async def watch() -> str:
         streams = Streams()
