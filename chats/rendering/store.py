@@ -9,6 +9,7 @@ from django.utils.safestring import SafeString, mark_safe
 from chats.models import Branch, Rendering
 from chats.rendering import notes
 from chats.rendering.markdown import RENDERER_VERSION, render_markdown
+from speed.stacks import on_empty_stack
 
 
 def digest_of(text: str) -> str:
@@ -27,12 +28,13 @@ def html_for_many(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString
     found = dict(
         Rendering.objects.filter(digest__in=set(digests.values())).values_list("digest", "html")
     )
-    missing = {
-        digest: render_markdown(text) for text, digest in digests.items() if digest not in found
-    }
+    missing = {digest: text for text, digest in digests.items() if digest not in found}
     if missing:
-        keep(missing, seen=seen)
-    found.update(missing)
+        made = on_empty_stack(
+            lambda: {digest: render_markdown(text) for digest, text in missing.items()}
+        )
+        keep(made, seen=seen)
+        found.update(made)
     # The one place where a string becomes safe HTML: all of it left the sanitizer.
     return {text: mark_safe(found[digest]) for text, digest in digests.items()}  # noqa: S308 - sanitised by chats.rendering.sanitize
 

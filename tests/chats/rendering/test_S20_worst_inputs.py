@@ -41,9 +41,9 @@ def count() -> None:
 
 def taken(function: Callable[[], object]) -> float:
     """The CPU seconds of one call."""
-    began = time.thread_time()
+    began = time.process_time()
     function()
-    return time.thread_time() - began
+    return time.process_time() - began
 
 
 def filled(pattern: str) -> str:
@@ -158,8 +158,8 @@ def test_S20_a_message_of_everyday_length_takes_moments() -> None:
     ]
     took = []
     for _ in range(5):
-        began = time.thread_time()
+        began = time.process_time()
         render_markdown(text)
-        took.append(time.thread_time() - began)
+        took.append(time.process_time() - began)
 
     assert min(took) < 0.05

@@ -1,0 +1,38 @@
+"""Work on a stack of its own: as deep from everywhere, and otherwise as if called at once."""
+
+import inspect
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from speed.stacks import on_empty_stack
+
+SAID: ContextVar[str] = ContextVar("SAID")
+
+
+def deep(levels: int) -> int:
+    """The depth of a call that is made so many levels further down."""
+    return deep(levels - 1) if levels else on_empty_stack(lambda: len(inspect.stack()))
+
+
+def test_the_stack_is_as_deep_from_everywhere(settings: Any) -> None:
+    settings.SPEED = True
+    assert deep(0) == deep(90) < 20
+
+
+def test_switched_off_it_is_a_plain_call(settings: Any) -> None:
+    settings.SPEED = False
+    assert deep(90) == deep(0) + 90
+
+
+def test_context_and_errors_pass_through(settings: Any) -> None:
+    settings.SPEED = True
+    SAID.set("here")
+    assert on_empty_stack(SAID.get) == "here"
+
+    def fail() -> None:
+        raise ValueError("said")
+
+    with pytest.raises(ValueError, match="said"):
+        on_empty_stack(fail)
