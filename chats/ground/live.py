@@ -21,6 +21,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from chats.ground import cancelling
+
 logger = logging.getLogger(__name__)
 
 KEY = "palimpsest:turn:"
@@ -241,9 +243,7 @@ class FrameWriter:
     async def close(self) -> None:
         """Send what is left and stop."""
         if self.task:
-            self.task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self.task
+            await cancelling.end(self.task)
         await self.flush(set(self.pending))
 
 

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar, cast
 from django.conf import settings
 from django.http import StreamingHttpResponse
 
-from chats.ground import live
+from chats.ground import cancelling, live
 from chats.ground.refusals import Refusal
 from chats.streams.follow import Beginning, StreamPosition
 
@@ -131,6 +131,9 @@ class EventStream(Generic[T]):
 
         Once a minute it asks whether the person may still read this.
         """
+        if cancelling.is_lost():
+            # Whoever read this is gone; its place is for others.
+            raise asyncio.CancelledError
         if STREAMS.closing.is_set():
             raise StreamEnded(RESTARTING)
         if now >= self.end_at:

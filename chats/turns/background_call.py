@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from django.conf import settings
 
+from chats.ground import cancelling
 from chats.models import Message
 from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
@@ -41,8 +42,7 @@ async def hear(
             if is_given_up := not await is_wanted():
                 break
     finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
+        await cancelling.end(hearing)
         await registry.aclose_all()
     if not hearing.cancelled() and (error := hearing.exception()):
         raise error

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime
 
+from chats.ground import cancelling
 from chats.models import Message
 from chats.providers.base import Provider, ProviderError, ProviderRequest
 from chats.providers.collector import ReplyCollector, Say
@@ -59,9 +60,7 @@ class ModelCall(ReplyCollector):
         done, _ = await asyncio.wait(
             {hearing, ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
         )
-        hearing.cancel()
-        ending.cancel()
-        await asyncio.gather(hearing, ending, return_exceptions=True)
+        await cancelling.end(hearing, ending)
         if not done:
             self.error = ProviderError("provider_timeout")
         self.finish = Message.Finish.LIMIT if self.is_full else FINISHES[self.reason]

@@ -79,8 +79,8 @@ def narrow_the_window(person: Person) -> None:
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("link", name="Policies", exact=True).click()
     page.get_by_role("link", name="Demo", exact=True).click()
-    page.get_by_label("Strategy:", exact=True).select_option("simple")
-    page.get_by_label("Window in messages:", exact=True).fill("2")
+    page.locator("label.policy-card", has_text="Newest messages, counted").click()
+    page.locator("#id_window_size").fill("2")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator(".messagelist")).to_contain_text("Demo")
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import pytest
@@ -81,11 +82,12 @@ def first_words(tree: Tree) -> float:
 def test_replies_go_on_beside_ten_slow_summaries(
     apart: tuple[Program, Program], tree: Tree
 ) -> None:
-    before = max(first_words(tree) for _ in range(5))
+    before = median(first_words(tree) for _ in range(5))
     slow_summaries(tree, 60)
     due(tree, 10)
     until(lambda: being_written(tree) == 4, what="as many summaries as a person has places")
-    after = max(first_words(tree) for _ in range(5))
+    # The machine has other tests beside it; replies that had no thread would all of them wait.
+    after = median(first_words(tree) for _ in range(5))
     assert being_written(tree) == 4
     assert after < max(3 * before, before + 2), (
         f"{after:.2f} s beside summaries, {before:.2f} alone"

@@ -50,13 +50,12 @@ def test_a_warm_shutdown_hands_a_reply_back_and_another_worker_ends_it(tree: Tre
 def test_what_a_full_worker_has_no_thread_for_stays_in_the_broker(tree: Tree) -> None:
     tree.clear("worker")
     tree.worker(worker_command(threads=1))
-    first = tree.post("The first [[fake tokens=400 ms=40]]")
+    first = tree.post("The first [[fake tokens=2000 ms=40]]")
     tree.wait_for_text(first)
     waiting = [tree.post(f"Behind it {n} [[fake tokens=3]]") for n in range(2)]
     time.sleep(1)  # long enough for a worker that takes more than it can work on
     assert turns_of(inspect(tree, "reserved")) == set()
     tree.worker()
     for turn in waiting:
-        tree.wait_until_over(turn, seconds=5)
+        tree.wait_until_over(turn, seconds=20)
     assert tree.turn(first)["status"] == "running"
-    tree.wait_until_over(first, seconds=30)

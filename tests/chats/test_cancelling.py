@@ -1,0 +1,75 @@
+"""A cancellation that is lost on its way ends the task, and the stream, all the same."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from chats.ground import cancelling
+from chats.streams import connection
+
+
+async def lose_the_first(times: list[float]) -> None:
+    """Go on after one cancellation, as a library may."""
+    while True:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            times.append(asyncio.get_running_loop().time())
+            if len(times) > 1:
+                raise
+
+
+def test_a_task_that_lost_its_cancellation_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cancelling, "PATIENCE", 0.01)
+    times: list[float] = []
+
+    async def begin_and_end() -> tuple[bool, bool]:
+        task = asyncio.create_task(lose_the_first(times))
+        over = asyncio.create_task(asyncio.sleep(0))
+        await asyncio.sleep(0.01)
+        await cancelling.end(task, over)
+        return task.cancelled(), over.cancelled()
+
+    assert asyncio.run(begin_and_end()) == (True, False)
+    assert len(times) == 2
+
+
+def test_a_stream_whose_cancellation_was_lost_gives_up_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    streams = connection.Streams()
+    monkeypatch.setattr(connection, "STREAMS", streams)
+
+    async def updates() -> AsyncIterator[list[str]]:
+        """Words without end; what is cancelled in here goes on."""
+        while True:
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                yield []
+            yield ["word"]
+
+    async def encode(word: str) -> str:
+        return word
+
+    async def may_still() -> bool:
+        return True
+
+    async def read() -> None:
+        body = connection.events(user_id=7, updates=updates(), encode=encode, may_still=may_still)
+        async for _ in body:
+            pass
+
+    async def leave() -> Counter[int]:
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.05)
+        assert streams.by_user[7] == 1
+        reading.cancel()
+        await asyncio.wait({reading}, timeout=2)
+        return streams.by_user
+
+    assert asyncio.run(leave()) == Counter()
