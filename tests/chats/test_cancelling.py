@@ -38,30 +38,34 @@ def test_a_task_that_lost_its_cancellation_is_cancelled_again(
     assert len(times) == 2
 
 
+async def words() -> AsyncIterator[list[str]]:
+    """Words without end; what is cancelled in here goes on."""
+    while True:
+        try:
+            await asyncio.sleep(0.01)
+        except asyncio.CancelledError:
+            yield []
+        yield ["word"]
+
+
+async def as_it_is(word: str) -> str:
+    return word
+
+
+async def always() -> bool:
+    return True
+
+
 def test_a_stream_whose_cancellation_was_lost_gives_up_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     streams = connection.Streams()
     monkeypatch.setattr(connection, "STREAMS", streams)
 
-    async def updates() -> AsyncIterator[list[str]]:
-        """Words without end; what is cancelled in here goes on."""
-        while True:
-            try:
-                await asyncio.sleep(0.01)
-            except asyncio.CancelledError:
-                yield []
-            yield ["word"]
-
-    async def encode(word: str) -> str:
-        return word
-
-    async def may_still() -> bool:
-        return True
-
     async def read() -> None:
-        body = connection.events(user_id=7, updates=updates(), encode=encode, may_still=may_still)
-        async for _ in body:
+        async for _ in connection.events(
+            user_id=7, updates=words(), encode=as_it_is, may_still=always
+        ):
             pass
 
     async def leave() -> Counter[int]:
