@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A file goes whole to one tester, with the processes and databases that its tests share.
 TESTERS := auto
-# Half of what `make test-all` takes is waiting for processes and browsers.
-WAITERS := $(shell expr 2 \* $$(nproc))
+# Tests with processes and browsers wait half of their time.
+WAITERS := $(shell expr 1 + $$(nproc))
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/chats/simulation \
 	tests/contextpolicy
@@ -27,12 +27,14 @@ test: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs -m "not slow"
 
-# All tests, half an hour: killed processes, browsers, PostgreSQL, more examples of each property. An
-# absent program fails the run.
+# All tests, more than half an hour: killed processes, browsers, PostgreSQL, more examples of each
+# property. An absent program fails the run.
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	@$(MAKE) --no-print-directory check coverage
-	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(WAITERS) --dist loadfile -rfEs \
-		--hypothesis-profile=whole
+	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
+		-m "not slow" --hypothesis-profile=whole
+	@echo "What starts processes and browsers"
+	@PALIMPSEST_REQUIRE_SERVICES=1 scripts/slow_tests.sh $(BIN)/python $(WAITERS)
 	@echo "Some rooms without the work on speed"
 	@SPEED=0 $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
 	@echo "Some rooms on PostgreSQL"
