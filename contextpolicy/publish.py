@@ -255,12 +255,13 @@ def assign(
 
 
 def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Stop applying a policy there."""
+    """Stop applying a policy there; of two who do so at once, one is recorded."""
     with transaction.atomic():
         data = {**_target(assignment), "policy": assignment.policy.slug}
-        chat_id = assignment.chat_id
-        assignment.delete()
-        record("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)
+        deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
+        if deleted:
+            chat_id = assignment.chat_id
+            record("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ their limits, with words for them.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.core.validators import MaxLengthValidator
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
@@ -25,7 +26,7 @@ class PlainText(serializers.CharField):
     def __init__(self, **options: Any) -> None:
         super().__init__(trim_whitespace=False, allow_blank=True, **options)
         # NUL and half surrogate pairs are refused by the domain, which names their place.
-        self.validators = []
+        self.validators = [v for v in self.validators if isinstance(v, MaxLengthValidator)]
 
     def to_internal_value(self, data: Any) -> str:
         """Return the text itself; refuse anything else."""

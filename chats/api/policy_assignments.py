@@ -18,6 +18,7 @@ from chats.api.policy_inputs import AssignmentsQuery, NewAssignment, storable
 from chats.api.policy_outputs import AssignmentOut
 from chats.api.schema import READ_ERRORS, answers
 from chats.ground.refusals import NotFound
+from chats.models import Chat
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, PolicyAssignment
 
@@ -42,7 +43,10 @@ def target_of(asked: dict[str, Any]) -> dict[str, Any]:
         raise unfit("group", "There is no group of this name.")
     if asked["user"] and user is None:
         raise unfit("user", "There is nobody with this user name.")
-    return {"group": group, "user": user, "chat_id": asked["chat"]}
+    chat = asked["chat"]
+    if chat and not Chat.objects.filter(pk=chat).exists():
+        raise unfit("chat", "There is no chat of this id.")
+    return {"group": group, "user": user, "chat_id": chat}
 
 
 class Assignments(Endpoint):

@@ -165,6 +165,8 @@ def test_programs_read_it_too_and_texts_stay_with_who_may_see_them(
 ) -> None:
     policy("house", {"system_text": "Secret.", "token_budget": 15_000}, level="instance")
     policy("own", {"system_text": "Mine."}, level="user", user=alice)
+    too_long = program(alice).get(f"chats/{chat.pk}/policy/explained", agent="a" * 81)
+    assert (too_long.status_code, too_long.json()["error"]["param"]) == (400, "agent")
     own = program(alice).get(f"chats/{chat.pk}/policy/explained").json()
     fields = {field["field"]: field for field in own["fields"]}
     assert (fields["system_text"]["value"], fields["system_text"]["lost"][0]["value"]) == (

@@ -1,5 +1,6 @@
 """Policies over the API: the rights of the administration's pages, and everything they can do."""
 
+import uuid
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from django.contrib.auth.models import Group, User
 
 from chats.api.schema import Generator
 from chats.ground import rates
+from chats.models import Chat
 from chats.people import keys
 from contextpolicy.imports import RESERVED
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
@@ -211,16 +213,17 @@ def test_a_policy_is_renamed_retired_and_listed(ines: Program) -> None:
     assert ines.call("PATCH", "policies/b", {"retired": False}).json()["retired"] is False
 
 
-def test_a_policy_is_assigned_everywhere_and_taken_back(ines: Program, alice: User) -> None:
+def test_a_policy_is_assigned_everywhere_and_taken_back(
+    ines: Program, alice: User, chat: Chat
+) -> None:
     made(ines)
     made(ines, slug="other", name="Other")
     Group.objects.create(name="Desk")
-    chat = "018f0000-0000-7000-8000-000000000001"
     targets = [
         {"level": "instance"},
         {"level": "group", "group": "Desk"},
         {"level": "user", "user": alice.username},
-        {"level": "chat", "chat": chat},
+        {"level": "chat", "chat": str(chat.pk)},
     ]
     for target in targets:
         answer = ines.post("policies/assignments", {"policy": "support", **target})
@@ -249,6 +252,7 @@ def test_a_policy_is_assigned_everywhere_and_taken_back(ines: Program, alice: Us
         {"level": "instance", "user": alice.username},
         {"level": "team"},
         {"level": "instance", "policy": "absent"},
+        {"level": "chat", "chat": str(uuid.uuid4())},
     ):
         answer = ines.post("policies/assignments", {"policy": "support", **target})
         assert error_of(answer) == (400, "invalid_value"), target
