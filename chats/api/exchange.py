@@ -3,10 +3,8 @@
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import IO, Any, ClassVar, cast
 
-from asgiref.sync import sync_to_async
 from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -19,16 +17,13 @@ from rest_framework.response import Response
 from chats.api.endpoint import Endpoint, person
 from chats.api.errors import RequestTooLarge
 from chats.api.inputs import PlainText, Strict
-from chats.api.messages import follower
-from chats.api.pages import read_cursor, write_cursor
+from chats.api.line_streams import streamed
 from chats.api.schema import READ_ERRORS, answers
 from chats.exchange import bounds, documents, importing, whole, writing
-from chats.ground import databases
 from chats.models import Chat
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.streams import files, lines
-from chats.streams.api import user_of
 
 SCOPES = ("active", "full", "all")
 FORMS = ("ui", "bundle", *documents.FORMS)
@@ -150,7 +145,7 @@ class Export(Endpoint):
         form, scope, now = query["form"], query["scope"], timezone.now()
         actor = f"user:{request.user.pk}"
         if form == "ui":
-            answer = streamed(request, chat, scope=scope, cursor=query["cursor"])
+            answer = ui_lines(request, chat, scope=scope, cursor=query["cursor"])
             writing.told(chat, scope=scope, form=form, actor=actor, now=now)
             return answer
         writing.told(chat, scope="active", form=form, actor=actor, now=now)
@@ -165,35 +160,17 @@ class Export(Endpoint):
         return answer
 
 
-def streamed(
+def ui_lines(
     request: Request, chat: Chat, *, scope: writing.Scope, cursor: str
 ) -> HttpResponseBase:
-    """Return the UI messages of a chat as lines. Raises `InvalidCursor` and `TooManyStreams`."""
-    viewer = follower(request)
-    name = f"export:{chat.pk}:{scope}"
-    after = int(read_cursor(cursor, name=name, length=1)[0]) if cursor else 0
+    """Return the UI messages of a chat as lines. Raises as `streamed` does."""
     writer = writing.Writer(chat, scope=scope)
 
     def part(place: int) -> tuple[bytes, int | None]:
         told, end = writer.part(divmod(place, HALF))
         return told, None if end is None else end[0] * HALF + end[1]
 
-    def may_still() -> bool:
-        user = user_of(viewer)
-        return user is not None and access.chats_visible_to(user=user).filter(pk=chat.pk).exists()
-
-    return lines.response(
-        user_id=int(viewer.user.pk),
-        read=sync_to_async(databases.briefly(part)),
-        may_still=sync_to_async(databases.briefly(may_still)),
-        cursor_at=partial(cursor_of, name=name),
-        after=after,
-    )
-
-
-def cursor_of(place: int, *, name: str) -> str:
-    """Write the cursor of what follows a place in a list."""
-    return write_cursor([place], name=name)
+    return streamed(request, chat, part, name=f"export:{chat.pk}:{scope}", cursor=cursor)
 
 
 class WholeQuery(Strict):

@@ -5,10 +5,8 @@ Names of fields are those that programs for agents use: `roleId`, `contextMessag
 
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, ClassVar
 
-from asgiref.sync import sync_to_async
 from django.db.models import QuerySet
 from django.http import HttpResponseBase
 from django.utils import timezone
@@ -20,10 +18,10 @@ from rest_framework.response import Response
 from chats.api import team_inputs
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import Nothing, TeamMessagesQuery
-from chats.api.messages import follower
+from chats.api.line_streams import streamed
 from chats.api.once import idempotency_key
 from chats.api.outputs import listed
-from chats.api.pages import page_of, read_cursor, write_cursor
+from chats.api.pages import page_of
 from chats.api.parsing import SnapshotParser
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.api.team_outputs import (
@@ -33,12 +31,10 @@ from chats.api.team_outputs import (
     TeamMessageOut,
     TeamOut,
 )
-from chats.ground import databases
 from chats.models import Chat, Message
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.streams import lines
-from chats.streams.api import user_of
 from chats.teams import conversation, lookup, snapshots
 from chats.turns.start import open_branch
 from contextpolicy.engine import team, team_state
@@ -70,15 +66,10 @@ def message_json(row: Message, *, chat: Chat) -> dict[str, Any]:
     }
 
 
-def streamed(
+def message_lines(
     request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Return a list of messages as lines, from the cursor on.
-
-    Raises `InvalidCursor` and `TooManyStreams`.
-    """
-    viewer = follower(request)
-    after = int(read_cursor(cursor, name=name, length=1)[0]) if cursor else 0
+    """Return a list of messages as lines, from the cursor on. Raises as `streamed` does."""
     writer = JSONRenderer()
 
     def part(after: int) -> tuple[bytes, int | None]:
@@ -86,22 +77,7 @@ def streamed(
         told = b"".join(writer.render(message_json(row, chat=chat)) + b"\n" for row in found)
         return told, found[-1].seq if len(found) == lookup.PART else None
 
-    def may_still() -> bool:
-        user = user_of(viewer)
-        return user is not None and access.chats_visible_to(user=user).filter(pk=chat.pk).exists()
-
-    return lines.response(
-        user_id=int(viewer.user.pk),
-        read=sync_to_async(databases.briefly(part)),
-        may_still=sync_to_async(databases.briefly(may_still)),
-        cursor_at=partial(cursor_of, name=name),
-        after=after,
-    )
-
-
-def cursor_of(seq: int, *, name: str) -> str:
-    """Write the cursor of what follows a seq in a list."""
-    return write_cursor([seq], name=name)
+    return streamed(request, chat, part, name=name, cursor=cursor)
 
 
 class Team(Endpoint):
@@ -168,7 +144,7 @@ class TeamMessages(Endpoint):
         rows = lookup.messages_of(chat, **wanted)
         name = f"team:{open_branch(chat).pk}:{sorted(wanted.items())}"
         if query.pop("stream"):
-            return streamed(request, chat, rows, name=name, cursor=query["cursor"])
+            return message_lines(request, chat, rows, name=name, cursor=query["cursor"])
         page = page_of(rows, order=("seq",), name=name, **query)
         told = [message_json(row, chat=chat) for row in page.rows]
         return Response({"data": told, "next_cursor": page.next_cursor})

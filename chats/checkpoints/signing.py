@@ -80,7 +80,9 @@ def sign(*, actor: str, now: datetime, reason: str, new_key: bool = False) -> Le
         ledger.locked_head(ledger.INSTANCE)
         require_last()
         log = open_log(now=now)
-        made = head_of(log, actor=actor, now=now, reason=reason, signers=signers(new_key, now=now))
+        made = head_of(
+            log, actor=actor, now=now, reason=reason, signers=signers(new=new_key, now=now)
+        )
     say(made)
     return made
 
@@ -178,7 +180,7 @@ def newest(origin: LedgerOrigin | None = None) -> LedgerCheckpoint | None:
     return rows.order_by("-origin", "-size").first()
 
 
-def signers(new: bool, *, now: datetime) -> list[LedgerKey]:  # noqa: FBT001  # a flag of its callers
+def signers(*, new: bool, now: datetime) -> list[LedgerKey]:
     """Return the keys that sign, the one that stays in use last."""
     old = keys.current(now=now)
     if not new:

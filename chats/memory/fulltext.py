@@ -88,7 +88,7 @@ def query(
 ) -> list[int]:
     """Ask the index once."""
     write = sqlite_query if connection.vendor == "sqlite" else postgres_query
-    return ids(*write(word, stretch, within, most, is_beginning))
+    return ids(*write(word, stretch, within, most, is_beginning=is_beginning))
 
 
 def sqlite_query(
@@ -96,7 +96,8 @@ def sqlite_query(
     stretch: Stretch | None,
     within: Within,
     most: int,
-    is_beginning: bool,  # noqa: FBT001  # one of two ways
+    *,
+    is_beginning: bool,
 ) -> Statement:
     """Write the query of the newest texts of a word.
 
@@ -122,7 +123,8 @@ def postgres_query(
     stretch: Stretch | None,
     within: Within,
     most: int,
-    is_beginning: bool,  # noqa: FBT001  # one of two ways
+    *,
+    is_beginning: bool,
 ) -> Statement:
     """Write the same query for PostgreSQL."""
     match = [f"'{FULL}{word}':*" if is_beginning else f"'{word}'"]

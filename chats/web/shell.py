@@ -141,15 +141,17 @@ def deleted_for(*, user: User, after: DeletedPlace | None) -> ChatList:
 def grouped(chats: Sequence[Chat], *, after: ListPlace | None = None) -> list[ChatGroup]:
     """Group the chats as they come, under a heading for the pinned ones and for each day."""
     today = timezone.localdate()
-    before = heading(after.pinned, after.updated_at, today=today) if after else ""
-    named = groupby(chats, key=lambda chat: heading(chat.pinned, chat.updated_at, today=today))
+    before = heading(after.updated_at, pinned=after.pinned, today=today) if after else ""
+    named = groupby(
+        chats, key=lambda chat: heading(chat.updated_at, pinned=chat.pinned, today=today)
+    )
     groups = [ChatGroup(name, list(group)) for name, group in named]
     if groups and groups[0].name == before:
         groups[0] = ChatGroup("", groups[0].chats)
     return groups
 
 
-def heading(pinned: bool, updated_at: datetime, *, today: date) -> str:  # noqa: FBT001  # a mark
+def heading(updated_at: datetime, *, pinned: bool, today: date) -> str:
     """Return the heading that a chat stands under; days are those of the reader."""
     return PINNED if pinned else day_name(timezone.localtime(updated_at).date(), today=today)
 
