@@ -5,7 +5,7 @@
 # once more, by itself. Both runs are told, and more than five failures are no accident.
 set -uo pipefail
 most_again=5
-slow=("$1" -m pytest -rfEs -m slow --hypothesis-profile=whole)
+slow=("$1" -m pytest -p cacheprovider -rfEs -m slow --hypothesis-profile=whole)
 
 "${slow[@]}" -n "$2" --dist loadfile && exit
 failed=$("${slow[@]}" --lf --lfnf=none --collect-only -qq | grep -c ::)

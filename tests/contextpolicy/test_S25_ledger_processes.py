@@ -68,7 +68,7 @@ def run(code: str, env: dict[str, str], *arguments: str) -> str:
         check=True,
         text=True,
         capture_output=True,
-        timeout=90,
+        timeout=200,
     ).stdout
 
 
@@ -116,7 +116,7 @@ def test_S25_writers_at_the_same_time_make_one_gap_free_chain(
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    outcomes = [(writer.communicate(timeout=90)[1], writer.returncode) for writer in writers]
+    outcomes = [(writer.communicate(timeout=200)[1], writer.returncode) for writer in writers]
 
     assert outcomes == [("", 0)] * WRITERS
     kept = WRITERS * EVENTS_EACH * 4 // 5

@@ -258,7 +258,7 @@ def crashes(*options: str, kind: str, request: pytest.FixtureRequest) -> str:
         database = Postgres(request.getfixturevalue("cluster"), "crashes")
         env["PALIMPSEST_TEST_DATABASE_URL"] = database.owner_url
     try:
-        said = run(python("-m", "tests.faults.crashes", *options), env=env, seconds=110)
+        said = run(python("-m", "tests.faults.crashes", *options), env=env, seconds=250)
         assert "0 lost, 0 doubled, 0 half-published" in said
         return said
     finally:
