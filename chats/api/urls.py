@@ -30,6 +30,7 @@ from chats.api import (
     state,
     teams,
     turns,
+    usage,
 )
 from chats.api.endpoint import nothing_here
 from chats.streams.api import turn_events
@@ -73,6 +74,7 @@ urlpatterns = [
         name="preference",
     ),
     path("messages/recent", recent.RecentMessages.as_view(), name="messages-recent"),
+    path("usage", usage.Usage.as_view(), name="usage"),
     path(f"{CHAT}/messages", messages.Messages.as_view(), name="messages"),
     path(f"{MESSAGE}/pin", message_actions.Pin.as_view(), name="message-pin"),
     path(f"{MESSAGE}/unpin", message_actions.Unpin.as_view(), name="message-unpin"),

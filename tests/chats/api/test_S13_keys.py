@@ -46,6 +46,7 @@ MATRIX = {
     "chats_compactions_reject": "chats:write",
     "chats_compactions_get": "chats:read",
     "messages_recent": "chats:read",
+    "usage": "chats:read",
     "search": "chats:read",
     "memory_get": "chats:read",
     "memory_change": "chats:write",

@@ -1,0 +1,92 @@
+"""Adds up the calls in one person's chats: tokens as the providers reported them, and summaries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import BigIntegerField, Count, Expression, F, Q, QuerySet, Sum, Value
+from django.db.models.fields.json import KT
+from django.db.models.functions import Cast, Coalesce, TruncDate
+
+from chats.models import Compaction, Receipt
+from chats.record.access import chats_visible_to
+
+FAILED = (Receipt.Outcome.FAILED, Receipt.Outcome.LOST)
+# In what the calls are told apart: of a receipt, and of a summary, which no key asked for.
+GROUPS: dict[str, tuple[Callable[[], Expression | F], Callable[[], Expression | F]]] = {
+    "day": (
+        lambda: TruncDate("created_at", tzinfo=UTC),
+        lambda: TruncDate("created_at", tzinfo=UTC),
+    ),
+    "model": (lambda: F("model_name"), lambda: F("model_name")),
+    "key": (lambda: Coalesce("turn__api_key__name", Value("")), lambda: Value("")),
+}
+
+
+@dataclass(slots=True)
+class Used:
+    """The calls of one group. `summary_cost` is None where a summary's price is not known."""
+
+    group: str
+    calls: int = 0
+    failed: int = 0
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    summaries: int = 0
+    summary_input: int = 0
+    summary_output: int = 0
+    summary_cost: Decimal | None = Decimal()
+
+
+def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[Used]:
+    """Add up the calls in a person's chats between two moments, by one of `GROUPS`, in its order.
+
+    Calls for replies, titles, states and warm-ups count as calls; summaries are apart. Tokens are
+    those that providers reported: a call without a report adds none. What was erased is gone from
+    here too.
+    """
+    of_receipt, of_summary = GROUPS[by]
+    between = {"created_at__gte": since, "created_at__lt": until}
+    chats = chats_visible_to(user=owner)
+    calls = Receipt.objects.filter(turn__branch__chat__in=chats, **between)
+    found: dict[str, Used] = {}
+    for row in summed(calls, of_receipt()).annotate(failed=Count("pk", Q(outcome__in=FAILED))):
+        one = group(found, row)
+        one.calls, one.failed = row["number"], row["failed"]
+        one.input, one.cached, one.output = row["sent"], row["cached"], row["got"]
+    summaries = Compaction.objects.filter(branch__chat__in=chats, **between).exclude(usage={})
+    costs = {"price": Sum("cost"), "unknown": Count("pk", Q(cost=None))}
+    # One group for all is told even where it is empty.
+    for row in summed(summaries, of_summary()).annotate(**costs).filter(number__gt=0):
+        one = group(found, row)
+        one.summaries, one.summary_input = row["number"], row["sent"]
+        one.summary_output = row["got"]
+        one.summary_cost = None if row["unknown"] else row["price"]
+    return [found[name] for name in sorted(found)]
+
+
+def summed(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
+    """Return the rows in groups, as a query set of them with their number and tokens."""
+    return (
+        rows.annotate(told=grouped_by)
+        .values("told")
+        .annotate(
+            number=Count("pk"), sent=tokens("input"), cached=tokens("cached"), got=tokens("output")
+        )
+        .order_by("told")
+    )
+
+
+def tokens(kind: str) -> Coalesce:
+    """Return the sum of one number of the reports."""
+    return Coalesce(Sum(Cast(KT(f"usage__{kind}"), BigIntegerField())), Value(0))
+
+
+def group(found: dict[str, Used], row: dict[str, Any]) -> Used:
+    """Return the group of a row, made when it is the first."""
+    name = str(row["told"])
+    return found.setdefault(name, Used(group=name))

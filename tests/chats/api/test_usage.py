@@ -1,0 +1,145 @@
+"""What one's own calls took, by day, model and key."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from chats.models import ApiKey, Compaction, Receipt, Turn
+from chats.record.usage import GROUPS
+from contextpolicy.models import EffectivePolicy
+from tests.chats.api.programs import Program
+from tests.chats.api.test_turns import code
+
+Called = Callable[..., None]
+
+
+@pytest.fixture
+def policy(db: None) -> EffectivePolicy:
+    """That of all calls."""
+    return EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={})
+
+
+@pytest.fixture
+def called(turn: Turn, policy: EffectivePolicy) -> Called:
+    """Stores one call of Alice's turn."""
+
+    def store(at: datetime, *, model: str = "m", usage: Any = None, outcome: str = "ok") -> None:
+        Receipt.objects.create(
+            turn=turn,
+            attempt=1,
+            step=Receipt.objects.count() + 1,
+            effective_policy=policy,
+            model_name=model,
+            segments=[],
+            left_out=[],
+            budget={},
+            prompt_tokens=1,
+            last_seq=1,
+            outcome=outcome,
+            usage=usage or {},
+            created_at=at,
+        )
+
+    return store
+
+
+@pytest.fixture
+def folded(turn: Turn, policy: EffectivePolicy) -> Called:
+    """Stores one summary of Alice's chat that a model wrote."""
+
+    def store(at: datetime, *, model: str = "m", cost: str | None = None) -> None:
+        Compaction.objects.create(
+            branch=turn.branch,
+            kind="summary",
+            status="superseded",
+            from_seq=1,
+            to_seq=1,
+            text="x",
+            trigger="test",
+            effective_policy=policy,
+            model_name=model,
+            usage={"input": 1000, "output": 100},
+            cost=Decimal(cost) if cost else None,
+            created_at=at,
+        )
+
+    return store
+
+
+def asked(program: Program, now: datetime, **query: str) -> list[dict[str, Any]]:
+    """What the API tells of the month before now, without what is nothing."""
+    until = query.pop("until", now.isoformat())
+    answer = program.get("usage", until=until, **query)
+    assert answer.status_code == 200, answer.content
+    kept: list[dict[str, Any]] = answer.json()["data"]
+    return [{name: value for name, value in row.items() if value} for row in kept]
+
+
+def test_calls_and_summaries_are_added_up(
+    of_alice: Program, of_charlie: Program, called: Called, folded: Called, now: datetime
+) -> None:
+    yesterday, before = now - timedelta(days=1), now - timedelta(minutes=1)
+    called(yesterday, usage={"input": 10, "output": 2, "cached": 4})
+    called(before, usage={"input": 20, "output": 3})
+    called(before, model="n", outcome="lost")
+    called(now - timedelta(days=31), usage={"input": 999})
+    called(now, usage={"input": 999})
+    folded(before, cost="0.25")
+    folded(before, cost="0.5")
+    folded(yesterday, model="n")
+    nothing_known = {"summary_input_tokens": 1000, "summary_output_tokens": 100, "summaries": 1}
+    both = {"summary_input_tokens": 2000, "summary_output_tokens": 200, "summaries": 2}
+    price = {"summary_cost": "0.75000000"}
+    free = {"summary_cost": "0.00000000"}
+    first = {"calls": 1, "input_tokens": 10, "cached_tokens": 4, "output_tokens": 2}
+    assert asked(of_alice, now) == [
+        {"group": "2026-11-19", **first, **nothing_known},
+        {
+            "group": "2026-11-20",
+            "calls": 2,
+            "failed": 1,
+            "input_tokens": 20,
+            "output_tokens": 3,
+            **both,
+            **price,
+        },
+    ]
+    tokens = {"input_tokens": 30, "cached_tokens": 4, "output_tokens": 5}
+    assert asked(of_alice, now, by="model") == [
+        {"group": "m", "calls": 2, **tokens, **both, **price},
+        {"group": "n", "calls": 1, "failed": 1, **nothing_known},
+    ]
+    assert asked(of_alice, now, since=before.isoformat(), by="model") == [
+        {"group": "m", "calls": 1, "input_tokens": 20, "output_tokens": 3, **both, **price},
+        {"group": "n", "calls": 1, "failed": 1, **free},
+    ]
+    for by in GROUPS:
+        assert asked(of_charlie, now, by=by) == []
+
+
+def test_each_key_has_its_own(of_alice: Program, called: Called, turn: Turn, now: datetime) -> None:
+    called(now - timedelta(minutes=1), usage={"input": 7})
+    free = {"summary_cost": "0.00000000"}
+    assert asked(of_alice, now, by="key") == [{"calls": 1, "input_tokens": 7, **free}]
+    Turn.objects.filter(pk=turn.pk).update(api_key=ApiKey.objects.get())
+    assert asked(of_alice, now, by="key") == [
+        {"group": "a program", "calls": 1, "input_tokens": 7, **free}
+    ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"by": "person"},
+        {"since": "yesterday"},
+        {"since": "2026-11-21T00:00:00Z", "until": "2026-11-20T00:00:00Z"},
+        {"since": "2025-11-01T00:00:00Z", "until": "2026-11-20T00:00:00Z"},
+        {"chat": "x"},
+    ],
+)
+def test_what_cannot_be_asked_is_refused(of_alice: Program, query: dict[str, str]) -> None:
+    status, name = code(of_alice.get("usage", **query))
+    assert (status, name) in {(400, "invalid_value"), (400, "unknown_field")}
