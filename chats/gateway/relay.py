@@ -23,7 +23,7 @@ from django.utils import timezone
 
 from chats.gateway import wire
 from chats.gateway.wire import Form, TurnFailed
-from chats.ground import databases
+from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
 from chats.models import Receipt, Turn
 from chats.people import keys
@@ -165,6 +165,9 @@ class Relay:
 
         Raises `TurnFailed` when this process ends, and `InvalidKey`.
         """
+        if cancelling.is_lost():
+            # The program is gone: nobody would read the rest.
+            raise asyncio.CancelledError
         if connection.STREAMS.closing.is_set():
             raise TurnFailed(code="server_restarting", reason="The server restarts. Try again.")
         now = asyncio.get_running_loop().time()
