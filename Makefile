@@ -25,7 +25,7 @@ run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 # Every room in a few minutes. A test that needs Chromium is listed as skipped where it is absent.
 test: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs -m "not slow"
+	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs -m "not slow and not wide"
 
 # All tests, more than half an hour: killed processes, browsers, PostgreSQL, more examples of each
 # property. An absent program fails the run.

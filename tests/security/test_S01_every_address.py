@@ -24,6 +24,8 @@ from tests.security.addresses import METHODS, Route, routes
 from tests.security.conftest import WHO, browser_of, program_of
 from tests.security.world import CANARY, World
 
+pytestmark = pytest.mark.wide
+
 # Deny by default: what a stranger may open stands here, each with its reason.
 PUBLIC = {
     "healthz": "probe",

@@ -23,6 +23,8 @@ from tests.security.conftest import SUPERUSER, browser_of
 from tests.security.markup import HOSTILE, read
 from tests.security.world import Texts, World, build
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(settings.BASE_DIR)
 # A place's column may be shorter than a hostile text.
 SHORT = {"group": 150, "model": 200, "provider": 200, "title": 200, "key": 200}

@@ -15,6 +15,8 @@ from tests.security.conftest import SUPERUSER, browser_of
 from tests.security.markup import read
 from tests.security.world import World
 
+pytestmark = pytest.mark.wide
+
 FIXED = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",

@@ -15,6 +15,8 @@ from tests.security.addresses import Route, routes
 from tests.security.conftest import SUPERUSER, browser_of, program_of
 from tests.security.world import World
 
+pytestmark = pytest.mark.wide
+
 HUGE = "x" * 5_000_000
 HOSTILE = [
     "\x00",

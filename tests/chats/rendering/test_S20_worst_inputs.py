@@ -15,6 +15,8 @@ from chats.rendering.code import HIGHLIGHT_LIMIT, LANGUAGES, code_figure
 from chats.rendering.markdown import render_markdown
 from chats.turns.start import open_branch
 
+pytestmark = pytest.mark.wide
+
 SIZE = 32_000
 LIMIT = 1.5
 PAGE_LIMIT = 2.0
