@@ -14,5 +14,6 @@ class ChatsConfig(AppConfig):
     def ready(self) -> None:
         """Connect what hears of the ledger and what verifies it; models are loaded by now."""
         import_module("chats.record.notices")
+        import_module("chats.record.outbox")
         import_module("chats.record.witness")
         import_module("chats.checkpoints.checks")

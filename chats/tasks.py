@@ -23,6 +23,7 @@ from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
 from chats.turns import completed, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
+from chats.webhooks import delivering
 from contextpolicy import verification
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,12 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
 def erase_chat(*, chat_id: str, **_later: Any) -> None:
     """Erase a chat whose time is over, if it is still there and no reply is written in it."""
     erasure.erase_expired(chat_id=uuid.UUID(chat_id), now=timezone.now())
+
+
+@shared_task(name=queue.DELIVER)
+def deliver(*, lane: str, **_later: Any) -> None:
+    """Tell webhooks what waits for them."""
+    delivering.deliver(lane=lane, clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.SWEEP)

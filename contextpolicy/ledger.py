@@ -134,6 +134,11 @@ EVENT_TYPES = frozenset(
         "turn.stop_requested",
         "turn.stopped",
         "user.changed",
+        "webhook.changed",
+        "webhook.created",
+        "webhook.deleted",
+        "webhook.overflowed",
+        "webhook.switched_off",
         "window.moved",
     }
 )

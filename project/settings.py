@@ -200,6 +200,8 @@ ALLOWED_PRIVATE_PROVIDERS = env.items(
     else "localhost:11434,127.0.0.1:11434,localhost:1234,127.0.0.1:1234,"
     "localhost:8080,127.0.0.1:8080,localhost:8000,127.0.0.1:8000",
 )
+# As host:port: these webhooks may lead into a private network, or to plain http.
+ALLOWED_PRIVATE_WEBHOOKS = env.items("ALLOWED_PRIVATE_WEBHOOKS", "")
 
 # A first provider from the environment, as OpenAI's own tools read it; see `project.seed`.
 OPENAI_API_KEY = env.text("OPENAI_API_KEY")
@@ -337,6 +339,8 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     # Findings have a `level` too.
     "ENUM_NAME_OVERRIDES": {
+        "StatusEnum": "chats.models.turns.Turn.Status",
+        "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",
         "AssignmentLevelEnum": "contextpolicy.models.policies.PolicyAssignment.Level",
     },
 }

@@ -16,6 +16,7 @@ from pytest_django import Settings
 from chats.actions import lifecycle
 from chats.ground import queue, rates
 from chats.models import Chat, ProviderAccount
+from chats.record import outbox
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 
@@ -80,6 +81,12 @@ def full_buckets() -> None:
     rates.MESSAGES.clear()
     rates.WARM_UPS.clear()
     rates.GATEWAY.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_webhooks() -> None:
+    """Nobody asks for them in each test; one that makes a webhook makes them known."""
+    outbox.SUBSCRIBERS.know((), seconds=3600)
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from chats.api import (
     teams,
     turns,
     usage,
+    webhooks,
 )
 from chats.api.endpoint import nothing_here
 from chats.streams.api import turn_events
@@ -55,6 +56,7 @@ app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
+WEBHOOK = "webhooks/<uuid:webhook_id>"
 POLICY = "policies/<slug:slug>"
 VERSION = f"{POLICY}/versions/<number:number>"
 COMPACTION = f"{CHAT}/compactions/<uuid:compaction_id>"
@@ -153,6 +155,15 @@ urlpatterns = [
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),
     path("keys/<uuid:key_id>", own_keys.OneKey.as_view(), name="key"),
+    path("webhooks", webhooks.Webhooks.as_view(), name="webhooks"),
+    path(WEBHOOK, webhooks.OneWebhook.as_view(), name="webhook"),
+    path(f"{WEBHOOK}/test", webhooks.TryWebhook.as_view(), name="webhook-test"),
+    path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view(), name="deliveries"),
+    path(
+        f"{WEBHOOK}/deliveries/<uuid:delivery_id>/send",
+        webhooks.SendAgain.as_view(),
+        name="delivery-send",
+    ),
     path("schema", docs.Schema.as_view(), name="schema"),
     path("docs", docs.page, name="docs"),
     path("docs.js", docs.script, name="docs-script"),

@@ -26,6 +26,7 @@ TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
+DELIVER = "chats.deliver"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -38,6 +39,7 @@ TASKS = frozenset(
         ERASE_CHAT,
         WARM_UP,
         WRITE_TITLE,
+        DELIVER,
     }
 )
 

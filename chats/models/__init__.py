@@ -16,6 +16,7 @@ from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
 from chats.models.turns import PromptText, Receipt, Turn, TurnReference, WarmUp
+from chats.models.webhooks import Webhook, WebhookDelivery
 
 __all__ = [
     "Agent",
@@ -49,4 +50,6 @@ __all__ = [
     "Turn",
     "TurnReference",
     "WarmUp",
+    "Webhook",
+    "WebhookDelivery",
 ]

@@ -28,6 +28,7 @@ SCOPE_WORDS = {
     "audit:read": "Read audit events",
     "policy:read": "Read the policy of a chat, and all policies if you may",
     "policy:write": "Change policies and where they apply, if you may",
+    "webhooks": "See, make and change webhooks",
     "gateway": "Use the models through /v1, as an OpenAI client does",
 }
 SCOPES = tuple(SCOPE_WORDS)

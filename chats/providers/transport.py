@@ -11,7 +11,7 @@ import functools
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 import aiohttp
 import httpx2
@@ -25,12 +25,23 @@ MAX_HEADERS = 32 * 1024
 MAX_ERROR_BODY = 64 * 1024
 # The headers that go upstream, besides those that aiohttp needs (Host, Content-Length). All others
 # (platform details, headers that the environment could add for another provider) stay here.
-_SENT_HEADERS = frozenset({"accept", "authorization", "content-type", "user-agent"})
+_SENT_HEADERS = frozenset(
+    {
+        "accept",
+        "authorization",
+        "content-type",
+        "user-agent",
+        "webhook-id",
+        "webhook-signature",
+        "webhook-timestamp",
+    }
+)
 _CERTIFICATE_REFUSED = (
     "The provider's certificate is not valid, so nothing was sent to it. "
     "An operator needs to check the provider's address and its certificate."
 )
 
+Client = httpx2.AsyncClient
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 
 
@@ -57,6 +68,20 @@ def guarded_client(
         trust_env=False,
         timeout=httpx2.Timeout(None, connect=connect_seconds),
     )
+
+
+async def post(client: Client, url: str, *, body: str, headers: Mapping[str, str]) -> int:
+    """Send a body and return the status of the response, which is not read.
+
+    Raises AddressRefused and ProviderError. Its caller times the wait.
+    """
+    try:
+        async with client.stream(
+            "POST", url, content=body.encode(), headers=dict(headers)
+        ) as response:
+            return response.status_code
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        raise ProviderError("provider_unavailable") from None
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):

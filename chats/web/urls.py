@@ -14,7 +14,7 @@ from chats.web import (
     system_text,
     teams,
 )
-from chats.web.account import api_keys, exchange, memory
+from chats.web.account import api_keys, exchange, memory, webhooks
 from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
 from chats.web.compactions import listing, originals
@@ -29,6 +29,8 @@ CHAT = "chats/<uuid:chat_id>/"
 FOLDER = "folders/<uuid:folder_id>/"
 TURN = CHAT + "turns/<uuid:turn_id>/"
 MESSAGE = CHAT + "messages/<uuid:message_id>/"
+WEBHOOK = "settings/webhooks/<uuid:webhook_id>/"
+DELIVERY = WEBHOOK + "deliveries/<uuid:delivery_id>/"
 COMPACTION = CHAT + "compactions/<uuid:compaction_id>/"
 
 urlpatterns = [
@@ -128,5 +130,14 @@ urlpatterns = [
     path("settings/exchange/everything", exchange.exchange_everything, name="exchange-everything"),
     path("settings/keys/", api_keys.api_keys, name="api-keys"),
     path("settings/keys/<uuid:key_id>/revoke", api_keys.api_key_revoke, name="api-key-revoke"),
+    path("settings/webhooks/", webhooks.webhooks, name="webhooks"),
+    path(WEBHOOK, webhooks.webhook, name="webhook"),
+    path(WEBHOOK + "events", webhooks.webhook_events, name="webhook-events"),
+    path(WEBHOOK + "switch", webhooks.webhook_switch, name="webhook-switch"),
+    path(WEBHOOK + "test", webhooks.webhook_test, name="webhook-test"),
+    path(WEBHOOK + "delete", webhooks.webhook_delete, name="webhook-delete"),
+    path(
+        WEBHOOK + "deliveries/<uuid:delivery_id>/send", webhooks.webhook_send, name="webhook-send"
+    ),
     path("settings/sessions/<slug:session>/end", account.session_end, name="session-end"),
 ]

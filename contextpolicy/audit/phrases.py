@@ -107,5 +107,10 @@ PHRASES: Mapping[str, str] = {
     "turn.stop_requested": "Asked to stop a reply",
     "turn.stopped": "Reply stopped",
     "user.changed": "Account changed",
+    "webhook.changed": "Webhook changed",
+    "webhook.created": "Webhook made",
+    "webhook.deleted": "Webhook deleted",
+    "webhook.overflowed": "Oldest deliveries of a webhook given up: too many waited",
+    "webhook.switched_off": "Webhook switched off after failures",
     "window.moved": "Window moved, older messages stay out",
 }

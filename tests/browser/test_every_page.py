@@ -16,6 +16,7 @@ PAGES = (
     "/settings/exchange/",
     "/settings/keys/",
     "/settings/memory/",
+    "/settings/webhooks/",
     "/account/confirm/",
     "/setup/",
     "/chats/archive",

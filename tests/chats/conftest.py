@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
+from pytest_django import Settings
 
 from chats.ground.live import Frame
 from chats.models import Turn
@@ -18,6 +19,7 @@ from chats.turns.opening import open_turn
 from chats.turns.run import TurnAttempt, run
 from contextpolicy.engine.tokens import ApproximateCounter
 from tests.chats.rebuilding import not_rebuilt
+from tests.fakes.receiver import Receiver, receiving
 
 Script = list[Any]
 
@@ -102,6 +104,14 @@ def work() -> Callable[..., InlineWorker]:
         return worker
 
     return working
+
+
+@pytest.fixture
+def receiver(settings: Settings) -> Iterator[Receiver]:
+    """A server in the own network that an operator allowed."""
+    with receiving() as running:
+        settings.ALLOWED_PRIVATE_WEBHOOKS = [running.host]
+        yield running
 
 
 @pytest.fixture

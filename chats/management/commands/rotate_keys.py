@@ -1,4 +1,4 @@
-"""Encrypts the stored keys of providers anew."""
+"""Encrypts the stored keys of providers, of the ledger and of webhooks anew."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from django.utils import timezone
 from chats.checkpoints import keys
 from chats.ground.secrets import SecretUnreadable
 from chats.providers import accounts
+from chats.webhooks import managing as webhooks
 
 
 class Command(BaseCommand):
@@ -24,6 +25,7 @@ class Command(BaseCommand):
         try:
             with transaction.atomic():
                 rotated = accounts.rotate_keys(actor="system", now=timezone.now())
+                rotated += webhooks.encrypt_anew()
                 rotated += keys.encrypt_anew(actor="system", now=timezone.now())
         except SecretUnreadable as refusal:
             raise CommandError(f"{refusal.sentence} Nothing was changed.") from None

@@ -14,6 +14,7 @@ from chats.models import ApiKey, Chat, Compaction, TeamVersion, Turn
 from chats.people import keys
 from chats.teams import rosters
 from chats.turns.start import start
+from chats.webhooks import managing as webhooks
 from contextpolicy import publish
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, PolicyAssignment
 from tests.chats.api.programs import MakeProgram, Program
@@ -36,6 +37,7 @@ BODIES: dict[str, Any] = {
     "policies_versions_create": {"values": {"strategy": "simple"}, "based_on": 1},
     "teams_create": {"name": "mine", "agents": [{"name": "Writer"}]},
     "teams_change": {"name": "stolen", "agents": [{"name": "Writer"}]},
+    "webhooks_change": {"is_on": False},
 }
 
 
@@ -87,7 +89,11 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         slug=CANARY, name=CANARY, values={"strategy": "simple"}, actor="system", now=now
     )
     assigned = publish.assign(policy=governing, level="instance", actor="system", now=now)
+    url = f"https://example.org/{CANARY}"
+    webhook, _ = webhooks.create(owner=alice, url=url, events=["task.changed"], now=now)
     return {
+        "webhook_id": str(webhook.pk),
+        "delivery_id": str(webhooks.test(webhook=webhook, now=now).public_id),
         "slug": CANARY,
         "number": "1",
         "assignment_id": str(assigned.pk),
@@ -159,7 +165,9 @@ def test_S01_ids_are_checked_as_a_chain(
 ) -> None:
     for owner in (alice, charlie):
         other = lifecycle.create_chat(owner=owner, now=now)
-        ids = {**of_alice_ids, "chat_id": str(other.pk)}
+        url = "https://example.org/other"
+        told, _ = webhooks.create(owner=owner, url=url, events=["task.changed"], now=now)
+        ids = {**of_alice_ids, "chat_id": str(other.pk), "webhook_id": str(told.pk)}
         client = program(owner)
         for method in PATHS[path]:
             assert answer_of(client, path, method.upper(), ids)[0] == 404

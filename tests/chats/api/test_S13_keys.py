@@ -122,6 +122,14 @@ MATRIX = {
     "teams_change": "chats:write",
     "teams_delete": "chats:write",
     "teams_copy": "chats:write",
+    "webhooks_list": "webhooks",
+    "webhooks_create": "webhooks",
+    "webhooks_retrieve": "webhooks",
+    "webhooks_change": "webhooks",
+    "webhooks_delete": "webhooks",
+    "webhooks_test": "webhooks",
+    "webhooks_deliveries_list": "webhooks",
+    "webhooks_deliveries_send": "webhooks",
 }
 
 
@@ -143,7 +151,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
-    kinds.append("preference")
+    kinds += ["preference", "webhook", "delivery"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()

@@ -43,6 +43,8 @@ READ_ONLY = sorted(
 )
 # Every body that is taken, with all that may stand in it.
 OFFERS = {
+    "NewWebhook": ["events", "url"],
+    "PatchedWebhookChange": ["events", "is_on", "url"],
     "NewChat": ["model", "team", "temporary", "text", "title"],
     "PatchedChatChange": [
         "archived",

@@ -1,0 +1,234 @@
+"""The outbox of webhooks: what they are to be told is stored with the event itself.
+
+An event of the ledger and its deliveries share a transaction, so each event that happened is told
+at least once and no other ever is. Deliveries carry ids and numbers, never words: who hears of a
+message reads it over REST, with a key, while it is still there.
+"""
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F, Q
+from django.dispatch import receiver
+
+from chats.ground import queue
+from chats.models import Chat, Webhook, WebhookDelivery
+from contextpolicy import ledger
+from contextpolicy.models import AuditEvent
+
+# Each event with what it tells.
+EVENTS: Mapping[str, str] = {
+    "message.added": "A message was added to one of your chats",
+    "turn.finished": "A reply in one of your chats ended: completed, stopped or failed",
+    "compaction.published": "A summary took effect in one of your chats",
+    "task.changed": "The task of a team in one of your chats changed",
+    "policy.changed": "A policy changed, or where it applies, if you may see policies",
+    "ledger.recorded": "Every event of the audit, if you may read the audit",
+}
+# What is told of everybody is told to those who may see it.
+NEEDED: Mapping[str, str] = {
+    "policy.changed": "contextpolicy.view_contextpolicy",
+    "ledger.recorded": "contextpolicy.view_auditevent",
+}
+MOST_BYTES = 256 * 1024
+# Every process knows within so many seconds that a webhook was made or changed.
+KNOWN_SECONDS = 5.0
+LANES = {False: "fast", True: "slow"}
+
+Data = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A webhook that sends: whose it is, and of what it is told."""
+
+    webhook: uuid.UUID
+    owner: int
+    events: frozenset[str]
+    is_slow: bool
+
+
+class Subscribers:
+    """The webhooks that send, as this process read them a few seconds ago."""
+
+    def __init__(self) -> None:
+        self.found: tuple[Subscriber, ...] = ()
+        self.known_until = -math.inf
+
+    def current(self) -> tuple[Subscriber, ...]:
+        """Return them; read again when the few seconds are over."""
+        if time.monotonic() >= self.known_until:
+            rows = Webhook.objects.filter(off=Webhook.Off.ON, owner__is_active=True)
+            values = rows.order_by("created_at", "pk")
+            self.know(
+                Subscriber(webhook, owner, frozenset(events), is_slow)
+                for webhook, owner, events, is_slow in values.values_list(
+                    "pk", "owner_id", "events", "is_slow"
+                )
+            )
+        return self.found
+
+    def know(self, found: Any, *, seconds: float = KNOWN_SECONDS) -> None:
+        """Take these as all there are, for so long."""
+        self.found, self.known_until = tuple(found), time.monotonic() + seconds
+
+    def forget(self) -> None:
+        """Read them again at the next event, and once more after the commit."""
+        self.known_until = -math.inf
+        transaction.on_commit(partial(setattr, self, "known_until", -math.inf))
+
+
+SUBSCRIBERS = Subscribers()
+
+
+@receiver(ledger.recorded)
+def hear(event: AuditEvent, **_signal: Any) -> None:
+    """Store what webhooks are to be told of the event; most installations have none."""
+    if subscribers := SUBSCRIBERS.current():
+        store(event, subscribers)
+
+
+def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
+    """Store a delivery for each webhook that is to hear of the event."""
+    told = list(tellings(event))
+    wanted = [
+        (subscriber, name, data)
+        for name, data in told
+        for subscriber in subscribers
+        if name in subscriber.events
+    ]
+    if not wanted:
+        return
+    owner = None
+    if event.chat_id is not None and any(name not in NEEDED for _, name, _ in wanted):
+        owner = Chat.objects.filter(pk=event.chat_id).values_list("owner", flat=True).first()
+    rows = [
+        delivery(name, data, webhook=subscriber.webhook, at=event.at)
+        for subscriber, name, data in wanted
+        if name in NEEDED or subscriber.owner == owner
+    ]
+    WebhookDelivery.objects.bulk_create(rows)
+    told_ids = {row.webhook_id for row in rows}
+    for lane in {LANES[one.is_slow] for one in subscribers if one.webhook in told_ids}:
+        queue.enqueue(queue.DELIVER, lane=lane)
+
+
+def delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> WebhookDelivery:
+    """Make the row of a delivery, in the form of the Standard Webhooks specification."""
+    stated = {"type": name, "timestamp": at.isoformat(), "data": data}
+    body = json.dumps(stated, ensure_ascii=False, separators=(",", ":"))
+    if len(body.encode()) > MOST_BYTES:
+        kept = {field: data[field] for field in ("scope", "seq", "type", "chat") if field in data}
+        body = json.dumps({**stated, "data": {**kept, "left_out": True}})
+    return WebhookDelivery(webhook_id=webhook, event=name, body=body, created_at=at, next_at=at)
+
+
+def tellings(event: AuditEvent) -> list[tuple[str, Data]]:
+    """Return what the event means to webhooks: names with their data."""
+    data: Data = dict(event.data)
+    about: Data = {}
+    if event.chat_id:
+        about["chat"] = str(event.chat_id)
+    if event.turn_id:
+        about["turn"] = str(event.turn_id)
+    found = [(name, {**about, **more}) for name, more in _meaning(event.type, data)]
+    return [*found, ("ledger.recorded", as_recorded(event))]
+
+
+def as_recorded(event: AuditEvent) -> Data:
+    """Return the event as the ledger's export has it."""
+    return {
+        "scope": event.scope,
+        "seq": event.seq,
+        "type": event.type,
+        "at": event.at.isoformat(),
+        "actor": event.actor,
+        "chat": str(event.chat_id) if event.chat_id else None,
+        "turn": str(event.turn_id) if event.turn_id else None,
+        "data": event.data,
+        "previous_hash": event.previous_hash,
+        "hash": event.hash,
+    }
+
+
+def _meaning(kind: str, data: Data) -> list[tuple[str, Data]]:
+    if kind.startswith("policy."):
+        return [("policy.changed", {"action": kind.partition(".")[2], **_named(data)})]
+    means = _OF.get(kind)
+    return means(data) if means else []
+
+
+def _named(data: Data) -> Data:
+    return {name: data[name] for name in ("policy", "version", "level") if name in data}
+
+
+def _asked(data: Data) -> list[tuple[str, Data]]:
+    if "message" not in data:
+        return []
+    return [("message.added", {"message": data["message"], "role": "user"})]
+
+
+def _ended(status: str, data: Data) -> list[tuple[str, Data]]:
+    finished: Data = {"status": status}
+    finished |= {name: data[name] for name in ("finish", "code", "usage") if data.get(name)}
+    if "reply" not in data:
+        return [("turn.finished", finished)]
+    return [
+        ("message.added", {"message": data["reply"], "role": "assistant"}),
+        ("turn.finished", {**finished, "message": data["reply"]}),
+    ]
+
+
+def _said(data: Data) -> list[tuple[str, Data]]:
+    return [("message.added", {"message": data["message"]})]
+
+
+def _folded(data: Data) -> list[tuple[str, Data]]:
+    told = ("compaction", "from_seq", "to_seq", "sources", "tokens_before", "tokens_after")
+    return [("compaction.published", {name: data[name] for name in told})]
+
+
+def _task(data: Data) -> list[tuple[str, Data]]:
+    return [("task.changed", {"bytes": data["bytes"]})]
+
+
+_OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
+    "turn.started": _asked,
+    "turn.completed": partial(_ended, "completed"),
+    "turn.stopped": partial(_ended, "stopped"),
+    "turn.failed": partial(_ended, "failed"),
+    "team.message_added": _said,
+    "compaction.published": _folded,
+    "team.task_changed": _task,
+}
+
+
+def may_hear(owner: User, event: str) -> bool:
+    """Tell whether the person may be told of such events."""
+    needed = NEEDED.get(event)
+    return owner.is_active and (needed is None or owner.has_perm(needed))
+
+
+def due(*, now: datetime) -> Any:
+    """Return what may be sent now, as rows of deliveries."""
+    rested = Q(webhook__rests_until=None) | Q(webhook__rests_until__lte=now)
+    rows = WebhookDelivery.objects.filter(status=WebhookDelivery.Status.WAITING, next_at__lte=now)
+    return rows.filter(rested, webhook__off=Webhook.Off.ON, webhook__owner__is_active=True)
+
+
+def enqueue_due(*, now: datetime) -> int:
+    """Send the tasks for what is due: tries again, and what a lost task left; return how many."""
+    lanes = due(now=now).order_by().values_list(F("webhook__is_slow"), flat=True).distinct()
+    found = [LANES[is_slow] for is_slow in lanes]
+    for lane in found:
+        queue.enqueue(queue.DELIVER, lane=lane)
+    return len(found)

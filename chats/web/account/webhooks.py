@@ -1,0 +1,160 @@
+"""A person's webhooks: made, their secret shown once, tried out, switched off, and their log."""
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from chats.ground.refusals import Refusal
+from chats.models import Webhook
+from chats.web.account.confirming import confirm_here, is_fresh
+from chats.web.auth import PersonRequest, signed_in
+from chats.webhooks import managing
+
+SHOWN = 50
+CHOSEN = ("turn.finished",)
+# Why the last try failed, for the log.
+PROBLEMS = {
+    "refused": "the server refused it",
+    "redirected": "the server answered with a redirect, which is not followed",
+    "timeout": "no answer within ten seconds",
+    "no_connection": "no connection to the server",
+    "address_refused": "the name leads into a network that is not allowed",
+    "not_allowed": "you may not see this event any more",
+    "queue_full": "too many deliveries waited",
+    "secret_unreadable": "the secret cannot be decrypted: make the webhook anew",
+}
+
+
+@require_http_methods(["GET", "POST"])
+@signed_in
+def webhooks(request: PersonRequest) -> HttpResponse:
+    """List the person's webhooks; make another, whose secret the response shows this once."""
+    if request.method == "GET":
+        return list_page(request)
+    try:
+        confirm_here(request)
+        made, secret = managing.create(
+            owner=request.user,
+            url=request.POST.get("url", "").strip(),
+            events=request.POST.getlist("events"),
+            now=timezone.now(),
+        )
+    except Refusal as refusal:
+        return list_page(request, refusal=refusal)
+    return list_page(request, made=made, secret=secret)
+
+
+def list_page(
+    request: PersonRequest,
+    *,
+    refusal: Refusal | None = None,
+    made: Webhook | None = None,
+    secret: str = "",
+) -> HttpResponse:
+    """Render the webhooks and the form; after a refusal with what was typed."""
+    chosen = request.POST.getlist("events") if refusal else CHOSEN
+    offered = managing.offered_to(request.user)
+    context = {
+        "webhooks": managing.webhooks_of(owner=request.user),
+        "events": [(name, words, name in chosen) for name, words in offered.items()],
+        "url": request.POST.get("url", "") if refusal else "",
+        "most": managing.WEBHOOKS_PER_PERSON,
+        "is_fresh": is_fresh(request),
+        "refusal": refusal,
+        "made": made,
+        "secret": secret,
+    }
+    return render(request, "webhooks.html", context, status=refusal.status if refusal else 200)
+
+
+@require_GET
+@signed_in
+def webhook(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
+    """Show a webhook and its newest deliveries."""
+    return one_page(request, managing.webhook_for(user=request.user, webhook_id=webhook_id))
+
+
+def one_page(
+    request: PersonRequest, row: Webhook, *, refusal: Refusal | None = None
+) -> HttpResponse:
+    """Render the page of a webhook."""
+    log = list(managing.log_of(row)[:SHOWN])
+    context = {
+        "webhook": row,
+        "events": [
+            (name, words, name in row.events)
+            for name, words in managing.offered_to(request.user).items()
+        ],
+        "log": [(told, PROBLEMS.get(told.problem, told.problem)) for told in log],
+        "shown": SHOWN,
+        "is_cut": len(log) == SHOWN,
+        "refusal": refusal,
+    }
+    return render(request, "webhook.html", context, status=refusal.status if refusal else 200)
+
+
+def done(
+    request: PersonRequest, webhook_id: uuid.UUID, act: Callable[[Webhook], Any]
+) -> HttpResponse:
+    """Do something with a webhook of the person and show its page again."""
+    row = managing.webhook_for(user=request.user, webhook_id=webhook_id)
+    try:
+        act(row)
+    except Refusal as refusal:
+        return one_page(request, row, refusal=refusal)
+    return redirect("chats:webhook", webhook_id)
+
+
+@require_POST
+@signed_in
+def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
+    """Choose of what the webhook is told."""
+    events = request.POST.getlist("events")
+    now = timezone.now()
+    return done(
+        request, webhook_id, lambda row: managing.change(webhook=row, events=events, now=now)
+    )
+
+
+@require_POST
+@signed_in
+def webhook_switch(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
+    """Switch the webhook off or on."""
+    is_on = request.POST.get("on") == "1"
+    now = timezone.now()
+    return done(request, webhook_id, lambda row: managing.change(webhook=row, is_on=is_on, now=now))
+
+
+@require_POST
+@signed_in
+def webhook_test(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
+    """Send a delivery that tells of nothing."""
+    return done(request, webhook_id, lambda row: managing.test(webhook=row, now=timezone.now()))
+
+
+@require_POST
+@signed_in
+def webhook_send(
+    request: PersonRequest, webhook_id: uuid.UUID, delivery_id: uuid.UUID
+) -> HttpResponse:
+    """Send a delivery that has ended once more."""
+
+    def send(row: Webhook) -> None:
+        told = managing.delivery_for(webhook=row, public_id=delivery_id)
+        managing.send_again(webhook=row, delivery=told, now=timezone.now())
+
+    return done(request, webhook_id, send)
+
+
+@require_POST
+@signed_in
+def webhook_delete(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
+    """Delete the webhook with its log."""
+    row = managing.webhook_for(user=request.user, webhook_id=webhook_id)
+    managing.delete(webhook=row, now=timezone.now())
+    return redirect("chats:webhooks")

@@ -1,0 +1,115 @@
+"""Settings, webhooks: made with the secret shown once, tried out, switched off, deleted."""
+
+import re
+import uuid
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from chats.models import Webhook
+from chats.webhooks import delivering, managing
+from tests.chats.web.test_api_keys_page import signed_in_at
+from tests.fakes.receiver import Receiver
+
+PAGE = "/settings/webhooks/"
+URL = "https://example.org/told"
+FORM = {"url": [URL], "events": ["turn.finished", "message.added"]}
+
+
+@pytest.fixture
+def fresh(page: Client) -> Client:
+    """Alice, who has just signed in."""
+    signed_in_at(page, 0)
+    return page
+
+
+@pytest.fixture
+def webhook(alice: User, receiver: Receiver) -> Webhook:
+    """Alice's webhook to a server that takes everything."""
+    return managing.create(
+        owner=alice, url=receiver.url, events=["task.changed"], now=timezone.now()
+    )[0]
+
+
+def test_a_webhook_is_made_and_its_secret_shown_once(fresh: Client, alice: User) -> None:
+    assert f'href="{PAGE}"' in fresh.get("/settings/").content.decode()
+    html = fresh.get(PAGE).content.decode()
+    assert "None yet." in html
+    assert 'value="ledger.recorded"' not in html
+    html = fresh.post(PAGE, FORM).content.decode()
+    found = re.search(r"<code>(whsec_[^<]+)</code>", html)
+    assert found is not None
+    html = fresh.get(PAGE).content.decode()
+    assert found[1] not in html
+    assert URL in html
+    row = Webhook.objects.get(owner=alice)
+    assert row.events == ["message.added", "turn.finished"]
+
+
+def test_what_was_typed_stays_after_a_refusal(fresh: Client) -> None:
+    response = fresh.post(PAGE, {"url": "http://example.org/x", "events": ["task.changed"]})
+    html = response.content.decode()
+    assert response.status_code == 422
+    assert "webhook_address_refused" in html
+    assert 'value="http://example.org/x"' in html
+    assert re.search(r'value="task.changed"\s+checked', html)
+    assert not Webhook.objects.exists()
+
+
+def test_an_old_sign_in_is_confirmed_first(page: Client) -> None:
+    signed_in_at(page, 20)
+    assert page.post(PAGE, FORM).status_code == 403
+    assert not Webhook.objects.exists()
+
+
+def test_it_is_tried_out_and_the_log_tells(
+    fresh: Client, webhook: Webhook, receiver: Receiver
+) -> None:
+    one = f"{PAGE}{webhook.pk}/"
+    assert "Nothing yet." in fresh.get(one).content.decode()
+    assert fresh.post(f"{one}test")["Location"] == one
+    assert "Waits" in fresh.get(one).content.decode()
+    receiver.statuses = [500]
+    delivering.deliver(lane="fast", clock=timezone.now)
+    html = fresh.get(one).content.decode()
+    assert "status 500" in html
+    assert "the server refused it" in html
+    assert "Fails" in html
+    fresh.post(f"{one}test")
+    delivering.deliver(lane="fast", clock=timezone.now)
+    html = fresh.get(one).content.decode()
+    assert "Delivered" in html
+    told = webhook.deliveries.filter(status="delivered")[0]
+    fresh.post(f"{one}deliveries/{told.public_id}/send")
+    assert fresh.post(f"{one}deliveries/{told.public_id}/send").status_code == 409
+
+
+def test_events_are_chosen_it_is_switched_off_and_deleted(fresh: Client, webhook: Webhook) -> None:
+    one = f"{PAGE}{webhook.pk}/"
+    fresh.post(f"{one}events", {"events": ["turn.finished"]})
+    assert Webhook.objects.get().events == ["turn.finished"]
+    assert fresh.post(f"{one}events", {}).status_code == 422
+    fresh.post(f"{one}switch", {"on": "0"})
+    html = fresh.get(one).content.decode()
+    assert "Switch on" in html
+    assert "switched off" in html
+    assert fresh.post(f"{one}test").status_code == 409
+    fresh.post(f"{one}switch", {"on": "1"})
+    assert Webhook.objects.get().off == Webhook.Off.ON
+    assert fresh.post(f"{one}delete")["Location"] == PAGE
+    assert not Webhook.objects.exists()
+
+
+def test_s01_a_foreign_webhook_is_absent(charlies_page: Client, webhook: Webhook) -> None:
+    signed_in_at(charlies_page, 0)
+    told = managing.test(webhook=webhook, now=timezone.now())
+    for pk in (webhook.pk, uuid.uuid4()):
+        one = f"{PAGE}{pk}/"
+        assert charlies_page.get(one).status_code == 404
+        acts = ("events", "switch", "test", "delete", f"deliveries/{told.public_id}/send")
+        for act in acts:
+            assert charlies_page.post(f"{one}{act}").status_code == 404
+    assert str(webhook.url) not in charlies_page.get(PAGE).content.decode()
+    assert Webhook.objects.get().events == ["task.changed"]

@@ -1,0 +1,295 @@
+"""What becomes of deliveries: tries, rests, order, bounds, and servers that hang."""
+
+import json
+import threading
+import time
+from datetime import datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from pytest_django import Settings
+
+from chats.ground import leases, secrets
+from chats.models import Webhook, WebhookDelivery
+from chats.record import outbox
+from chats.webhooks import delivering, managing
+from contextpolicy.models import AuditEvent
+from tests.chats.webhooks.conftest import Clock
+from tests.fakes.receiver import Receiver, receiving
+
+Status = WebhookDelivery.Status
+
+
+def told(webhook: Webhook, *, at: datetime, times: int = 1) -> list[WebhookDelivery]:
+    """Deliveries that wait for the webhook."""
+    rows = [
+        outbox.delivery("task.changed", {"bytes": number}, webhook=webhook.pk, at=at)
+        for number in range(times)
+    ]
+    return WebhookDelivery.objects.bulk_create(rows)
+
+
+def numbers(receiver: Receiver) -> list[int]:
+    """The deliveries that came, by number."""
+    return [json.loads(body)["data"]["bytes"] for _, body in receiver.came]
+
+
+def send(clock: Clock, lane: str = "fast") -> int:
+    """What a task of the lane does."""
+    return delivering.deliver(lane=lane, clock=clock)
+
+
+def test_s16_a_server_in_trouble_rests_and_keeps_the_order(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock(), times=3)
+    receiver.statuses = [500, 503]
+    assert send(clock) == 0
+    assert send(clock) == 0
+    assert numbers(receiver) == [0]
+    webhook.refresh_from_db()
+    assert webhook.failing_since == clock()
+    clock.wait(seconds=7)
+    assert send(clock) == 0
+    clock.wait(seconds=80)
+    assert send(clock) == 3
+    assert numbers(receiver) == [0, 0, 0, 1, 2]
+    webhook.refresh_from_db()
+    states = [webhook.failing_since, webhook.rests_until, webhook.lease_until]
+    assert not any(states)
+    first = [headers["webhook-id"] for headers, _ in receiver.came[:3]]
+    assert len(set(first)) == 1
+
+
+def test_s16_what_a_server_refuses_does_not_hold_up_the_rest(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock(), times=3)
+    receiver.statuses = [400]
+    assert send(clock) == 2
+    assert numbers(receiver) == [0, 1, 2]
+    refused = webhook.deliveries.get(status=Status.WAITING)
+    assert (refused.tries, refused.answer, refused.problem) == (1, 400, "refused")
+    assert timedelta(seconds=4) <= refused.next_at - clock() <= timedelta(seconds=6)
+
+
+def test_s16_eight_tries_within_a_day_then_it_is_given_up(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    began = clock()
+    [row] = told(webhook, at=began)
+    receiver.statuses = [400] * 20
+    while True:
+        send(clock)
+        row.refresh_from_db()
+        if row.status != Status.WAITING:
+            break
+        clock.now = row.next_at
+    assert (row.status, row.tries) == (Status.FAILED, 8)
+    assert timedelta(hours=18) < clock() - began < timedelta(hours=30)
+    managing.send_again(webhook=webhook, delivery=row, now=clock())
+    receiver.statuses = []
+    assert send(clock) == 1
+    row.refresh_from_db()
+    assert row.status == Status.DELIVERED
+    with pytest.raises(managing.DeliveryWaits):
+        managing.send_again(webhook=webhook, delivery=told(webhook, at=clock())[0], now=clock())
+
+
+def test_s16_no_redirect_is_followed(webhook: Webhook, receiver: Receiver, clock: Clock) -> None:
+    told(webhook, at=clock())
+    receiver.statuses = [307]
+    assert send(clock) == 0
+    assert len(receiver.came) == 1
+    assert webhook.deliveries.get().problem == "redirected"
+
+
+def test_s16_a_name_that_leads_into_a_private_network_is_told_nothing(
+    webhook: Webhook, receiver: Receiver, clock: Clock, settings: Settings
+) -> None:
+    told(webhook, at=clock())
+    settings.ALLOWED_PRIVATE_WEBHOOKS = []
+    assert send(clock) == 0
+    assert receiver.came == []
+    assert webhook.deliveries.get().problem == "address_refused"
+
+
+def test_a_closed_port_is_tried_again(webhook: Webhook, clock: Clock, settings: Settings) -> None:
+    settings.ALLOWED_PRIVATE_WEBHOOKS = ["127.0.0.1:9"]
+    Webhook.objects.update(url="http://127.0.0.1:9/")
+    told(webhook, at=clock())
+    assert send(clock) == 0
+    row = webhook.deliveries.get()
+    assert (row.status, row.tries, row.problem, row.answer) == (
+        Status.WAITING,
+        1,
+        "no_connection",
+        None,
+    )
+
+
+def test_a_server_that_hangs_costs_its_own_time_once(
+    alice: User,
+    receiver: Receiver,
+    clock: Clock,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivering, "SECONDS", 1.0)
+    with receiving() as hangs:
+        hangs.seconds = 3.0
+        settings.ALLOWED_PRIVATE_WEBHOOKS = [receiver.host, hangs.host]
+        for url in [hangs.url] * 8 + [receiver.url]:
+            row, _ = managing.create(owner=alice, url=url, events=["task.changed"], now=clock())
+            told(row, at=clock(), times=30)
+        began = time.monotonic()
+        assert send(clock) == 30
+        # All of them at the same time, each once.
+        assert time.monotonic() - began < 3
+        assert len(hangs.came) <= 8
+        assert WebhookDelivery.objects.filter(tries=1, problem="timeout").count() == 8
+        assert numbers(receiver) == list(range(30))
+        assert send(clock) == 0
+
+
+def test_slow_servers_have_a_lane_of_their_own(
+    webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "SLOW_SECONDS", 0.1)
+    receiver.seconds = 0.2
+    told(webhook, at=clock())
+    assert send(clock) == 1
+    told(webhook, at=clock())
+    assert send(clock) == 0
+    receiver.seconds = 0.0
+    assert send(clock, lane="slow") == 1
+    told(webhook, at=clock())
+    assert send(clock) == 1
+
+
+def test_one_sender_of_a_process_serves_a_lane(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock())
+    with delivering._lanes["fast"]:
+        assert send(clock) == 0
+    assert receiver.came == []
+    assert send(clock) == 1
+
+
+def test_a_webhook_that_another_process_tells_is_left_to_it(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock())
+    Webhook.objects.update(lease_until=leases.until())
+    assert send(clock) == 0
+    # That process ended without a word.
+    Webhook.objects.update(lease_until=leases.just_ended())
+    assert send(clock) == 1
+    assert len(receiver.came) == 1
+
+
+def test_three_days_of_failures_switch_it_off(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    receiver.statuses = [500] * 100
+    began = clock()
+    told(webhook, at=began)
+    while Webhook.objects.get().off == Webhook.Off.ON:
+        told(webhook, at=clock())
+        send(clock)
+        clock.now = Webhook.objects.get().rests_until or clock.wait(hours=1)
+    assert Webhook.objects.get().off == Webhook.Off.FAILING
+    assert timedelta(days=3) <= clock() - began < timedelta(days=4)
+    event = AuditEvent.objects.get(type="webhook.switched_off")
+    assert event.data["off"] == "failing"
+    assert receiver.host in event.data["host"]
+    assert "told" not in str(event.data)
+    came = len(receiver.came)
+    assert send(clock) == 0
+    assert len(receiver.came) == came
+    with pytest.raises(managing.WebhookIsOff):
+        managing.test(webhook=Webhook.objects.get(), now=clock())
+    receiver.statuses = []
+    managing.change(webhook=webhook, is_on=True, now=clock())
+    clock.wait(days=1)
+    assert send(clock) > 0
+
+
+def test_an_address_that_is_gone_is_switched_off_at_once(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    receiver.statuses = [410]
+    told(webhook, at=clock())
+    send(clock)
+    assert Webhook.objects.get().off == Webhook.Off.GONE
+
+
+def test_of_too_much_that_waits_the_oldest_is_given_up(
+    webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "MOST_WAITING", 5)
+    old = told(webhook, at=clock(), times=2)
+    WebhookDelivery.objects.filter(pk=old[0].pk).update(status=Status.DELIVERED)
+    clock.wait(days=31)
+    told(webhook, at=clock(), times=7)
+    assert send(clock) == 5
+    assert numbers(receiver) == [2, 3, 4, 5, 6]
+    assert webhook.deliveries.filter(problem="queue_full").count() == 3
+    assert not webhook.deliveries.filter(pk=old[0].pk).exists()
+    assert AuditEvent.objects.get(type="webhook.overflowed").data["given_up"] == 3
+
+
+def test_who_left_is_told_nothing(
+    webhook: Webhook, alice: User, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock())
+    User.objects.filter(pk=alice.pk).update(is_active=False)
+    assert send(clock) == 0
+    assert outbox.enqueue_due(now=clock()) == 0
+    assert receiver.came == []
+
+
+def test_a_process_that_ends_begins_nothing(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    told(webhook, at=clock())
+    assert delivering.deliver(lane="fast", clock=clock, is_closing=lambda: True) == 0
+    assert receiver.came == []
+
+
+def test_s14_the_secret_is_encrypted_and_takes_a_new_encryption_key(
+    made: tuple[Webhook, str], receiver: Receiver, clock: Clock, settings: Settings
+) -> None:
+    webhook, secret = made
+    assert secret not in Webhook.objects.get().secret
+    new = "bmV3LWtleS1uZXcta2V5LW5ldy1rZXktbmV3LWtleTE="
+    settings.ENCRYPTION_KEYS = [new, *settings.ENCRYPTION_KEYS]
+    call_command("rotate_keys", verbosity=0)
+    settings.ENCRYPTION_KEYS = [new]
+    assert secrets.decrypt(Webhook.objects.get().secret) == secret
+    settings.ENCRYPTION_KEYS = ["b3RoZXIta2V5b3RoZXIta2V5b3RoZXIta2V5b3RoZXI="]
+    told(webhook, at=clock())
+    assert send(clock) == 0
+    assert webhook.deliveries.get().status == Status.WAITING
+    assert receiver.came == []
+
+
+def test_two_threads_send_each_delivery_once(
+    webhook: Webhook, receiver: Receiver, clock: Clock
+) -> None:
+    """Of two tasks of a lane the second ends at once, while the first still sends."""
+    told(webhook, at=clock())
+    ended: list[int] = []
+
+    def second() -> None:
+        ended.append(delivering.deliver(lane="fast", clock=clock))
+
+    receiver.seconds = 0.3
+    other = threading.Timer(0.1, second)
+    other.start()
+    assert send(clock) == 1
+    other.join()
+    assert ended == [0]
+    assert len(receiver.came) == 1

@@ -1,0 +1,230 @@
+"""What webhooks are told of, when, and whose events they hear."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.utils import timezone
+
+from chats.actions import lifecycle
+from chats.ground import queue
+from chats.models import Chat, Webhook, WebhookDelivery
+from chats.providers.base import Finished, TextDelta
+from chats.record import outbox
+from chats.teams import conversation
+from chats.turns.start import start
+from chats.webhooks import delivering, managing
+from contextpolicy import ledger, publish, roles
+from contextpolicy.models import AuditEvent
+from tests.chats.conftest import InlineWorker
+from tests.chats.webhooks.conftest import Clock
+from tests.fakes.receiver import Receiver
+
+Work = Callable[..., InlineWorker]
+WORDS = "Alice's secret plan"
+
+
+def bodies(webhook: Webhook) -> list[dict[str, Any]]:
+    """What the webhook is to be told, in order."""
+    return [json.loads(row.body) for row in webhook.deliveries.order_by("pk")]
+
+
+def names(webhook: Webhook) -> list[str]:
+    """The events that it is to be told of."""
+    return [body["type"] for body in bodies(webhook)]
+
+
+def test_a_turn_tells_of_its_messages_and_of_its_end(
+    webhook: Webhook,
+    chat: Chat,
+    alice: User,
+    now: datetime,
+    work: Work,
+    receiver: Receiver,
+    clock: Clock,
+    made: tuple[Webhook, str],
+) -> None:
+    turn = start(user=alice, chat=chat, text=WORDS, now=now).turn
+    work(turn, [TextDelta("An answer"), Finished("stop")])
+    assert names(webhook) == ["message.added", "message.added", "turn.finished"]
+    asked, answered, finished = (body["data"] for body in bodies(webhook))
+    assert asked["chat"] == answered["chat"] == finished["chat"] == str(chat.pk)
+    assert [asked["role"], answered["role"]] == ["user", "assistant"]
+    assert finished["status"] == "completed"
+    assert finished["turn"] == str(turn.pk)
+    assert finished["message"] == answered["message"]
+    # The worker's clock is today's.
+    clock.now = timezone.now()
+    assert delivering.deliver(lane="fast", clock=clock) == 3
+    assert [json.loads(body)["type"] for _, body in receiver.came] == names(webhook)
+    for headers, body in receiver.came:
+        assert WORDS.encode() not in body
+        assert b"An answer" not in body
+        assert headers["path"] == "/told?key=a%20b"
+        assert headers["content-type"] == "application/json"
+        stamp = headers["webhook-timestamp"]
+        assert stamp == str(int(clock().timestamp()))
+        signed = f"{headers['webhook-id']}.{stamp}.".encode() + body
+        key = base64.b64decode(made[1].removeprefix("whsec_"))
+        expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+        assert headers["webhook-signature"] == f"v1,{expected}"
+    assert {row.status for row in webhook.deliveries.all()} == {"delivered"}
+
+
+def test_an_event_that_did_not_happen_is_not_told(
+    webhook: Webhook, chat: Chat, alice: User, now: datetime
+) -> None:
+    class Never(Exception):
+        pass
+
+    def begin() -> None:
+        with transaction.atomic():
+            start(user=alice, chat=chat, text=WORDS, now=now)
+            raise Never
+
+    with pytest.raises(Never):
+        begin()
+    assert names(webhook) == []
+
+
+def test_nobody_hears_of_the_chats_of_others(
+    webhook: Webhook, charlie: User, demo_model: object, now: datetime
+) -> None:
+    chat = lifecycle.create_chat(owner=charlie, now=now)
+    start(user=charlie, chat=chat, text=WORDS, now=now)
+    assert names(webhook) == []
+
+
+def test_only_chosen_events_are_told(
+    webhook: Webhook, chat: Chat, alice: User, now: datetime
+) -> None:
+    managing.change(webhook=webhook, events=["task.changed"], now=now)
+    start(user=alice, chat=chat, text=WORDS, now=now)
+    assert names(webhook) == []
+    conversation.change_task(chat=chat, task="Plan it", actor=f"user:{alice.pk}", now=now)
+    assert names(webhook) == ["task.changed"]
+    assert bodies(webhook)[0]["data"] == {"chat": str(chat.pk), "bytes": 7}
+
+
+def test_a_webhook_that_is_off_misses_what_happens(
+    webhook: Webhook, chat: Chat, alice: User, now: datetime
+) -> None:
+    managing.change(webhook=webhook, is_on=False, now=now)
+    start(user=alice, chat=chat, text=WORDS, now=now)
+    managing.change(webhook=webhook, is_on=True, now=now)
+    assert names(webhook) == []
+
+
+def auditor(user: User) -> User:
+    """Let the person read policies and the audit."""
+    roles.seed_roles()
+    user.groups.add(Group.objects.get(name=roles.AUDITOR))
+    return User.objects.get(pk=user.pk)
+
+
+def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
+    bob: User, alice: User, receiver: Receiver, now: datetime, clock: Clock
+) -> None:
+    for event in ("policy.changed", "ledger.recorded"):
+        with pytest.raises(managing.EventNotAllowed):
+            managing.create(owner=bob, url=receiver.url, events=[event], now=now)
+    webhook, _ = managing.create(
+        owner=auditor(bob), url=receiver.url, events=["policy.changed", "ledger.recorded"], now=now
+    )
+    publish.create_policy(
+        slug="short",
+        name="Short",
+        values={"strategy": "simple"},
+        actor=f"user:{alice.pk}",
+        now=now,
+    )
+    assert names(webhook) == [
+        "policy.changed",
+        "ledger.recorded",
+        "policy.changed",
+        "ledger.recorded",
+    ]
+    told = [body["data"] for body in bodies(webhook) if body["type"] == "policy.changed"]
+    assert told == [
+        {"action": "created", "policy": "short"},
+        {"action": "version_created", "policy": "short", "version": 1},
+    ]
+    recorded = [body["data"] for body in bodies(webhook) if body["type"] == "ledger.recorded"]
+    for data in recorded:
+        row = AuditEvent.objects.get(scope=data["scope"], seq=data["seq"])
+        assert (data["hash"], data["previous_hash"]) == (row.hash, row.previous_hash)
+        assert ledger.event_hash(row) == data["hash"]
+    bob.groups.clear()
+    assert delivering.deliver(lane="fast", clock=clock) == 0
+    assert receiver.came == []
+    assert set(webhook.deliveries.values_list("status", "problem")) == {("failed", "not_allowed")}
+
+
+def test_a_process_hears_of_a_webhook_within_seconds(webhook: Webhook) -> None:
+    known = outbox.Subscribers()
+    assert [one.webhook for one in known.current()] == [webhook.pk]
+    Webhook.objects.update(off=Webhook.Off.OWNER)
+    assert known.current()
+    known.known_until = 0.0
+    assert known.current() == ()
+
+
+def test_a_webhook_deleted_a_moment_ago_undoes_no_reply(
+    webhook: Webhook, chat: Chat, alice: User, now: datetime, clock: Clock, receiver: Receiver
+) -> None:
+    outbox.SUBSCRIBERS.current()
+    Webhook.objects.filter(pk=webhook.pk).delete()
+    turn = start(user=alice, chat=chat, text=WORDS, now=now).turn
+    assert turn.status == turn.Status.QUEUED
+    assert delivering.deliver(lane="fast", clock=clock) == 0
+    other, _ = managing.create(owner=alice, url=receiver.url, events=["task.changed"], now=now)
+    delivering.tidy(other, now=now)
+    assert not WebhookDelivery.objects.exclude(webhook=other).exists()
+
+
+def test_who_accepts_a_message_sends_the_task_and_the_sweep_finds_what_it_lost(
+    webhook: Webhook,
+    chat: Chat,
+    alice: User,
+    now: datetime,
+    sent: list[tuple[str, dict[str, str]]],
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        start(user=alice, chat=chat, text=WORDS, now=now)
+    assert (queue.DELIVER, {"lane": "fast"}) in sent
+    sent.clear()
+    with django_capture_on_commit_callbacks(execute=True):
+        assert outbox.enqueue_due(now=now) == 1
+    assert sent == [(queue.DELIVER, {"lane": "fast"})]
+
+
+def test_large_data_of_the_ledger_are_left_out(now: datetime, webhook: Webhook) -> None:
+    data = {"scope": "instance", "seq": 7, "data": {"long": "x" * outbox.MOST_BYTES}}
+    row = outbox.delivery("ledger.recorded", data, webhook=webhook.pk, at=now)
+    assert json.loads(row.body)["data"] == {"scope": "instance", "seq": 7, "left_out": True}
+
+
+def test_the_example_of_the_documentation_knows_a_genuine_delivery(
+    made: tuple[Webhook, str], receiver: Receiver, clock: Clock
+) -> None:
+    text = (Path(__file__).parents[3] / "docs/api.md").read_text()
+    code = text.partition("## Webhooks")[2].partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102  # our own documentation
+    clock.now = timezone.now()
+    managing.test(webhook=made[0], now=clock())
+    assert delivering.deliver(lane="fast", clock=clock) == 1
+    [(headers, body)] = receiver.came
+    assert names["is_genuine"](made[1], headers, body)
+    assert not names["is_genuine"](made[1], headers, body + b" ")
+    old = {**headers, "webhook-timestamp": str(int(headers["webhook-timestamp"]) - 400)}
+    assert not names["is_genuine"](made[1], old, body)
