@@ -31,8 +31,8 @@ EVENTS: Mapping[str, str] = {
     "turn.finished": "A reply in one of your chats ended: completed, stopped or failed",
     "compaction.published": "A summary took effect in one of your chats",
     "task.changed": "The task of a team in one of your chats changed",
-    "policy.changed": "A policy changed, or where it applies, if you may see policies",
-    "ledger.recorded": "Every event of the audit, if you may read the audit",
+    "policy.changed": "A policy changed, or where it applies",
+    "ledger.recorded": "Every event of the audit, of everybody",
 }
 # What is told of everybody is told to those who may see it.
 NEEDED: Mapping[str, str] = {
