@@ -17,7 +17,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
-	chaos round-kills team-long team-load faults whole together beside presets races previews recall search-load bench clean
+	chaos round-kills team-long team-load faults whole together beside clients presets races previews recall search-load bench clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -123,6 +123,14 @@ round-kills: $(VENV)/.for-testing
 # What a team chat of 100,000 messages costs beside one of 1,000.
 team-long: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.long_team
+
+# Other programs against the gateway, as docs/api.md shows them; they are installed beside the rest.
+CLIENTS := $(VENV)/clients
+clients: $(VENV)/.for-testing
+	@$(PYTHON) -m venv $(CLIENTS) && $(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		langchain-openai==1.7.3 litellm==1.83.0 llm==0.36
+	@npm install --silent --prefix $(CLIENTS) openai@6.49.0 @openai/codex@0.169.0
+	@$(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients tests/journeys/test_other_clients.py
 
 # What teams cost others and themselves: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing

@@ -11,6 +11,7 @@ from chats.gateway.refused import BodyTooLarge, InvalidRequest
 from chats.record.messages import UNSTORABLE
 
 DEPTH = 64
+MOST_TOOLS = 512
 # Where a request goes is the operator's business: no program chooses address, key or headers.
 ROUTING = frozenset(
     {
@@ -74,6 +75,8 @@ class Asked:
     max_output: int | None
     tools: tuple[dict[str, Any], ...]
     parameters: dict[str, Any]
+    # The kinds of tools that were offered and are not there.
+    left_out: tuple[str, ...] = ()
 
 
 def read(stream: IO[bytes]) -> dict[str, Any]:
@@ -204,12 +207,19 @@ def count(body: Mapping[str, Any], name: str) -> int | None:
 
 def tools_of(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """Return the program's tools in its order. Raises `InvalidRequest`."""
+    return tuple(
+        tool(item, param=f"tools[{place}]") for place, item in enumerate(listed_tools(body))
+    )
+
+
+def listed_tools(body: Mapping[str, Any]) -> list[Any]:
+    """Return the entries of `tools`. Raises `InvalidRequest`."""
     said = body.get("tools")
     if said is None:
-        return ()
-    if not isinstance(said, list) or len(said) > 512:
-        raise InvalidRequest("tools must be a list of at most 512.", param="tools")
-    return tuple(tool(item, param=f"tools[{place}]") for place, item in enumerate(said))
+        return []
+    if not isinstance(said, list) or len(said) > MOST_TOOLS:
+        raise InvalidRequest(f"tools must be a list of at most {MOST_TOOLS}.", param="tools")
+    return said
 
 
 def tool(item: Any, *, param: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ whole: it is the model's of that request, and nobody else could read it.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from chats.gateway import offered
 from chats.gateway.conversation import (
     MOST_MESSAGES,
     SYSTEM,
@@ -78,14 +79,14 @@ class _Items:
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "reasoning":
             return
-        if kind == "function_call":
+        if kind in ("function_call", "custom_tool_call"):
             self.reply_at = self.reply_at or param
             self.calls.append(call_of(item, param=param))
             return
         self.end_reply()
         if kind == "message":
             self.take_message(item, param=param)
-        elif kind == "function_call_output":
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             said = texts_of(item, "output", param=param)
             content = "".join(part.text for part in said)
             self.messages.add_result(item.get("call_id"), content, param=f"{param}.call_id")
@@ -131,8 +132,8 @@ def unknown(kind: Any, *, param: str) -> InvalidRequest:
     elif kind == TRIGGER:
         problem = f"{at}: compaction_trigger must be the last item."
     else:
-        problem = f"{at} must be message, function_call, function_call_output, reasoning or "
-        problem += "compaction; nothing else can be passed on."
+        problem = f"{at} must be message, function_call, custom_tool_call, an output of one, "
+        problem += "reasoning or compaction; nothing else can be passed on."
     return InvalidRequest(problem, param=at, code="unsupported_content")
 
 
@@ -156,7 +157,10 @@ def as_text(part: Any) -> Any:
 
 def call_of(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
     """Return one call. Raises `InvalidRequest`."""
-    call_id, name, arguments = item.get("call_id"), item.get("name"), item.get("arguments")
+    call_id, name = item.get("call_id"), offered.joined(item.get("namespace"), item.get("name"))
+    arguments = item.get("arguments")
+    if item.get("type") == "custom_tool_call":
+        arguments = offered.arguments(item.get("input"))
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise InvalidRequest(f"{param} needs call_id, name and arguments.", param=param)
     return ToolCallPart(call_id, name, arguments)

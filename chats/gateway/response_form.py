@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from chats.gateway import offered
 from chats.gateway.wire import Reply
 from chats.ground.refusals import Refusal
 
 # The codes that the form has for a failure; ours stands in the event before it.
+ARGUMENTS = "response.function_call_arguments"
 RATE_LIMIT, SERVER_ERROR = "rate_limit_exceeded", "server_error"
 
 
@@ -19,6 +21,8 @@ class ResponseForm:
     id: str
     created: int
     echo: Mapping[str, Any]
+    # How calls are written whose tools have another form than a function.
+    forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     number: int = 0
     has_text: bool = False
 
@@ -55,7 +59,7 @@ class ResponseForm:
             part = text_part(reply.text)
             events += self.event("response.content_part.done", **self.place, part=part)
         for place, item in enumerate(output):
-            if item["type"] == "function_call":
+            if item["type"] != "message":
                 events += self.call(item, place)
             if item["type"] != "message" or self.has_text:
                 events += self.event("response.output_item.done", output_index=place, item=item)
@@ -65,13 +69,15 @@ class ResponseForm:
     def call(self, item: Mapping[str, Any], place: int) -> str:
         """Return the events of one call, before its end."""
         at = {"item_id": item["id"], "output_index": place}
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        arguments = "response.function_call_arguments"
-        said = item["arguments"]
+        is_custom = item["type"] == "custom_tool_call"
+        name = "input" if is_custom else "arguments"
+        begun = {**item, name: "", "status": "in_progress"}
+        told = {"input": item[name]} if is_custom else {"name": item["name"], name: item[name]}
+        kind = "response.custom_tool_call_input" if is_custom else ARGUMENTS
         return (
             self.event("response.output_item.added", output_index=place, item=begun)
-            + self.event(f"{arguments}.delta", **at, delta=said)
-            + self.event(f"{arguments}.done", **at, name=item["name"], arguments=said)
+            + self.event(f"{kind}.delta", **at, delta=item[name])
+            + self.event(f"{kind}.done", **at, **told)
         )
 
     def whole(self, reply: Reply) -> str:
@@ -109,16 +115,10 @@ class ResponseForm:
         if not reply.text:
             found = []
         for number, call in enumerate(reply.calls):
-            found.append(
-                {
-                    "id": f"{self.id.replace('resp_', 'fc_', 1)}_{number}",
-                    "type": "function_call",
-                    "status": "completed",
-                    "call_id": call["call_id"],
-                    "name": call["name"],
-                    "arguments": call["arguments"],
-                }
-            )
+            item = offered.written(call, forms=self.forms)
+            mark = "ctc_" if item["type"] == "custom_tool_call" else "fc_"
+            item_id = f"{self.id.replace('resp_', mark, 1)}_{number}"
+            found.append({"id": item_id, "status": "completed", **item})
         return found
 
     def completed(self, reply: Reply, output: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

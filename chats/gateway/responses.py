@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chats.gateway import body
+from chats.gateway import body, offered
 from chats.gateway.body import Asked
 from chats.gateway.refused import InvalidRequest
 
@@ -38,14 +38,16 @@ def sorted_out(sent: Mapping[str, Any]) -> Asked:
     refuse_unsupported(sent)
     asked = body.sorted_out({"model": sent.get("model"), "stream": sent.get("stream")})
     parameters = {name: said for name, said in sent.items() if name not in OWN}
-    parameters |= tool_choice(sent) | text_form(sent) | effort(sent)
+    given = offered.read(sent)
+    parameters |= tool_choice(sent, any_tools=bool(given.tools)) | text_form(sent) | effort(sent)
     return Asked(
         model=asked.model,
         stream=asked.stream,
         include_usage=False,
         max_output=body.count(sent, "max_output_tokens"),
-        tools=tools_of(sent),
+        tools=given.tools,
         parameters=parameters,
+        left_out=given.left_out,
     )
 
 
@@ -100,31 +102,18 @@ def instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
     return (said,) if said else ()
 
 
-def tools_of(sent: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the program's tools in its order. Raises `InvalidRequest`."""
-    said = sent.get("tools")
-    if not isinstance(said, list):
-        return body.tools_of(sent)
-    return body.tools_of({"tools": [nested(tool) for tool in said]})
-
-
-def nested(tool: Any) -> Any:
-    """Return a function as chat completions write it; another kind of tool as it is."""
-    if isinstance(tool, dict) and tool.get("type") == "function":
-        return {"type": "function", "function": tool}
-    # Without a field `function`, so that a form of chat completions is no tool here.
-    return {"type": tool.get("type")} if isinstance(tool, dict) else tool
-
-
-def tool_choice(sent: Mapping[str, Any]) -> dict[str, Any]:
+def tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
     """Return the choice of a tool for the provider. Raises `InvalidRequest`."""
     said = sent.get("tool_choice")
-    if said is None:
+    if said is None or (said == "auto" and not any_tools):
         return {}
+    if said == "required" and not any_tools:
+        raise unsupported("tool_choice", "tool_choice: none of these tools is there to be called.")
     if said in ("none", "auto", "required"):
         return {"tool_choice": said}
-    if isinstance(said, dict) and said.get("type") == "function":
-        return {"tool_choice": {"type": "function", "function": {"name": said.get("name")}}}
+    if isinstance(said, dict) and said.get("type") in ("function", "custom"):
+        name = offered.joined(said.get("namespace"), said.get("name"))
+        return {"tool_choice": {"type": "function", "function": {"name": name}}}
     raise unsupported("tool_choice", "tool_choice must be none, auto, required or a function.")
 
 

@@ -170,6 +170,7 @@ def answered(
         "X-Context-Chat": str(chat_id),
         "X-Context-Decision": placed.decision,
         "X-Context-Identity": source or "messages",
+        **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
     }
     asker = relay.Asker(
         user=key.owner,

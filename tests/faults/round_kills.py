@@ -188,8 +188,8 @@ def begin(scene: Scene, *, text: str, named: str, dice: random.Random) -> tuple[
     last = Turn.objects.filter(branch=branch).order_by("accepted").last()
     made = Round.objects.filter(branch=branch).order_by("started_at").last()
     found = dice.random()
-    often = {"failed": 0.95, "stopped": 0.3}
-    if last is not None and found < often.get(last.status, 0):
+    # The script of `round_play` knows no other try of a reply that was stopped.
+    if last is not None and last.status == Turn.Status.FAILED and found < 0.95:
         return "retry", [scene.retry(last)]
     if made is not None and made.status in ("limit", "pair", "stopped", "failed") and found < 0.6:
         return "go on", [scene.go_on]

@@ -139,7 +139,9 @@ def test_the_examples_of_the_documentation_work(tree: Tree, client: openai.OpenA
         "OPENAI_API_KEY": tree.keys["alice"],
         "MODEL": "fake",
     }
-    _, curl, *examples = re.findall(EXAMPLE, DOCUMENT.read_text().partition("## Webhooks")[0])
+    _, curl, *examples = re.findall(
+        EXAMPLE, DOCUMENT.read_text().partition("### Other programs")[0]
+    )
     shown = run(["sh", "-c", curl], env=env)
     assert '"object": "chat.completion"' in shown
     assert len(examples) == 2

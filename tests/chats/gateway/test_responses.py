@@ -14,7 +14,7 @@ from chats.gateway import earlier, recognition
 from chats.gateway.conversation import Conversation
 from chats.ground import secrets
 from chats.models import Chat, Message, Turn
-from chats.providers.base import Finished, ProviderError, TextDelta
+from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from tests.chats.gateway.conftest import (
     TOOLS,
     USAGE,
@@ -287,6 +287,75 @@ def test_a_foreign_compaction_is_refused_in_a_sentence_and_the_chat_goes_on(
     assert ask(program, [user("Hello")]).status == 200
 
 
+SPACE = {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "close"}]}
+PATCH = {"type": "custom", "name": "patch", "description": "Edits files.",
+         "format": {"type": "grammar", "syntax": "lark", "definition": "start: WORD"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_come_back_in_the_form_in_which_their_tools_were_offered(
+    program: Program, stream: bool
+) -> None:
+    searched = {"type": "web_search", "external_web_access": False}
+    offered = [TOOL, SPACE, PATCH, searched, searched]
+    asked = [user("Close it")]
+    script = [
+        ToolCallDelta(0, "a", "agents__close", '{"id": 1}'),
+        ToolCallDelta(1, "b", "patch", '{"input": "*** a\\n"}'),
+        USAGE,
+        Finished("tool_calls"),
+    ]
+    answer = ask(program, asked, *script, tools=offered, stream=stream)
+    assert answer.headers["X-Context-Tools-Left-Out"] == "web_search"
+    request = program.requests[-1]
+    assert [tool.name for tool in request.tools] == ["weather", "agents__close", "patch"]
+    assert "start: WORD" in request.tools[2].description
+    made = events(answer.body)[-1].response if stream else whole(answer)
+    items = [item.model_dump(exclude_none=True) for item in made.output]
+    assert [(item["type"], item["name"]) for item in items] == [
+        ("function_call", "close"),
+        ("custom_tool_call", "patch"),
+    ]
+    assert items[0]["namespace"] == "agents"
+    assert items[1]["input"] == "*** a\n"
+    results = [
+        {"type": f"{kind}_output", "call_id": call_id, "output": "done"}
+        for kind, call_id in (("function_call", "a"), ("custom_tool_call", "b"))
+    ]
+    more = ask(program, [*asked, *items, *results], tools=offered, stream=stream)
+    # What came back is recognised as what was said.
+    assert (more.headers["X-Context-Chat"], more.headers["X-Context-Decision"]) == (
+        answer.headers["X-Context-Chat"],
+        "continue",
+    )
+
+
+def test_a_custom_call_without_its_form_is_the_text_itself(program: Program) -> None:
+    script = [ToolCallDelta(0, "c", "patch", "*** bare"), Finished("tool_calls")]
+    [item] = whole(ask(program, "hi", *script, tools=[PATCH])).output
+    assert item.model_dump()["input"] == "*** bare"
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"tools": [{"type": "namespace", "name": "x"}]}, "tools[0]"),
+        ({"tools": [{**SPACE, "tools": [{"type": "mcp"}]}]}, "tools[0].tools[0]"),
+        ({"tools": [{"type": "custom"}]}, "tools[0]"),
+        ({"tools": [SPACE, {"type": "function", "name": "agents__close"}]}, "tools"),
+        ({"tools": [SPACE, {**SPACE, "name": "b", "tools": [TOOL] * 512}]}, "tools"),
+        ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "mcp", "server_url": "x"}]}, "tools[0]"),
+        ({"tools": ["x"]}, "tools[0]"),
+    ],
+)
+def test_tools_that_cannot_be_are_refused_by_their_place(
+    program: Program, changes: dict[str, Any], param: str
+) -> None:
+    answer = ask(program, "hi", **changes)
+    assert (answer.status, answer.json["error"]["param"]) == (400, param)
+
+
 IMAGE = user([{"type": "input_image", "image_url": "data:,"}])
 
 
@@ -310,7 +379,7 @@ IMAGE = user([{"type": "input_image", "image_url": "data:,"}])
          "unsupported_content"),
         ({"said": [{"type": "compaction"}]}, "input[0].encrypted_content", "invalid_value"),
         ({"instructions": ["x"]}, "instructions", "invalid_value"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0]", "unsupported_content"),
+        ({"tools": [{"type": "file_search"}]}, "tools[0]", "unsupported_content"),
         ({"tools": TOOLS}, "tools[0]", "invalid_value"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice", "unsupported_parameter"),
         ({"background": True}, "background", "unsupported_parameter"),
