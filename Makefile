@@ -8,6 +8,7 @@ TESTERS := auto
 WAITERS := $(shell expr 1 + $$(nproc))
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/chats/simulation \
+	tests/chats/webhooks \
 	tests/contextpolicy
 
 # What is run once more with plain Django in place of the package `speed`.

@@ -32,7 +32,9 @@ def assert_lanes(made: Round) -> None:
     seen = {lane.seen_to for lane in lanes if lane.seen_to is not None}
     if len(seen) > 1:
         raise Violation(f"lanes of a round do not see the same: up to {seen}")
-    if [lane.lane for lane in lanes] != list(range(1, len(lanes) + 1)):
+    # Where nobody had begun, the first turn went to the round that replaced this one.
+    first = 2 if made.status == Round.Status.REPLACED and lanes and lanes[0].lane == 2 else 1
+    if [lane.lane for lane in lanes] != list(range(first, first + len(lanes))):
         raise Violation("two turns have one lane, or none has it")
     placed = [(lane, reply_of(lane)) for lane in lanes]
     if any(0 < place <= border for _, place in placed for border in seen):
