@@ -135,10 +135,10 @@ def regenerate(
     question, cause = asked(message, turn=message.turn)
     first = message.turn.messages.filter(seq__isnull=False).order_by("seq").first() or message
     is_agent = message.turn.agent_id is not None
+    # An agent's question is the opening of its round, which may stand on a branch before this one.
+    at = message if is_agent or question is None else question
     fork_seq = (question.seq if question and not is_agent else None) or (first.seq or 1) - 1
-    branch = open_branch(
-        chat, at=question or message, fork_seq=fork_seq, cause="regenerate", user=user, now=now
-    )
+    branch = open_branch(chat, at=at, fork_seq=fork_seq, cause="regenerate", user=user, now=now)
     actor = f"user:{user.pk}"
     taken = round_again.again(message.turn, branch=branch, play_on=play_on, actor=actor, now=now)
     turn = caused_turn(

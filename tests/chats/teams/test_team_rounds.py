@@ -12,6 +12,7 @@ from chats.actions.branching import regenerate
 from chats.models import Chat, Message, Receipt, Round, Team, Turn
 from chats.prompt import agents
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats.record import history
 from chats.turns import round_again, round_messages, rounds
 from chats.turns.roster import roster_for
 from chats.turns.start import retry, start
@@ -373,6 +374,28 @@ def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
     assert game.prompts[3][-1] == ("user", "[FROM:alice]\nGo.\n\n[FROM:Planner]\nOne.")
     assert game.queued() is None
     assert game.round().status == Round.Status.SETTLED
+
+
+@pytest.mark.team_case(14)
+def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
+    play: Callable[..., Play], alice: User
+) -> None:
+    """The opening stands on the branch before, whose replies are others."""
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Go.")
+    game.answer("One.", "Two.", "Three.")
+    middle = Message.objects.get(branch__chat=game.chat, seq=3)
+    regenerate(user=alice, message=middle, now=game.now, play_on=True)
+    game.answer("Two again.", "Three again.")
+    game.chat.refresh_from_db()
+    assert game.chat.active_branch
+    last = Message.objects.get(branch=game.chat.active_branch, seq=4)
+    regenerate(user=alice, message=last, now=game.now)
+    assert game.answer("Three for the third time.") == ["Writer"]
+    assert "Two again." in game.prompts[-1][-1][1]
+    game.chat.refresh_from_db()
+    path = history.on_path(game.chat.active_branch, after=0, before=9).order_by("seq")
+    assert [row.text for row in path] == ["Go.", "One.", "Two again.", "Three for the third time."]
 
 
 def test_independent_replies_do_not_see_each_other(play: Callable[..., Play]) -> None:
