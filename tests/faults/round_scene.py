@@ -3,6 +3,7 @@
 Needs a set up Django; `round_kills` does that.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -128,25 +129,28 @@ class Scene:
         turn = turn or self.workable()[0]
         put(run, "PLACE_EVERY", PLACE_EVERY)
         put(run, "UNBEGUN_SECONDS", UNBEGUN_SECONDS)
-        says = self.line_of(turn)
-        script: list[Any] = [TextDelta(says.text[:4])]
-        if says.fails:
-            script = [ProviderError("provider_rejected", status=400)]
+        script: list[Any] = []
 
-        async def interrupts(worker: InlineWorker) -> None:
+        async def speak(worker: InlineWorker) -> None:
+            # Only now: a message that came before the turn began may have given it another round.
+            says = await worker.db(self.line_of, turn_id=turn.pk)
             if meanwhile is not None:
                 await worker.db(meanwhile)
-
-        script.insert(0, interrupts)
-        if not says.fails:
+            if says.fails:
+                script.append(ProviderError("provider_rejected", status=400))
+                return
             usage = UsageReport(INPUT, OUTPUT, 0, 0)
-            script += [TextDelta(says.text[4:]), usage, Finished("stop")]
+            words = [TextDelta(says.text[:4]), TextDelta(says.text[4:])]
+            script.extend([*words, usage, Finished("stop")])
+
+        script.append(speak)
         working = InlineWorker(ScriptedProvider([script]))
         working.name = worker
         async_to_sync(working.turn)(turn.pk)
 
-    def line_of(self, turn: Turn) -> Line:
+    def line_of(self, turn_id: uuid.UUID) -> Line:
         """What the script has a turn say."""
+        turn = Turn.objects.get(pk=turn_id)
         same = Turn.objects.filter(round=turn.round_id, hop=turn.hop, accepted__lte=turn.accepted)
         number = self.numbers()[str(turn.round_id)]
         return line(self.kind, number, turn.hop or 0, tries=same.count())
