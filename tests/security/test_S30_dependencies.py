@@ -95,13 +95,16 @@ def test_S30_running_needs_little() -> None:
     assert sum(path.stat().st_size for path in sizes if path.exists()) <= MOST_BYTES
 
 
+# What nothing of the product or of `make test-all` needs.
+TOOLS = ("pip-audit", "mutmut", "uv", "litellm")
+
+
 @pytest.mark.parametrize("name", ["Makefile", "Dockerfile"])
 def test_S30_nothing_is_installed_without_its_hash(name: str) -> None:
     text = re.sub(r"\\\n\s*", "", (ROOT / name).read_text(encoding="utf-8"))
     commands = re.findall(r"pip (?:install|download)[^\n&]*", text)
     for command in commands:
-        # Tools that nothing of the product or its tests needs.
-        is_tool = any(f"{name}==" in command for name in ("pip-audit", "mutmut", "uv"))
+        is_tool = any(f"{name}==" in command for name in TOOLS)
         assert "--require-hashes" in command or is_tool, command
 
 
