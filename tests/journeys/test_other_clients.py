@@ -13,8 +13,12 @@ from tests.faults.programs import MANAGE, ROOT, free_port, python, until
 from tests.journeys.test_openai_clients import DOCUMENT, answers
 from tests.journeys.test_openai_clients import tree as tree
 
-pytestmark = [pytest.mark.clients, pytest.mark.processes]
 CLIENTS = Path(sys.prefix) / "clients"
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.processes,
+    pytest.mark.skipif(not CLIENTS.exists(), reason="make clients has installed nothing yet"),
+]
 EXAMPLES = dict(
     re.findall(
         r"\*\*(\w+)\*\* \(`[^\n]*\n```\w+\n(.*?)```",
