@@ -95,6 +95,8 @@ def of_alice(instance: Instance) -> dict[str, str]:
         over_rest(alice, "PATCH", "/api/v1/memory", {"consent": True})
         told = {"slot": "note", "text": f"{CANARY} preference"}
         kept = over_rest(alice, "POST", "/api/v1/memory/preferences", told)
+        hook = {"url": f"https://example.org/{CANARY}", "events": ["task.changed"]}
+        webhook = over_rest(alice, "POST", "/api/v1/webhooks", hook)
     found = {
         "chat_id": chat,
         "turn_id": turn,
@@ -105,6 +107,9 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "folder_id": folder.json()["id"],
         "team_id": team.json()["id"],
         "preference_id": kept.json()["id"],
+        "webhook_id": webhook.json()["id"],
+        # Of a webhook of somebody else no delivery is looked for.
+        "delivery_id": uuid.uuid4(),
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     ids["role_id"] = "quillwright"

@@ -24,6 +24,7 @@ from chats.models import (
 from chats.people import keys
 from chats.prompt import model_choice
 from chats.turns.start import open_branch
+from chats.webhooks import managing as webhooks
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.ledger import record
 from contextpolicy.models import EffectivePolicy, ModelSpec, Skill
@@ -102,7 +103,12 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         valid_from=now,
         learned_at=now,
     )
+    webhook, _ = webhooks.create(
+        owner=alice, url="https://example.org/told", events=["task.changed"], now=now
+    )
     ids = {
+        "webhook_id": webhook.pk,
+        "delivery_id": webhooks.test(webhook=webhook, now=now).public_id,
         "chat_id": chat.pk,
         "folder_id": folder.pk,
         "turn_id": turns[1].pk,
