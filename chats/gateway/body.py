@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import IO, Any, NoReturn
 
 from django.conf import settings
@@ -77,6 +77,8 @@ class Asked:
     parameters: dict[str, Any]
     # The kinds of tools that were offered and are not there.
     left_out: tuple[str, ...] = ()
+    # How calls are written whose tools have another form than a function (`offered.written`).
+    forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def read(stream: IO[bytes]) -> dict[str, Any]:

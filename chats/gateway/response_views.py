@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils import timezone
 
-from chats.gateway import body, choice, earlier, identity, items, offered, placing, views
+from chats.gateway import body, choice, earlier, identity, items, placing, views
 from chats.gateway import responses as fields
 from chats.gateway.conversation import Conversation, checked
 from chats.gateway.earlier import Earlier
@@ -66,7 +66,7 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
         id=earlier.id_of(turn.pk, stored=sent.get("store") is not False),
         created=int(turn.queued_at.timestamp()),
         echo=echo_of(sent, tools=asked.tools),
-        forms=offered.read(sent).forms,
+        forms=asked.forms,
     )
     return views.answered(request, key, placed=placed, asked=asked, form=form, source=who.source)
 

@@ -48,6 +48,7 @@ def sorted_out(sent: Mapping[str, Any]) -> Asked:
         tools=given.tools,
         parameters=parameters,
         left_out=given.left_out,
+        forms=given.forms,
     )
 
 

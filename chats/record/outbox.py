@@ -17,7 +17,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Q
 from django.dispatch import receiver
 
 from chats.ground import queue
@@ -25,6 +25,7 @@ from chats.models import Chat, Webhook, WebhookDelivery
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
+AUDIT = "ledger.recorded"
 # Each event with what it tells.
 EVENTS: Mapping[str, str] = {
     "message.added": "A message was added to one of your chats",
@@ -32,12 +33,12 @@ EVENTS: Mapping[str, str] = {
     "compaction.published": "A summary took effect in one of your chats",
     "task.changed": "The task of a team in one of your chats changed",
     "policy.changed": "A policy changed, or where it applies",
-    "ledger.recorded": "Every event of the audit, of everybody",
+    AUDIT: "Every event of the audit, of everybody",
 }
 # What is told of everybody is told to those who may see it.
 NEEDED: Mapping[str, str] = {
     "policy.changed": "contextpolicy.view_contextpolicy",
-    "ledger.recorded": "contextpolicy.view_auditevent",
+    AUDIT: "contextpolicy.view_auditevent",
 }
 MOST_BYTES = 256 * 1024
 # Every process knows within so many seconds that a webhook was made or changed.
@@ -99,7 +100,9 @@ def hear(event: AuditEvent, **_signal: Any) -> None:
 
 def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
     """Store a delivery for each webhook that is to hear of the event."""
-    told = list(tellings(event))
+    told = tellings(event)
+    if any(AUDIT in subscriber.events for subscriber in subscribers):
+        told.append((AUDIT, as_recorded(event)))
     wanted = [
         (subscriber, name, data)
         for name, data in told
@@ -127,7 +130,9 @@ def delivery(name: str, data: Data, *, webhook: uuid.UUID, at: datetime) -> Webh
     stated = {"type": name, "timestamp": at.isoformat(), "data": data}
     body = json.dumps(stated, ensure_ascii=False, separators=(",", ":"))
     if len(body.encode()) > MOST_BYTES:
-        kept = {field: data[field] for field in ("scope", "seq", "type", "chat") if field in data}
+        kept = {
+            field: data[field] for field in ("scope", "seq", "type", "chat_id") if field in data
+        }
         body = json.dumps({**stated, "data": {**kept, "left_out": True}})
     return WebhookDelivery(webhook_id=webhook, event=name, body=body, created_at=at, next_at=at)
 
@@ -140,24 +145,13 @@ def tellings(event: AuditEvent) -> list[tuple[str, Data]]:
         about["chat"] = str(event.chat_id)
     if event.turn_id:
         about["turn"] = str(event.turn_id)
-    found = [(name, {**about, **more}) for name, more in _meaning(event.type, data)]
-    return [*found, ("ledger.recorded", as_recorded(event))]
+    return [(name, {**about, **more}) for name, more in _meaning(event.type, data)]
 
 
 def as_recorded(event: AuditEvent) -> Data:
-    """Return the event as the ledger's export has it."""
-    return {
-        "scope": event.scope,
-        "seq": event.seq,
-        "type": event.type,
-        "at": event.at.isoformat(),
-        "actor": event.actor,
-        "chat": str(event.chat_id) if event.chat_id else None,
-        "turn": str(event.turn_id) if event.turn_id else None,
-        "data": event.data,
-        "previous_hash": event.previous_hash,
-        "hash": event.hash,
-    }
+    """Return what the ledger hashes and exports of the event, with both hashes."""
+    hashed: Data = json.loads(ledger.line_of(event))
+    return {**hashed, "previous_hash": event.previous_hash, "hash": event.hash}
 
 
 def _meaning(kind: str, data: Data) -> list[tuple[str, Data]]:
@@ -227,7 +221,7 @@ def due(*, now: datetime) -> Any:
 
 def enqueue_due(*, now: datetime) -> int:
     """Send the tasks for what is due: tries again, and what a lost task left; return how many."""
-    lanes = due(now=now).order_by().values_list(F("webhook__is_slow"), flat=True).distinct()
+    lanes = due(now=now).order_by().values_list("webhook__is_slow", flat=True).distinct()
     found = [LANES[is_slow] for is_slow in lanes]
     for lane in found:
         queue.enqueue(queue.DELIVER, lane=lane)

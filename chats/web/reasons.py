@@ -268,6 +268,17 @@ ERASED = {
     "references": "prompts of other chats",
     "gateway_nodes": "marks by which programs are recognised",
 }
+# Why a webhook's last try failed, for its log.
+DELIVERY_PROBLEMS = {
+    "refused": "the server refused it",
+    "redirected": "the server answered with a redirect, which is not followed",
+    "timeout": "no answer within ten seconds",
+    "no_connection": "no connection to the server",
+    "address_refused": "the name leads into a network that is not allowed",
+    "not_allowed": "you may not see this event any more",
+    "queue_full": "too many deliveries waited",
+    "secret_unreadable": "the secret cannot be decrypted: make the webhook anew",
+}
 
 
 def left_out_words(reason: str) -> str:

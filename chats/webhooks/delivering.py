@@ -8,7 +8,6 @@ tried again while others go on.
 """
 
 import asyncio
-import logging
 import random
 import threading
 import time
@@ -28,8 +27,6 @@ from chats.providers.base import ProviderError
 from chats.providers.transport import Client, guarded_client, post
 from chats.record import outbox
 from chats.webhooks import managing, signing
-
-logger = logging.getLogger(__name__)
 
 SECONDS = 10.0
 AT_ONCE, IN_A_ROW = 100, 20

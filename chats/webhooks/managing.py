@@ -141,9 +141,12 @@ def change(
 
 @transaction.atomic
 def delete(*, webhook: Webhook, now: datetime) -> None:
-    """Delete the webhook with its log; what waits is not sent."""
-    note("webhook.deleted", webhook, actor=f"user:{webhook.owner_id}", now=now)
-    webhook.delete()
+    """Delete the webhook with its log; what waits is not sent. Of two at once one is recorded."""
+    # The row before the ledger, as whoever sends to it locks them.
+    row = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
+    if row is not None:
+        note("webhook.deleted", row, actor=f"user:{row.owner_id}", now=now)
+        row.delete()
 
 
 @transaction.atomic

@@ -13,21 +13,11 @@ from chats.ground.refusals import Refusal
 from chats.models import Webhook
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, signed_in
+from chats.web.reasons import DELIVERY_PROBLEMS
 from chats.webhooks import managing
 
 SHOWN = 50
 CHOSEN = ("turn.finished",)
-# Why the last try failed, for the log.
-PROBLEMS = {
-    "refused": "the server refused it",
-    "redirected": "the server answered with a redirect, which is not followed",
-    "timeout": "no answer within ten seconds",
-    "no_connection": "no connection to the server",
-    "address_refused": "the name leads into a network that is not allowed",
-    "not_allowed": "you may not see this event any more",
-    "queue_full": "too many deliveries waited",
-    "secret_unreadable": "the secret cannot be decrypted: make the webhook anew",
-}
 
 
 @require_http_methods(["GET", "POST"])
@@ -90,7 +80,7 @@ def one_page(
             (name, words, name in row.events)
             for name, words in managing.offered_to(request.user).items()
         ],
-        "log": [(told, PROBLEMS.get(told.problem, told.problem)) for told in log],
+        "log": [(told, DELIVERY_PROBLEMS.get(told.problem, "")) for told in log],
         "shown": SHOWN,
         "is_cut": len(log) == SHOWN,
         "refusal": refusal,

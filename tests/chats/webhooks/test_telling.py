@@ -162,6 +162,10 @@ def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
         row = AuditEvent.objects.get(scope=data["scope"], seq=data["seq"])
         assert (data["hash"], data["previous_hash"]) == (row.hash, row.previous_hash)
         assert ledger.event_hash(row) == data["hash"]
+        # Whoever was told can see that nothing of it was changed on the way.
+        own = {name: data[name] for name in data if name not in ("hash", "previous_hash")}
+        line = json.dumps(own, sort_keys=True, separators=(",", ":"))
+        assert hashlib.sha256((data["previous_hash"] + line).encode()).hexdigest() == data["hash"]
     bob.groups.clear()
     assert delivering.deliver(lane="fast", clock=clock) == 0
     assert receiver.came == []
