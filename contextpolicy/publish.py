@@ -13,7 +13,7 @@ from uuid import UUID
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from contextpolicy.engine.policy import Problem
+from contextpolicy.engine.policy import TEXT_FIELDS, Problem
 from contextpolicy.ledger import record
 from contextpolicy.linter.errors import check
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
@@ -291,7 +291,7 @@ def person_of(actor: str) -> int | None:
 
 
 def _for_the_ledger(name: str, value: Any) -> Any:
-    if name != "system_text":
+    if name not in TEXT_FIELDS:
         return value
     return {"sha256": hashlib.sha256(value.encode()).hexdigest(), "characters": len(value)}
 

@@ -34,6 +34,7 @@ from contextpolicy.engine.messages import (
 )
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import headings_of
 from contextpolicy.engine.strategies.entity_state import state_text
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from contextpolicy.engine.transcript import Background
@@ -281,6 +282,7 @@ class PlayedChat:
             made.previous,
             max_tokens=self.values.summary_max_tokens,
             counter=self.counter,
+            sections=headings_of(self.values),
         )
         judged = verdict(
             text,

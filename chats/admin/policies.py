@@ -21,12 +21,13 @@ from chats.simulation.preview import (
     preview,
     previewable,
 )
-from chats.simulation.proposals import Proposal
+from chats.simulation.proposals import ASSIGNED, Proposal
+from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, PolicyForm
 from contextpolicy.models import ContextPolicy
 
-EMPTY, LONGEST = "empty", "longest"
+EMPTY, LONGEST, SAMPLED = "empty", "longest", "sample"
 CHATS_OFFERED = 20
 CHATS_COMPARED = 20
 
@@ -42,7 +43,11 @@ class PreviewForm(forms.Form):
     place = forms.ChoiceField(
         label="where it applies to",
         required=False,
-        choices=[("instance", "everybody, in place of today's policy"), ("chat", "this chat")],
+        choices=[
+            ("instance", "everybody, in place of today's policy"),
+            ("chat", "this chat"),
+            (ASSIGNED, "nobody: only where it is assigned today"),
+        ],
     )
     state = forms.CharField(widget=forms.HiddenInput, required=False, max_length=90)
 
@@ -55,6 +60,7 @@ class PreviewForm(forms.Form):
                 *chats,
                 (EMPTY, "A chat without messages"),
                 (LONGEST, f"The {CHATS_COMPARED} longest chats, in numbers"),
+                (SAMPLED, f"{SAMPLE} chats at random: how many would change"),
             ]
 
 
@@ -100,6 +106,10 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             chats = rows.select_related("model", "owner").order_by("-active_branch__last_seq")
             told = compare(list(chats[:CHATS_COMPARED]), proposal=proposal, now=now)
             return {"compared": [row_of(request, *each) for each in told]}
+        if not other and wanted == SAMPLED:
+            reach = sample(proposal=proposal, now=now)
+            worst = [row_of(request, each.chat, each.now, each.proposed) for each in reach.worst]
+            return {"sampled": reach, "bounds": bounds_told(reach), "compared": worst}
         if not other and wanted in ("", EMPTY):
             chat, branch = empty_chat(request.user, now=now)  # type: ignore[arg-type]  # signed in
             found = preview(chat, proposal=proposal, now=now, branch=branch)
@@ -146,6 +156,12 @@ def side_told(side: Side) -> dict[str, Any]:
     }
 
 
+def bounds_told(found: Sampled) -> str:
+    """Say which share of all chats in use changes, as exactly as the sample allows."""
+    low, high = (f"{share:.0%}" for share in (found.low, found.high))
+    return low if low == high else f"between {low} and {high}"
+
+
 def row_of(request: HttpRequest, chat: Chat, now: Side, proposed: Side) -> dict[str, Any]:
     """Return one line of the table of several chats; titles of the reader's own alone."""
     is_own = chat.owner_id == request.user.pk
@@ -153,6 +169,5 @@ def row_of(request: HttpRequest, chat: Chat, now: Side, proposed: Side) -> dict[
         "name": (chat.title or "Untitled chat") if is_own else str(chat.pk),
         "now": now,
         "proposed": proposed,
-        "changes": (now.tokens, now.full, now.cut, now.summarised, now.code)
-        != (proposed.tokens, proposed.full, proposed.cut, proposed.summarised, proposed.code),
+        "changes": now.outcome != proposed.outcome,
     }

@@ -89,7 +89,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
 
     def summary(self, request: HttpRequest, *, call: "Call", until: datetime) -> HttpResponse:
         """Show the request for a summary; the ledger has it first."""
-        found = summary_request_of(cast(Compaction, call.row))
+        found = summary_request_of(cast(Compaction, call.row), sees_hidden=True)
         self.note(request, call=call)
         lines = [Line("new", wire.role, wire.content) for wire in found.messages]
         fault = SUMMARY_FAULTS.get(found.fault, "")

@@ -373,14 +373,24 @@ class EventsQuery(PageQuery):
     )
 
 
-class PreviewRequest(Strict):
-    """A policy as it is written, and the chat that it is tried on."""
+class SampleRequest(Strict):
+    """A policy as it is written, and where it would be assigned."""
 
     values = serializers.DictField(default=dict, help_text="The fields that it sets, by name.")
     locks = serializers.ListField(child=PlainText(), default=list, max_length=100)
     policy = PlainText(
         default="", help_text="The policy that it would be the next version of, by its slug."
     )
+    place = serializers.ChoiceField(
+        choices=["instance", "assigned"],
+        default="instance",
+        help_text="To everybody, or only where it is assigned today.",
+    )
+
+
+class PreviewRequest(SampleRequest):
+    """A policy as it is written, and the chat that it is tried on."""
+
     place = serializers.ChoiceField(
         choices=["instance", "chat"],
         default="instance",

@@ -16,6 +16,7 @@ from chats.ground.refusals import NotFound
 from chats.prompt import model_choice
 from chats.prompt.explained import Explanation, explain_for, viewpoint_in, viewpoint_of
 from chats.record import access
+from contextpolicy.engine.policy import TEXT_FIELDS
 from contextpolicy.models import EffectivePolicy, ModelSpec
 
 SOURCE = ("level", "policy", "version", "locked")
@@ -94,11 +95,11 @@ class ExplainedPolicy(Endpoint):
 def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
     """Return an explanation as it is written down.
 
-    A system text is told to those who may see policies; to others only that there is one.
+    Texts of administrators are told to those who may see policies; to others only their sources.
     """
 
     def value_of(name: str, value: object) -> object:
-        return value if sees_texts or name != "system_text" else None
+        return value if sees_texts or name not in TEXT_FIELDS else None
 
     viewpoint = found.viewpoint
     return {
@@ -131,12 +132,12 @@ def told(found: Explanation, *, sees_texts: bool) -> dict[str, Any]:
 
 
 def shown(policy: EffectivePolicy) -> dict[str, Any]:
-    """Return the policy as its chat's owner may see it: a hidden system text by size and hash."""
+    """Return the policy as its chat's owner may see it: hidden texts only by size and hash."""
     values = dict(policy.values)
     system_text = values["system_text"]
     hidden = bool(values["hide_system_text"])
     if hidden:
-        values["system_text"] = None
+        values.update(dict.fromkeys(TEXT_FIELDS))
     return {
         "digest": policy.digest,
         "label": policy.label,

@@ -5,7 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from chats.api.outputs import MendedFindingOut
+from chats.api.outputs import MendedFindingOut, PreviewSideOut
 from contextpolicy.linter.findings import Finding
 from contextpolicy.models import PolicyAssignment
 
@@ -108,3 +108,28 @@ def findings_told(findings: Iterable[Finding]) -> list[dict[str, Any]]:
         }
         for finding in findings
     ]
+
+
+class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
+    """A chat that would change, with its next prompt now and with the policy."""
+
+    chat = serializers.UUIDField()
+    now = PreviewSideOut()
+    proposed = PreviewSideOut()
+
+
+class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
+    """Findings of a policy, and how many chats in use it would change by a random sample.
+
+    The counts are of the chats that were judged; `low` and `high` bound the share of all in use,
+    with 95 % certainty.
+    """
+
+    findings = MendedFindingOut(many=True)
+    in_use = serializers.IntegerField()
+    judged = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    would_refuse = serializers.IntegerField()
+    low = serializers.FloatField()
+    high = serializers.FloatField()
+    worst = SampledChatOut(many=True)

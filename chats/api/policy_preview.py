@@ -8,14 +8,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
-from chats.api.inputs import PreviewRequest
+from chats.api.inputs import PreviewRequest, SampleRequest
 from chats.api.outputs import PolicyPreviewOut, one
 from chats.api.policy_inputs import storable
-from chats.api.policy_outputs import findings_told
+from chats.api.policy_outputs import PolicySampleOut, findings_told
 from chats.api.schema import answers
 from chats.ground.refusals import NotFound
 from chats.simulation.preview import Preview, Side, preview, previewable
 from chats.simulation.proposals import Proposal
+from chats.simulation.sampling import Sampled, sample
 from contextpolicy.linter.findings import Finding
 from contextpolicy.linter.judge import judge
 
@@ -46,16 +47,62 @@ class PolicyPreview(Endpoint):
         findings = judge(asked["values"], locks=asked["locks"])
         if any(finding.level == "error" for finding in findings):
             return Response(one(PolicyPreviewOut, told(findings, None)))
-        proposal = Proposal(
-            slug=asked["policy"] or "-new-",
-            name=asked["policy"] or "This policy",
-            version=0,
-            values=asked["values"],
-            locks=asked["locks"],
-            level=asked["place"],
-        )
-        made = preview(chat, proposal=proposal, now=timezone.now())
+        made = preview(chat, proposal=proposal_of(asked), now=timezone.now())
         return Response(one(PolicyPreviewOut, told(findings, made)))
+
+
+class PolicySample(Endpoint):
+    """The share of the chats in use that a policy as it is written would change."""
+
+    scopes: ClassVar = {"POST": "policy:read"}
+
+    @extend_schema(
+        operation_id="policies_sample",
+        request=SampleRequest,
+        responses=answers({200: PolicySampleOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Judge values and locks, and compose the next prompts of 200 random chats both ways.
+
+        Nothing is written. Values that cannot work are told as findings, with nothing judged.
+        Raises `NotFound` for who may not change policies, and `InvalidCharacter`.
+        """
+        if not person(request).has_perm("contextpolicy.change_contextpolicy"):
+            raise NotFound
+        asked = storable(SampleRequest.read(request.data))
+        findings = judge(asked["values"], locks=asked["locks"])
+        broken = any(finding.level == "error" for finding in findings)
+        found = None if broken else sample(proposal=proposal_of(asked), now=timezone.now())
+        return Response(one(PolicySampleOut, sample_told(findings, found)))
+
+
+def proposal_of(asked: dict[str, Any]) -> Proposal:
+    """Return the policy that a request writes down."""
+    return Proposal(
+        slug=asked["policy"] or "-new-",
+        name=asked["policy"] or "This policy",
+        version=0,
+        values=asked["values"],
+        locks=asked["locks"],
+        level=asked["place"],
+    )
+
+
+def sample_told(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
+    """Return findings and the judgement of a sample as they are written down."""
+    counts = ("in_use", "judged", "changed", "would_refuse", "low", "high")
+    return {
+        "findings": findings_told(findings),
+        **{name: getattr(found, name) if found else 0 for name in counts},
+        "worst": [
+            {
+                "chat": each.chat.pk,
+                "now": side_told(each.now),
+                "proposed": side_told(each.proposed),
+            }
+            for each in (found.worst if found else ())
+        ],
+    }
 
 
 def told(findings: list[Finding], made: Preview | None) -> dict[str, Any]:

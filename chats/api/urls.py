@@ -120,6 +120,7 @@ urlpatterns = [
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
     path(f"{CHAT}/policy/explained", policy.ExplainedChatPolicy.as_view(), name="policy-explained"),
     path("policies/preview", policy_preview.PolicyPreview.as_view(), name="policies-preview"),
+    path("policies/preview/sample", policy_preview.PolicySample.as_view(), name="policies-sample"),
     path("policies/effective", policy.ExplainedPolicy.as_view(), name="policies-effective"),
     path("policies", policies.Policies.as_view(), name="policies"),
     path("policies/lint", policies.LintPolicy.as_view(), name="policies-lint"),

@@ -25,7 +25,9 @@ from contextpolicy.engine.extractive import EXTRACTIVE_V2, extractive_summary
 from contextpolicy.engine.facts import retention
 from contextpolicy.engine.messages import Message, Summary, WireMessage, text_of
 from contextpolicy.engine.prompts import (
+    SECTIONS,
     SUMMARY_V1,
+    headings_of,
     merge_request,
     request_tokens,
     summary_request,
@@ -93,16 +95,30 @@ def perform(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Perform
 def extracted(claimed: Claimed, *, counter: TokenCounter) -> Written:
     """Write the extractive summary, which needs no model."""
     plan, most = claimed.plan, claimed.values.summary_max_tokens
-    return Written(text=extract(plan.sources, plan.previous, most=most, counter=counter))
+    text = extract(
+        plan.sources,
+        plan.previous,
+        most=most,
+        counter=counter,
+        sections=headings_of(claimed.values),
+    )
+    return Written(text=text)
 
 
 def extract(
-    sources: Sequence[Message], previous: Summary | None, *, most: int, counter: TokenCounter
+    sources: Sequence[Message],
+    previous: Summary | None,
+    *,
+    most: int,
+    counter: TokenCounter,
+    sections: Sequence[str] = SECTIONS,
 ) -> str:
     """Write an extractive summary without the demo model's accounts of what it was sent."""
     quoted = [m for m in sources if is_quoted(m.role, text_of(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
-    return extractive_summary(quoted, previous, max_tokens=most, counter=counter, unquoted=unquoted)
+    return extractive_summary(
+        quoted, previous, max_tokens=most, counter=counter, unquoted=unquoted, sections=sections
+    )
 
 
 def is_quoted(role: str, text: str) -> bool:
@@ -196,8 +212,10 @@ class Calls:
         )
         texts: list[str] = []
         if calls.before:
-            most = values.summary_max_tokens
-            texts.append(extract(calls.before, None, most=most, counter=self.counter))
+            most, sections = values.summary_max_tokens, headings_of(values)
+            texts.append(
+                extract(calls.before, None, most=most, counter=self.counter, sections=sections)
+            )
         for chunk in calls.chunks:
             part = self.ask(self.request(chunk.messages, max_chars=chunk.max_chars))
             if not part.is_sound:

@@ -4,7 +4,8 @@ A summary that was written in one call. One that was read in parts, or written a
 what the first attempt lost, had requests whose own texts are not kept: their commitments stand.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from chats.ground.seals import holds
 from chats.models import Compaction
@@ -41,8 +42,12 @@ class SummaryRequest:
     fault: str = ""
 
 
-def summary_request_of(row: Compaction) -> SummaryRequest:
-    """Build the request of a summary again; the ledger's commitment tells whether it is the one."""
+def summary_request_of(row: Compaction, *, sees_hidden: bool = False) -> SummaryRequest:
+    """Build the request of a summary again; the ledger's commitment tells whether it is the one.
+
+    The policy's own instruction is named by its length where the policy hides its texts, unless the
+    reader `sees_hidden`.
+    """
     if not row.calls:
         return SummaryRequest(fault="none")
     previous = Compaction.objects.filter(pk=row.previous_id).first() if row.previous_id else None
@@ -51,13 +56,19 @@ def summary_request_of(row: Compaction) -> SummaryRequest:
     after = previous.to_seq if previous else row.from_seq - 1
     rows = history.on_path(row.branch, after=after, before=row.to_seq + 1)
     read = rows.exclude(seq__in=row.exceptions).order_by("seq")
-    messages = summary_request(
+    values = values_of(row.effective_policy)
+    asked = partial(
+        summary_request,
         messages=history.load_all(read, counter=COUNTER),
         previous=so_far(previous) if previous else None,
-        values=values_of(row.effective_policy),
         focus=row.focus,
     )
+    messages = asked(values=values)
     if holds(row.calls[0], prompt_json(messages, ()), salt=row.salt):
+        own = values.summary_instruction.strip()
+        if own and values.hide_system_text and not sees_hidden:
+            told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
+            messages = asked(values=replace(values, summary_instruction=told))
         return SummaryRequest(messages)
     is_whole = len(row.calls) == 1 and row.rung == "model"
     return SummaryRequest(fault="differs" if is_whole else "parts")

@@ -55,6 +55,12 @@ class Side:
     window_to: int = 0
     outlook: Outlook | None = None
 
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        """What decides whether two sides are the same to the person in the chat."""
+        left_out = sorted(self.left_out.items())
+        return (self.code, self.tokens, self.full, self.cut, self.summarised, left_out, self.due[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Preview:
@@ -96,18 +102,17 @@ def compare(
     chats: Sequence[Chat], *, proposal: Proposal, now: datetime
 ) -> list[tuple[Chat, Side, Side]]:
     """Compose the next prompts of several chats under both policies, without their courses."""
-    found = []
-    for chat in chats:
-        branch = branch_of(chat)
-        branch.chat = chat
-        found.append(
-            (
-                chat,
-                side_of(branch, proposal=None, now=now),
-                side_of(branch, proposal=proposal, now=now),
-            )
-        )
-    return found
+    return [(chat, *both_sides(chat, proposal=proposal, now=now)) for chat in chats]
+
+
+def both_sides(chat: Chat, *, proposal: Proposal, now: datetime) -> tuple[Side, Side]:
+    """Compose the next prompt of a chat under the policy in force and under a proposed one."""
+    branch = branch_of(chat)
+    branch.chat = chat
+    return (
+        side_of(branch, proposal=None, now=now),
+        side_of(branch, proposal=proposal, now=now),
+    )
 
 
 def previewable(chat_id: uuid.UUID) -> Chat | None:

@@ -9,13 +9,16 @@ from chats.models import Chat
 from chats.prompt import model_choice
 from contextpolicy import resolution
 
+# The level of a policy that counts only where it is assigned today.
+ASSIGNED = "assigned"
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A policy as it is written in a form: its name, what it would set, what it would lock.
 
     Where the policy applies already, its values stand in for those in force; elsewhere it counts
-    as if it were assigned at `level`, in place of what applies there.
+    as if it were assigned at `level`, in place of what applies there; `ASSIGNED`: not at all.
     """
 
     slug: str
@@ -35,6 +38,8 @@ def assigned_in(chat: Chat, *, proposal: Proposal | None) -> tuple[resolution.As
     own = (proposal.slug, proposal.name, proposal.version, *said)
     if any(each[1] == proposal.slug for each in found):
         return tuple((each[0], *own) if each[1] == proposal.slug else each for each in found)
+    if proposal.level == ASSIGNED:
+        return found
     others = (each for each in found if each[0] != proposal.level)
     return resolution.far_to_near((*others, (proposal.level, *own)))
 

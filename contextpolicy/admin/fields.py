@@ -8,6 +8,8 @@ from django import forms
 
 from contextpolicy.admin.written import (
     LinesRefused,
+    headings_from,
+    headings_text,
     rules_from,
     rules_text,
     schema_from,
@@ -131,6 +133,11 @@ class LinesField(forms.Field):
 def rules(label: str, text: str) -> LinesField:
     """Make a field for rules of tools, one on each line."""
     return LinesField(write=rules_text, read=rules_from, rows=4, label=label, help_text=text)
+
+
+def headings(label: str, text: str) -> LinesField:
+    """Make a field for the headings of a summary, one on each line."""
+    return LinesField(write=headings_text, read=headings_from, rows=6, label=label, help_text=text)
 
 
 def schema(label: str, text: str) -> LinesField:

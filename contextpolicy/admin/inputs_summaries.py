@@ -5,16 +5,21 @@ from django import forms
 from contextpolicy.admin.fields import (
     LOWEST,
     UNSET,
+    WordsField,
     choice,
+    headings,
     lock,
     number,
     percent,
     several,
+    text_area,
     yes_or_no,
 )
 from contextpolicy.admin.offered import summarisers
+from contextpolicy.admin.stored_values import NO_TEXT
 from contextpolicy.admin.words import APPROVALS, KIND_NAMES, RIGHTS
-from contextpolicy.admin.written import NONE
+from contextpolicy.admin.written import BUILT_IN, NONE
+from contextpolicy.engine.prompts import SECTIONS
 
 
 class SummaryInputs(forms.Form):
@@ -49,6 +54,20 @@ class SummaryInputs(forms.Form):
         [*KIND_NAMES.items(), (NONE, "None of them")],
     )
     lock_pinned_kinds = lock()
+    summary_instruction = WordsField(
+        label="Instruction of the summariser",
+        help_text="What matters in these chats, for the model that writes summaries, such as "
+        "“Keep every order number with its state.” It stands below the built-in rules, which "
+        f"stay. {NO_TEXT}: none, whatever a farther policy says.",
+        widget=text_area(4),
+    )
+    lock_summary_instruction = lock()
+    summary_sections = headings(
+        "Headings of a summary",
+        f"One on each line, in their order. {BUILT_IN}: {', '.join(SECTIONS)}. A summary that "
+        "lacks one is rejected; what fits under none stands under the first.",
+    )
+    lock_summary_sections = lock()
     archive = yes_or_no(
         "Archive", "Whether covered messages stay searchable and shown under their summary."
     )

@@ -2,9 +2,8 @@
 
 from contextpolicy import plugins
 from contextpolicy.admin.fields import UNSET, Choices
-from contextpolicy.admin.stored_values import BUILT_IN
 from contextpolicy.admin.words import STRATEGY_NAMES
-from contextpolicy.admin.written import NONE
+from contextpolicy.admin.written import BUILT_IN, NONE
 from contextpolicy.linter.errors import offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 

@@ -37,6 +37,8 @@ SUMMARY = (
     "summarization_model",
     "summary_max_tokens",
     "pinned_kinds",
+    "summary_instruction",
+    "summary_sections",
     "archive",
 )
 PEOPLE = ("approval", "undo_right", "undo_pause_hours", "edit_right")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from django.forms import BoundField
 from django.utils.html import format_html, format_html_join
@@ -17,6 +17,7 @@ from contextpolicy.admin.viewpoint import Effective, Viewpoint, effective
 from contextpolicy.admin.words import plain_words
 from contextpolicy.engine.budget import prompt_limit
 from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import SECTIONS
 from contextpolicy.linter.findings import UNSET, Finding
 from contextpolicy.linter.judge import judge, read_whole
 from contextpolicy.resolution import Layer
@@ -238,6 +239,8 @@ def in_words(form: PolicyForm, name: str, value: object) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{shown(name, value)} %"
+    if name == "summary_sections":
+        return ", ".join(cast("tuple[str, ...]", value) or SECTIONS)
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
     return default_words(form.fields[name], shown(name, value))

@@ -6,17 +6,15 @@ from typing import Any
 
 from django import forms
 
-from contextpolicy.admin.written import NONE
+from contextpolicy.admin.written import BUILT_IN, NONE
 from contextpolicy.engine.policy import PolicyValues
 
 YES_OR_NO = {True: "yes", False: "no"}
-# The form's word for the empty string: no model writes the summary, sentences are picked.
-BUILT_IN = "(built in)"
 # The form's word for an explicit empty text, which overrides a farther policy's.
 NO_TEXT = "(none)"
 
 SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
-TEXTS = frozenset({"system_text", "question_prefix"})
+TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
 # Fields whose 0 in the form means "none": unlike an empty field it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
     item.name
@@ -39,7 +37,7 @@ def meant(name: str, value: Any) -> Any:
         return None
     if value == BUILT_IN or (name in TEXTS and value == NO_TEXT):
         return ""
-    if value == [NONE]:
+    if value in ([NONE], [BUILT_IN]):
         return []
     if isinstance(getattr(PolicyValues(), name), bool):
         return value == "yes"
@@ -58,6 +56,8 @@ def shown(name: str, value: Any) -> Any:
         return BUILT_IN
     if name in TEXTS and value == "":
         return NO_TEXT
+    if name == "summary_sections" and not value:
+        return [BUILT_IN]
     if name in {"pinned_kinds", "skills"} and not value:
         return [NONE]
     return value

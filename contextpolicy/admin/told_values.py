@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from contextpolicy.admin.written import rules_text, schema_text
+from contextpolicy.admin.written import BUILT_IN, rules_text, schema_text
 from contextpolicy.models import PolicyVersion
 
 
@@ -32,6 +32,8 @@ def told_value(name: str, value: Any) -> str:
         return rules_text(value)
     if name == "state_schema":
         return schema_text(value)
+    if name == "summary_sections":
+        return ", ".join(value) or BUILT_IN
     if value is None or value == []:
         return "none"
     if isinstance(value, list):

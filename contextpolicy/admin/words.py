@@ -96,6 +96,10 @@ def _summary(values: PolicyValues, limit: int) -> list[str]:
         names = (KIND_NAMES[kind] for kind in values.pinned_kinds)
         kinds = ", ".join(f"{name[0].lower()}{name[1:]}" for name in names)
         sentences.append(f"A summary that loses any of these is rejected: {kinds}.")
+    if values.summary_instruction.strip() and values.summarization_model:
+        sentences.append(f"{writer} follows an instruction of its own.")
+    if values.summary_sections:
+        sentences.append(f"A summary has the headings {', '.join(values.summary_sections)}.")
     if values.approval != "nobody":
         who = APPROVALS[values.approval]
         sentences.append(f"{who} approves each summary before it is used.")

@@ -5,13 +5,15 @@ A value that was written is read back exactly; a line that cannot be read is ref
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from contextpolicy.engine.schema import SchemaRefused, check_schema
 
 # An explicit "nothing": unlike an empty field it overrides a farther policy.
 NONE = "none"
+# The form's word for what the product does by itself: it overrides a farther policy, too.
+BUILT_IN = "(built in)"
 NO_RULE = "no rule"
 RULE_WORDS = {"limit": "limit", "keep_newest": "keep newest"}
 RULE_EXAMPLE = "look_up: limit 4000, keep newest 3"
@@ -62,6 +64,16 @@ def rules_from(text: str) -> dict[str, dict[str, int]]:
             )
         found[tool], lines[tool] = _rule(said, number), number
     return found
+
+
+def headings_text(headings: Sequence[str]) -> str:
+    """Write the headings of a summary as lines."""
+    return "\n".join(headings)
+
+
+def headings_from(text: str) -> list[str]:
+    """Read headings from their lines; `BUILT_IN` alone stands for those of the product."""
+    return [line for _, line in _lines(text)]
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:

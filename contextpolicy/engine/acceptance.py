@@ -9,7 +9,7 @@ from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.language import is_other_language
 from contextpolicy.engine.messages import Message, Summary, parts_to_json, text_of
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import SECTIONS, TEMPLATE_MARK, heading_of, neutral
+from contextpolicy.engine.prompts import SECTIONS, TEMPLATE_MARK, heading_of, headings_of, neutral
 from contextpolicy.engine.tokens import TokenCounter
 
 SHORTEST_SUMMARY = 20
@@ -62,7 +62,7 @@ def verdict(
         "refusal": bool(_REFUSAL.match(text)),
         "error_text": bool(_ERROR.match(text)),
         "no_content": bool(text) and not _HEADING.sub("", text).strip(),
-        "missing_sections": bool(text) and bool(missing_sections(text)),
+        "missing_sections": bool(text) and bool(missing_sections(text, headings_of(values))),
         "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,
@@ -120,10 +120,10 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     return tuple(fact for kind in KINDS if kind in values.pinned_kinds for fact in lost[kind])
 
 
-def missing_sections(text: str) -> tuple[str, ...]:
-    """Return the required headings that do not stand on a line of their own."""
+def missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
+    """Return those of the required headings that do not stand on a line of their own."""
     found = {heading_of(match.group(1)).casefold() for match in _HEADING.finditer(text)}
-    return tuple(name for name in SECTIONS if name.casefold() not in found)
+    return tuple(name for name in sections if name.casefold() not in found)
 
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)

@@ -89,26 +89,41 @@ def extractive_summary(
     max_tokens: int,
     counter: TokenCounter,
     unquoted: int = 0,
+    sections: Sequence[str] = SECTIONS,
 ) -> str:
-    """Fold `previous` and `messages` into five sections of bullets with their sources, [#12].
+    """Fold `previous` and `messages` into sections of bullets with their sources, [#12].
 
     Bullets of the previous summary compete with the new ones and are carried over, never nested.
     At most `max_tokens`, and less than what is folded: if not even one bullet fits that, the
     headings alone remain. `unquoted`: the tokens of messages that are folded too and not quoted.
+    What belongs under none of the `sections` stands under the first.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
     shared = old + int(new * LARGEST_SHARE)
     limit = min(max_tokens, max(shared, min(old + new - 1, SMALL_SUMMARY)))
     refrains = _refrains(messages)
-    found = [*_carried_over(previous, refrains), *_said_in(messages, refrains)]
+    found = [
+        *_carried_over(previous, refrains, sections),
+        *(_under(line, sections) for line in _said_in(messages, refrains)),
+    ]
     lines = _weighed(_distinct(found), messages)
     chosen: list[_Line] = []
     for longest in BULLET_LENGTHS:
-        chosen = _chosen([_cut(line, longest) for line in lines], limit, counter)
+        chosen = _chosen([_cut(line, longest) for line in lines], limit, counter, sections)
         if chosen:
             break
-    return _written(chosen)
+    return _written(chosen, sections)
+
+
+def _under(line: _Line, sections: Sequence[str]) -> _Line:
+    """Put a line under the section of its name, else under the first."""
+    return replace(line, said=replace(line.said, section=_named(line.said.section, sections)))
+
+
+def _named(name: str, sections: Sequence[str]) -> str:
+    known = {section.casefold(): section for section in sections}
+    return known.get(name.casefold(), sections[0])
 
 
 def _cut(line: _Line, longest: int) -> _Line:
@@ -119,7 +134,9 @@ def _cut(line: _Line, longest: int) -> _Line:
     return replace(line, said=replace(line.said, text=text), told=told)
 
 
-def _chosen(lines: Sequence[_Line], limit: int, counter: TokenCounter) -> list[_Line]:
+def _chosen(
+    lines: Sequence[_Line], limit: int, counter: TokenCounter, sections: Sequence[str]
+) -> list[_Line]:
     """Choose greedily by what a line still adds for its length; each thing counts once.
 
     A line's worth only falls, and only when one of its things is taken, so all updates together
@@ -135,7 +152,7 @@ def _chosen(lines: Sequence[_Line], limit: int, counter: TokenCounter) -> list[_
     heapq.heapify(heap)
     chosen: list[_Line] = []
     marked: set[str] = set()
-    used, misfits = counter.count(_written([])), 0
+    used, misfits = counter.count(_written([], sections)), 0
     while heap and misfits < MOST_MISFITS:
         rank = heapq.heappop(heap)
         number = rank[-1]
@@ -156,7 +173,7 @@ def _chosen(lines: Sequence[_Line], limit: int, counter: TokenCounter) -> list[_
         for other in _taken(line, holders, lines, worth) - {number}:
             heapq.heappush(heap, _rank(lines[other], worth[other], other))
     # Counts of lines need not add up to the count of the text with every tokenizer.
-    while chosen and counter.count(_written(chosen)) > limit:
+    while chosen and counter.count(_written(chosen, sections)) > limit:
         chosen.pop()
     return chosen
 
@@ -178,10 +195,10 @@ def _taken(
     return touched
 
 
-def _written(lines: Sequence[_Line]) -> str:
+def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
     """Write the sections; whole sentences of one message share a bullet."""
     written = []
-    for section in SECTIONS:
+    for section in sections:
         written.append(f"## {section}")
         inside = sorted(
             (line for line in lines if line.said.section == section),
@@ -281,16 +298,15 @@ _SOURCE = re.compile(r"\s*((?:\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]\s*)+)$")
 
 
 def _carried_over(
-    previous: Summary | None, refrains: Mapping[str, Collection[str]]
+    previous: Summary | None, refrains: Mapping[str, Collection[str]], sections: Sequence[str]
 ) -> Iterator[_Line]:
     """Read the lines of a summary, whoever wrote it; a line without a known section is a fact."""
-    section = SECTIONS[0]
-    names = {name.casefold(): name for name in SECTIONS}
+    section = sections[0]
     for line in (previous.text if previous else "").splitlines():
         heading = _HEADING.match(line)
         text = neutral(" ".join(_MARK.sub("", line).split()))
         if heading:
-            section = names.get(heading_of(heading.group(1)).casefold(), SECTIONS[0])
+            section = _named(heading_of(heading.group(1)), sections)
         elif text and previous is not None:
             marks = _SOURCE.search(text)
             source = f" {marks[1].strip()}" if marks else ""

@@ -38,6 +38,9 @@ LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "recent_by_user": "min",
 }
 
+# Texts of administrators: a policy may hide them from people, and the ledger has no words.
+TEXT_FIELDS = frozenset({"system_text", "summary_instruction"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyValues(PolicyFields):
@@ -63,7 +66,7 @@ class MalformedPolicy(ValueError):
     code = "malformed_policy"
 
 
-_LISTS = ("allowed_models", "pinned_kinds", "memory_providers", "skills")
+_LISTS = ("allowed_models", "pinned_kinds", "summary_sections", "memory_providers", "skills")
 _FIELD_NAMES = frozenset(item.name for item in fields(PolicyValues))
 
 INSTANCE_DEFAULTS: Mapping[str, PolicyValues] = {
@@ -180,7 +183,7 @@ _BY_EXAMPLE: Mapping[type, tuple[Callable[[object], bool], str]] = {
 _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     **{
         name: _BY_EXAMPLE[type(getattr(PolicyValues(), name))]
-        for name in sorted(_FIELD_NAMES - {"pinned_kinds", "skills"})
+        for name in sorted(_FIELD_NAMES - {"pinned_kinds", "summary_sections", "skills"})
     },
     "cut_style": _one_of("head", "head_tail"),
     "layout": _one_of("multi_turn", "A", "B", "C"),
@@ -192,6 +195,7 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "allowed_models": (_is_names, "a list of model names"),
     "memory_providers": (_is_names, "a list of provider names"),
     "skills": (_is_names, "a list of skill names"),
+    "summary_sections": (_is_names, "a list of headings"),
     "pinned_kinds": (_is_kinds, f"a list of {', '.join(KINDS)}"),
     "tool_output_rules": (
         _is_rules,

@@ -16,6 +16,8 @@ SMALLEST_BYTES = 1_000
 SMALLEST_MESSAGE = 5
 LARGEST_NUMBER = 100_000_000
 LONGEST_PREFIX = 200
+# The headings of a summary, and the characters of one.
+MOST_SECTIONS, LONGEST_SECTION = 10, 60
 # The passages that go along with one question.
 MOST_REFERENCES = 20
 
@@ -58,6 +60,7 @@ def room_clashes(values: PolicyFields, *, model_window: int | None) -> list[Clas
 def clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
     """List what cannot work within a prompt limit of `limit` tokens, at least 1."""
     found = _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
+    found += _heading_clashes(values)
     if values.strategy != "simple":
         found += _mark_clashes(values, limit)
     if values.strategy == "dynamic_summary":
@@ -159,6 +162,28 @@ def _system_clashes(values: PolicyFields, limit: int, system_tokens: int) -> lis
     return [("system_text_too_long", ("system_text", "token_budget"), sentence)]
 
 
+def _heading_clashes(values: PolicyFields) -> list[Clash]:
+    """Check that each heading of a summary can stand on its line and be told from the others."""
+    names = values.summary_sections
+    sentence = ""
+    if len(names) > MOST_SECTIONS:
+        sentence = f"summary_sections has {len(names):,} headings. Name at most {MOST_SECTIONS}."
+    elif len({name.casefold() for name in names}) < len(names):
+        sentence = "summary_sections names a heading twice. Name each once."
+    for name in names:
+        if not name or name != " ".join(name.split()) or name[0] == "#" or name[-1] in "#:":
+            sentence = (
+                f"The heading “{name}” in summary_sections cannot stand on a line of its own as "
+                "it is written. Give words on one line, without number signs or a colon around."
+            )
+        elif len(name) > LONGEST_SECTION:
+            sentence = (
+                f"The heading “{name[:20]}…” in summary_sections is longer than "
+                f"{LONGEST_SECTION} characters. Shorten it."
+            )
+    return [("headings_refused", ("summary_sections",), sentence)] if sentence else []
+
+
 def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     """Check that the marks are in order.
 
@@ -208,6 +233,14 @@ def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> li
             f"{max(0, limit - SMALLEST_ROOM):,} or raise token_budget."
         )
         return [("summary_too_large", names, sentence)]
+    headings = estimated_tokens("".join(f"## {name}\n" for name in values.summary_sections))
+    if 2 * headings > values.summary_max_tokens:
+        sentence = (
+            f"The headings in summary_sections take about {headings:,} of "
+            f"{values.summary_max_tokens:,} tokens, more than half of a summary. Name fewer or "
+            f"shorter ones, or raise summary_max_tokens to {2 * headings:,}."
+        )
+        return [("headings_too_large", ("summary_sections", "summary_max_tokens"), sentence)]
     low = _marks(values, limit)[0]
     if values.summary_max_tokens + system_tokens < low:
         return []

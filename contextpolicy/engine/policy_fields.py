@@ -28,9 +28,12 @@ class PolicyFields:
     puts the low mark where about so many turns fit until the next compaction, instead of
     `compact_to`. `tool_output_rules` holds, by a tool's name or `*`, `limit` (characters of a
     result) and `keep_newest` (so many results of the tool stay, older ones become a stub).
-    `pinned_kinds` names the kinds of facts that a summary may not lose. `chat_system`: what becomes
-    of a chat's own system text; `layout` leaves it to the layout (A replaces the policy's text by
-    it, the others append it). `show_date` puts the day of the question into the prompt's tail.
+    `pinned_kinds` names the kinds of facts that a summary may not lose. `summary_instruction`: what
+    matters, for a model that writes summaries, below the rules that hold for each of them;
+    `summary_sections`: the headings of a summary, none meaning those of the product. `chat_system`:
+    what becomes of a chat's own system text; `layout` leaves it to the layout (A replaces the
+    policy's text by it, the others append it). `show_date` puts the day of the question into the
+    prompt's tail.
 
     `approval`: who reads a summary before it is used; `nobody` means that it needs no approval.
     `undo_right` and `edit_right`: who may undo a compaction and correct a summary. An undo pauses
@@ -75,6 +78,8 @@ class PolicyFields:
     fold_turns: int = 5
     summarization_model: str = ""
     summary_max_tokens: int = 2_000
+    summary_instruction: str = ""
+    summary_sections: tuple[str, ...] = ()
     pinned_kinds: tuple[str, ...] = ()
     approval: Right = "nobody"
     undo_right: Right = "owner"

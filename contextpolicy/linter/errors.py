@@ -16,7 +16,9 @@ from contextpolicy.engine.policy import (
 from contextpolicy.engine.schema import SchemaRefused, check_schema
 from contextpolicy.models import ModelSpec, Skill
 
-LONGEST_TEXT = 20_000
+# In characters.
+LONGEST_TEXT, LONGEST_INSTRUCTION = 20_000, 4_000
+LONGEST = {"system_text": LONGEST_TEXT, "summary_instruction": LONGEST_INSTRUCTION}
 
 
 def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
@@ -76,14 +78,15 @@ def offered_strategies() -> tuple[str, ...]:
 
 
 def _text_problems(values: PolicyValues) -> list[Problem]:
-    length = len(values.system_text)
-    if length > LONGEST_TEXT:
-        sentence = (
-            f"system_text has {length:,} characters; {LONGEST_TEXT:,} are allowed. "
-            f"Shorten it by {length - LONGEST_TEXT:,}."
-        )
-        return [Problem("too_long", ("system_text",), sentence)]
-    for name in ("system_text", "question_prefix"):
+    for name, longest in LONGEST.items():
+        length = len(getattr(values, name))
+        if length > longest:
+            sentence = (
+                f"{name} has {length:,} characters; {longest:,} are allowed. "
+                f"Shorten it by {length - longest:,}."
+            )
+            return [Problem("too_long", (name,), sentence)]
+    for name in (*LONGEST, "question_prefix"):
         text = getattr(values, name)
         if "\0" in text:
             sentence = f"{name} holds a NUL at position {text.index(chr(0)) + 1}. Remove it."

@@ -40,6 +40,8 @@ _OF_SUMMARIES = (
     "summarization_model",
     "summary_max_tokens",
     "pinned_kinds",
+    "summary_instruction",
+    "summary_sections",
 )
 # The fields that a strategy that ships never reads.
 _UNUSED: Mapping[str, tuple[str, ...]] = {
@@ -78,12 +80,20 @@ def findings(values: PolicyValues) -> list[Finding]:
 
 
 def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
-    if _SECRETS.search(values.system_text):
+    for name, words in (("system_text", "system text"), ("summary_instruction", "instruction")):
+        if _SECRETS.search(getattr(values, name)):
+            yield Finding(
+                "secret_in_text",
+                name,
+                f"The {words} seems to hold a key or password. Models can be talked into "
+                "repeating it: treat the text as readable by everyone who chats.",
+            )
+    if values.summary_instruction.strip() and not values.summarization_model:
         yield Finding(
-            "secret_in_text",
-            "system_text",
-            "The system text seems to hold a key or password. Models can be talked into "
-            "repeating it: treat the text as readable by everyone who chats.",
+            "instruction_unread",
+            "summary_instruction",
+            "No model writes the summaries, and the built-in extractor follows no instruction: it "
+            "picks sentences that people said.",
         )
     if values.chat_system == "ignore":
         yield Finding(

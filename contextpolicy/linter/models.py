@@ -106,10 +106,11 @@ def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
     summary = values.summary_max_tokens
     # The summary before takes the place of as much history.
     chunk = high - low + summary
-    needed = chunk + summary + INSTRUCTION
+    instruction = INSTRUCTION + estimated_tokens(values.summary_instruction)
+    needed = chunk + summary + instruction
     if needed <= window:
         return
-    spare = window - 2 * summary - INSTRUCTION
+    spare = window - 2 * summary - instruction
     share = round((high - spare) / limit, 2)
     smallest = values.summary_max_tokens + estimated_tokens(values.system_text)
     can_raise = spare > 0 and smallest < share * limit and share < min(values.prepare_at, 1)

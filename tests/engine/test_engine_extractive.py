@@ -115,6 +115,27 @@ def test_with_no_room_at_all_the_headings_remain() -> None:
     assert missing_sections(summarised(TALK, most=5)) == ()
 
 
+def test_headings_of_a_policy_take_the_place_of_the_usual_ones() -> None:
+    """What has no heading of its name stands under the first; a summary before is taken over."""
+    names = ("Trips", "open ITEMS")
+
+    def under(talk: list[Message], previous: Summary | None = None) -> str:
+        return extractive_summary(talk, previous, max_tokens=2_000, counter=COUNTER, sections=names)
+
+    text = under(TALK)
+    assert missing_sections(text, names) == ()
+    assert re.findall(r"^## .*$", text, flags=re.M) == ["## Trips", "## open ITEMS"]
+    assert "400 euros" in section(text, "Trips")
+    assert "blue bag? [#5]" in section(text, "open ITEMS")
+
+    earlier = Summary(
+        "s", "## Facts\n- Ann has 12 cats. [#1]\n## Open items\n- A visa?", 1, 1, (), 30
+    )
+    carried = under(TALK, earlier)
+    assert "12 cats" in section(carried, "Trips")
+    assert "A visa?" in section(carried, "open ITEMS")
+
+
 @given(chats(), st.integers(60, 400))
 def test_inv_30_it_is_within_its_limit_and_smaller_than_what_it_folds(
     messages: tuple[Message, ...], most: int

@@ -73,6 +73,7 @@ MATRIX = {
     "chats_policy_explain": "policy:read",
     "policies_effective": "policy:read",
     "policies_preview": "policy:read",
+    "policies_sample": "policy:read",
     "policies_list": "policy:read",
     "policies_create": "policy:write",
     "policies_get": "policy:read",

@@ -61,7 +61,8 @@ def test_policy_says_what_holds_and_where_it_comes_from(
 def test_hidden_system_text_is_told_by_size_and_hash_only(
     of_alice: Program, chat: Chat, now: datetime
 ) -> None:
-    lay({"system_text": SECRET_PROMPT, "hide_system_text": True}, now)
+    own = {"system_text": SECRET_PROMPT, "summary_instruction": SECRET_PROMPT}
+    lay({**own, "hide_system_text": True}, now)
     answer = of_alice.get(f"chats/{chat.pk}/policy")
     assert "discreet" not in answer.content.decode()
     hidden = answer.json()["system_text"]

@@ -14,15 +14,16 @@ from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.compaction.conftest import SetPolicy, Writes, later, wrote
 from tests.contextpolicy.people import person, signed_in
 
+# One request reads all of it.
+MARKS = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
+
 
 @pytest.fixture
 def row(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, now: datetime
 ) -> Compaction:
     """A summary that a model was asked for in one call; what it wrote was of no use."""
-    # One request reads all of it.
-    marks = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
-    set_policy(summarization_model=writer.slug, token_budget=4_000, **marks)
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
     writes(*[wrote("Too short")] * 9)
     maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
     made = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
@@ -69,6 +70,35 @@ def test_its_owner_reads_it_and_an_auditor_after_a_reason(row: Compaction) -> No
     for nowhere in ("?compaction=x", f"?compaction={chat.pk}", f"?receipt={chat.pk}", ""):
         answer = priya.get(f"/admin/chats/receipt/words/{nowhere}")
         assert "Choose a call" in answer.content.decode()
+
+
+def test_a_hidden_instruction_is_told_to_auditors_alone(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(
+        summarization_model=writer.slug,
+        token_budget=4_000,
+        summary_instruction="Rank people by what they spent.",
+        summary_sections=["Orders", "Open questions"],
+        hide_system_text=True,
+        **MARKS,
+    )
+    fact = "- The order 4711 of 3 May 2026 goes to Anna Berg in Oslo [#1]"
+    headed = f"## Orders\n{fact}\n## Open questions"
+    writes(wrote(headed))
+    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    made = Compaction.objects.get(kind="summary")
+    assert (made.text, made.reason) == (headed, "")
+    assert [section["title"] for section in made.sections] == ["Orders", "Open questions"]
+
+    address = f"/chats/{long_chat.pk}/compactions/{made.pk}/request"
+    theirs = signed_in(long_chat.owner).get(address).content.decode()
+    assert "Rank people" not in theirs
+    assert "keeps its instruction of 31 characters to itself" in theirs
+    priya = signed_in(person("priya", AUDITOR))
+    words = f"/admin/chats/receipt/words/?compaction={made.pk}"
+    shown = priya.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
+    assert "Rank people by what they spent." in shown
 
 
 def refused(browser: Client, address: str) -> bool:

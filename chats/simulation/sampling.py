@@ -1,0 +1,142 @@
+"""Estimates how many chats a policy would change, from a random sample of those in use.
+
+What is counted are outcomes, not chats to which the policy applies: a chat changes where its next
+prompt would hold something else, or be refused. Both prompts are composed as the worker does.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+
+from chats.models import Chat
+from chats.simulation.preview import Side, both_sides
+from chats.simulation.proposals import Proposal
+
+# A chat is in use if something happened in it within these days.
+IN_USE = timedelta(days=90)
+SAMPLE = 200
+# In seconds: what is not judged by then is left out, and the share is less certain.
+PATIENCE = 20.0
+WORST = 10
+# Of the normal distribution: 95 % lie within so many standard deviations.
+CERTAINTY = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One chat with its next prompt under both policies."""
+
+    chat: Chat
+    now: Side
+    proposed: Side
+
+    @property
+    def changes(self) -> bool:
+        """Whether the next prompt holds something else, or is refused for another reason."""
+        return self.now.outcome != self.proposed.outcome
+
+    @property
+    def would_refuse(self) -> bool:
+        """Whether a chat that is answered today would be refused."""
+        return bool(self.proposed.code) and not self.now.code
+
+    @property
+    def weight(self) -> tuple[bool, int]:
+        """Return what the worst are found by: a refusal first, then the difference in tokens."""
+        return self.would_refuse, abs(self.proposed.tokens - self.now.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The judgement of a sample: counts, and the share of all chats in use with its interval.
+
+    `low` and `high` are the bounds of the share that changes, with 95 % certainty; of a sample that
+    holds every chat in use they are equal. `worst`: the chats that change most.
+    """
+
+    in_use: int
+    judged: int
+    changed: int
+    would_refuse: int
+    low: float
+    high: float
+    worst: tuple[Judged, ...] = ()
+
+
+def sample(
+    *,
+    proposal: Proposal,
+    now: datetime,
+    size: int = SAMPLE,
+    clock: Callable[[], float] = time.monotonic,
+) -> Sampled:
+    """Judge up to `size` random chats in use, as many as `PATIENCE` allows; nothing is written."""
+    ids = in_use(now=now)
+    total = ids.count()
+    until = clock() + PATIENCE
+    found = judged_of(
+        ids.order_by("?")[:size], proposal=proposal, now=now, clock=clock, until=until
+    )
+    changed = sum(each.changes for each in found)
+    low, high = interval(changed, of=len(found), among=total)
+    worst = sorted((each for each in found if each.changes), key=lambda each: each.weight)
+    return Sampled(
+        in_use=total,
+        judged=len(found),
+        changed=changed,
+        would_refuse=sum(each.would_refuse for each in found),
+        low=low,
+        high=high,
+        worst=tuple(reversed(worst[-WORST:])),
+    )
+
+
+def in_use(*, now: datetime) -> QuerySet[Chat, Any]:
+    """Return the ids of the chats in which something happened lately and no team replies."""
+    chats = Chat.objects.filter(
+        deleted_at=None, team=None, active_branch__isnull=False, updated_at__gte=now - IN_USE
+    )
+    return chats.values_list("pk", flat=True)
+
+
+def judged_of(
+    ids: Iterable[Any],
+    *,
+    proposal: Proposal,
+    now: datetime,
+    clock: Callable[[], float],
+    until: float,
+) -> list[Judged]:
+    """Judge chats one after the other until the time is over; one that is gone is left out."""
+    found = []
+    for pk in list(ids):
+        if clock() > until:
+            break
+        chat = Chat.objects.filter(pk=pk).select_related("model", "owner").first()
+        if chat is not None:
+            sides = both_sides(chat, proposal=proposal, now=now)
+            # The words of two hundred chats are not kept.
+            found.append(Judged(chat, *(replace(side, outlook=None) for side in sides)))
+    return found
+
+
+def interval(changed: int, *, of: int, among: int) -> tuple[float, float]:
+    """Return the bounds of a share by a sample without replacement, with 95 % certainty.
+
+    Wilson's interval (E. B. Wilson, 1927), narrowed by the share of all that was looked at.
+    """
+    if of == 0:
+        return 0.0, 1.0 if among else 0.0
+    share = changed / of
+    if of >= among:
+        return share, share
+    left = (among - of) / (among - 1)
+    spread = CERTAINTY**2 * left / of
+    middle = (share + spread / 2) / (1 + spread)
+    half = math.sqrt(share * (1 - share) * spread + spread**2 / 4) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
