@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A file goes whole to one tester, with the processes and databases that its tests share.
 TESTERS := auto
 # Tests with processes and browsers wait half of their time.
-WAITERS := $(shell expr 1 + $$(nproc))
+WAITERS := $(shell expr 2 + $$(nproc))
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/chats/simulation \
 	tests/chats/webhooks \
@@ -138,10 +138,11 @@ team-load: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.teams_beside \
 		--blocks $(or $(BLOCKS),6) --rounds $(or $(ROUNDS),50)
 
-# Every row of the fault table on both databases, where `make test-all` runs half of them on each.
+# Every row of the fault table, and every question to a served instance, on both databases, where `make test-all` runs half of them on each.
 faults: $(VENV)/.for-testing
 	@PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_EVERY_ROW=1 \
-		$(BIN)/python -m pytest -n 1 -rs --timeout 900 tests/faults
+		$(BIN)/python -m pytest -n 1 -rs --timeout 900 tests/faults tests/security/test_S01_S20_served.py \
+		tests/security/test_S14_S24_instance.py
 
 # Processes beside each other in the same chats, every law after each step:
 # make together [WORKERS=8] [CHATS=50] [STEPS=25] [SEED=1] [DATABASE=postgres]

@@ -1,7 +1,6 @@
 """Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
 
 import importlib
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from chats.models import Chat, ProviderAccount
 from chats.record import outbox
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
+from tests.faults.halves import EVERY_ROW
 
 # So that its assertions say what they found, as those of a test do.
 pytest.register_assert_rewrite("tests.faults.promises")
@@ -34,7 +34,6 @@ for name, examples in (("short", 40), ("whole", 300)):
     )
 settings.load_profile("short")
 
-EVERY_ROW = bool(os.environ.get("PALIMPSEST_EVERY_ROW"))
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 

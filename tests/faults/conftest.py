@@ -4,9 +4,7 @@ A row that both databases have is run on one of them, half of the rows on each; 
 all of them on both.
 """
 
-import os
 import shutil
-import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -14,13 +12,13 @@ import pytest
 
 from tests.fakes.fake_server import FakeServer
 from tests.faults.client import Client
+from tests.faults.halves import EVERY_ROW, one_of_both
 from tests.faults.harness import SHORT_LEASE, Tree, new_folder
 from tests.faults.programs import Program
 from tests.faults.promises import assert_promises
 from tests.faults.stores import Cluster, Database, Postgres, SQLite
 
 HERE = Path(__file__).parent
-EVERY_ROW = bool(os.environ.get("PALIMPSEST_EVERY_ROW"))
 DATABASES = [
     pytest.param("sqlite"),
     pytest.param("postgres", marks=pytest.mark.services),
@@ -53,8 +51,7 @@ def is_left_to_another_database(item: pytest.Item) -> bool:
     database = callspec.params.get("planted") if callspec else None
     if database is None or {"sqlite", "postgres"} & set(item.fixturenames):
         return is_for_another_database(item)
-    row = item.name.replace(database, "")
-    return bool(database != ("sqlite", "postgres")[zlib.crc32(row.encode()) % 2])
+    return bool(database != one_of_both(item.name.replace(database, "")))
 
 
 @pytest.fixture(autouse=True)
