@@ -13,6 +13,7 @@ from uuid import UUID
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
+from contextpolicy import two_persons
 from contextpolicy.engine.policy import TEXT_FIELDS, Problem
 from contextpolicy.ledger import record
 from contextpolicy.linter.errors import check
@@ -108,13 +109,16 @@ def new_version(
     now: datetime,
     based_on: int | None = None,
     is_draft: bool = False,
+    is_agreed: bool = False,
 ) -> PolicyVersion:
     """Make the next version of a policy and put it in force wherever the policy applies.
 
     `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
     that no nearer level may override; `based_on` the version that was edited, the newest one. A
-    draft comes into force by `activate`. Raises `PolicyProblems` and `PolicyChangedMeanwhile`.
+    draft comes into force by `activate`, and so does a version that waits for a second person,
+    unless it `is_agreed`. Raises `PolicyProblems` and `PolicyChangedMeanwhile`.
     """
+    author = person_of(actor)
     found = check(values, locks=locks)
     if found:
         raise PolicyProblems(found)
@@ -123,13 +127,17 @@ def new_version(
         before, newest = locked.current, locked.newest
         if newest is not None and based_on not in {None, newest.number}:
             raise PolicyChangedMeanwhile(current=newest.number)
+        waits = not (is_draft or is_agreed) and two_persons.waits(
+            locked, locks=locks, before=before, author=author
+        )
+        is_draft = is_draft or waits
         version = PolicyVersion.objects.create(
             policy=locked,
             number=newest.number + 1 if newest is not None else 1,
             values=dict(values),
             locks=sorted(locks),
             note=note,
-            created_by_id=person_of(actor),
+            created_by_id=author,
             created_at=now,
             activated_at=None if is_draft else now,
         )
@@ -137,17 +145,21 @@ def new_version(
             ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
         data: dict[str, Any] = {"policy": locked.slug, "version": version.number, "note": note}
         data |= differences(before, version) | ({"draft": True} if is_draft else {})
+        data |= {"waits": True} if waits else {}
         record("policy.version_created", actor=actor, now=now, data=data)
     if not is_draft:
         policy.current = version
     return version
 
 
-def activate(*, policy: ContextPolicy, number: int, actor: str, now: datetime) -> PolicyVersion:
+def activate(
+    *, policy: ContextPolicy, number: int, actor: str, now: datetime, emergency: str = ""
+) -> PolicyVersion:
     """Put a draft in force wherever the policy applies; one that is in force stays so.
 
-    Only the newest version can be put in force: an older one is restored as a new one. Raises
-    `PolicyProblems` if it cannot work any more, and `PolicyChangedMeanwhile`.
+    Only the newest version can be put in force: an older one is restored as a new one. Where two
+    persons are asked for, its author needs the reason of an `emergency`. Raises `PolicyProblems`
+    if it cannot work any more, `PolicyChangedMeanwhile` and `SecondPersonNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -158,9 +170,12 @@ def activate(*, policy: ContextPolicy, number: int, actor: str, now: datetime) -
             found = check(version.values, locks=version.locks)
             if found:
                 raise PolicyProblems(found)
+            by = person_of(actor)
+            two_persons.check_activation(locked, version=version, by=by, emergency=emergency)
             PolicyVersion.objects.filter(pk=version.pk).update(activated_at=now)
             ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
             data = {"policy": locked.slug, "version": number, **differences(before, version)}
+            data |= {"emergency": emergency.strip()} if emergency.strip() else {}
             record("policy.version_activated", actor=actor, now=now, data=data)
     policy.current = version
     return version
@@ -170,7 +185,8 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
     """Make a new version with the values and locks of an older one, in force at once.
 
     History stays a line: nothing is taken back. Name, retirement and assignments of the policy are
-    not of a version and stay. Raises `NoSuchVersion`, and `PolicyProblems` if the values cannot
+    not of a version and stay. Where two persons are asked for, one that was in force lately waits
+    for nobody. Raises `NoSuchVersion`, and `PolicyProblems` if the values cannot
     work any more.
     """
     old = policy.versions.filter(number=number).first()
@@ -183,6 +199,7 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
         note=f"As version {number} was",
         actor=actor,
         now=now,
+        is_agreed=two_persons.was_agreed(policy, old=old, now=now),
     )
 
 
@@ -234,12 +251,13 @@ def assign(
     """Let a policy apply to everyone, a group, a person or a chat, instead of what applied there.
 
     `level` is one of `PolicyAssignment.Level`; its target is given beside it. Raises
-    PolicyNotInUse.
+    `PolicyNotInUse` and `SecondPersonNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
         if locked.retired or locked.current_id is None:
             raise PolicyNotInUse
+        two_persons.check_assignment(locked, level=level, by=person_of(actor))
         row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
             level=level, group=group, user=user, chat_id=chat_id, defaults={"policy": locked}
         )

@@ -228,6 +228,8 @@ if set(LEDGER_ORIGIN) & set("+ \t\n"):
     raise env.Misconfigured("LEDGER_ORIGIN has a space or a plus sign, which no signed note may.")
 LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
 # So long a deleted chat can be brought back; then the sweep erases it.
+# Whether a policy that governs others needs a second person (`contextpolicy/two_persons.py`).
+TWO_PERSONS = env.flag("TWO_PERSONS")
 DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
 # So long after its last message a temporary chat is erased, if nobody signed out before.
 TEMPORARY_CHAT_HOURS = env.positive_int("TEMPORARY_CHAT_HOURS", 24)

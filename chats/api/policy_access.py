@@ -11,6 +11,7 @@ from chats.ground.refusals import NotFound, Refusal
 from contextpolicy import imports, publish
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import MalformedImport
+from contextpolicy.two_persons import SecondPersonNeeded
 
 # The rights that the pages of the administration ask for.
 SEE, ADD, CHANGE = "view_contextpolicy", "add_contextpolicy", "change_contextpolicy"
@@ -20,6 +21,7 @@ STATUS: Mapping[type[Exception], int] = {
     publish.PolicyInUse: 409,
     publish.PolicyNotInUse: 409,
     publish.NoSuchVersion: 404,
+    SecondPersonNeeded: 409,
     imports.PolicyExists: 409,
     imports.ReservedName: 422,
     MalformedImport: 422,

@@ -124,3 +124,13 @@ def storable(asked: dict[str, Any]) -> dict[str, Any]:
         if found:
             raise InvalidCharacter(position=found.start())
     return asked
+
+
+class Activation(Strict):
+    """The activation of a draft."""
+
+    emergency = Words(
+        most=500,
+        default="",
+        help_text="Where two persons are asked for: the reason why the author does it alone.",
+    )

@@ -21,7 +21,7 @@ from chats.api.policy_access import (
     told,
     version_of,
 )
-from chats.api.policy_inputs import NewVersion, storable
+from chats.api.policy_inputs import Activation, NewVersion, storable
 from chats.api.policy_outputs import VersionOut, VersionRowOut, findings_told
 from chats.api.schema import READ_ERRORS, answers
 from contextpolicy import publish
@@ -143,18 +143,22 @@ class ActivateVersion(Endpoint):
 
     @extend_schema(
         operation_id="policies_versions_activate",
-        request=None,
+        request=Activation,
         responses=answers({200: VersionOut}),
     )
     def post(self, request: Request, slug: str, number: int) -> Response:
         """Put the newest version in force; one that is in force stays so."""
         user = person(request)
         policy = policy_for(user, CHANGE, slug=slug)
-        Nothing.read(request.data)
+        asked = storable(Activation.read(request.data))
         with told():
             version_of(policy, number)
             publish.activate(
-                policy=policy, number=number, actor=f"user:{user.pk}", now=timezone.now()
+                policy=policy,
+                number=number,
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+                emergency=asked["emergency"],
             )
             return Response(shown(policy, number))
 

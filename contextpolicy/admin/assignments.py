@@ -12,6 +12,7 @@ from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.models import ContextPolicy, PolicyAssignment
+from contextpolicy.two_persons import SecondPersonNeeded
 
 TARGETS = {
     PolicyAssignment.Level.GROUP.value: "members_of",
@@ -74,7 +75,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
     """The page of assignments. A new assignment replaces the one before."""
 
     form = AssignmentForm
-    refusals = (publish.PolicyNotInUse,)
+    refusals = (publish.PolicyNotInUse, SecondPersonNeeded)
     list_display = ("policy", "level", "target")
     list_filter = ("level",)
     list_select_related = ("policy", "group", "user")

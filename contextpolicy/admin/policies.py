@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from contextpolicy import publish
+from contextpolicy import publish, two_persons
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
 from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_configs
@@ -26,10 +26,12 @@ from contextpolicy.admin.viewpoint import ViewpointForm
 from contextpolicy.admin.words import plain_words
 from contextpolicy.imports import exported
 from contextpolicy.linter.judge import judge, read_whole
-from contextpolicy.models import ContextPolicy
+from contextpolicy.models import ContextPolicy, PolicyVersion
+from contextpolicy.two_persons import SecondPersonNeeded
 
 VERSIONS_SHOWN = 20
-DRAFT, RESTORE = "_draft", "_restore"
+DRAFT, RESTORE, EMERGENCY = "_draft", "_restore", "emergency"
+LONGEST_REASON = 500
 TEMPLATES = "admin/contextpolicy/contextpolicy"
 
 
@@ -44,6 +46,7 @@ class ContextPolicyAdmin(DomainAdmin):
         publish.PolicyChangedMeanwhile,
         publish.PolicyInUse,
         publish.NoSuchVersion,
+        SecondPersonNeeded,
     )
     list_display = ("name", "version", "strategy", "applies", "retired")
     list_filter = ("retired",)
@@ -100,6 +103,7 @@ class ContextPolicyAdmin(DomainAdmin):
             "retirement and its assignments are as they were."
         )
         self.message_user(request, sentence, messages.SUCCESS)
+        self.tell_of_waiting(request, version, is_draft=False)
         return HttpResponseRedirect(request.get_full_path())
 
     def as_file(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -184,12 +188,22 @@ class ContextPolicyAdmin(DomainAdmin):
             rows = ContextPolicy.objects.filter(retired=False, current__isnull=False)
             return found | {"starts": rows, "start": request.GET.get("start", "")}
         newest = form.newest
+        draft = newest if newest and newest.pk != policy.current_id else None
         return found | {
             "policy": policy,
-            "draft": newest if newest and newest.pk != policy.current_id else None,
+            "draft": draft,
+            "waits_for_another": draft is not None and self.waits_for_another(request, draft),
             "assigned": self.where_it_applies(policy),
             "history": self.history(policy, may_restore=True),
         }
+
+    def waits_for_another(self, request: HttpRequest, draft: PolicyVersion) -> bool:
+        """Tell whether the reader wrote this draft and may not put it in force alone."""
+        is_own = draft.created_by_id is not None and draft.created_by_id == request.user.pk
+        policy = draft.policy
+        return is_own and two_persons.waits(
+            policy, locks=draft.locks, before=policy.current, author=draft.created_by_id
+        )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Rename or describe the policy, and make a version when a value or lock changed."""
@@ -211,10 +225,23 @@ class ContextPolicyAdmin(DomainAdmin):
             publish.change_policy(policy=obj, **self.own_changes(obj, form), **common)
             if is_new:
                 based_on = form.cleaned_data["based_on"]
-                publish.new_version(policy=obj, based_on=based_on, **version, **common)
+                made_now = publish.new_version(policy=obj, based_on=based_on, **version, **common)
+                self.tell_of_waiting(request, made_now, is_draft=version["is_draft"])
             elif newest is not None and not version["is_draft"]:
-                publish.activate(policy=obj, number=newest.number, **common)
+                emergency = request.POST.get(EMERGENCY, "")[:LONGEST_REASON]
+                publish.activate(policy=obj, number=newest.number, emergency=emergency, **common)
         self.tell_findings(request, obj)
+
+    def tell_of_waiting(
+        self, request: HttpRequest, version: PolicyVersion, *, is_draft: bool
+    ) -> None:
+        """Say that a version waits for a second person, where nobody asked for a draft."""
+        if version.activated_at is None and not is_draft:
+            sentence = (
+                f"Version {version.number} is saved and waits: this instance asks for two persons. "
+                "Somebody else who may change policies puts it in force."
+            )
+            self.message_user(request, sentence, messages.WARNING)
 
     def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
         """Return name, description and retirement, those that nobody touched as they are stored."""

@@ -101,12 +101,17 @@ def policy_words(kind: str, data: dict[str, Any], *, names: Names) -> str:
     name = names.policy(data.pop("policy", "?"))
     if kind == "policy.version_created":
         number = data.pop("version", 0)
+        if data.pop("waits", False):
+            data.pop("draft")
+            return f"Policy {name} v{number} waits for a second person"
         if data.pop("draft", False):
             return f"Draft v{number} of policy {name}"
         before = f"v{number - 1} → " if isinstance(number, int) and number > 1 else ""
         return f"Policy {name} {before}v{number}"
     if kind == "policy.version_activated":
-        return f"Policy {name} v{data.pop('version', 0)} put in force"
+        reason = data.pop("emergency", "")
+        alone = f" by its author alone, as an emergency (“{short(reason)}”)" if reason else ""
+        return f"Policy {name} v{data.pop('version', 0)} put in force{alone}"
     if kind in {"policy.assigned", "policy.unassigned"}:
         previous = data.pop("previous", None)
         done = "assigned to" if kind == "policy.assigned" else "no longer assigned to"

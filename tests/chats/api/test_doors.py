@@ -72,6 +72,7 @@ OFFERS = {
     "Revision": ["text"],
     "Rejection": ["reason"],
     "PreviewRequest": ["chat", "locks", "place", "policy", "values"],
+    "Activation": ["emergency"],
     "SampleRequest": ["locks", "place", "policy", "values"],
     "Lint": ["locks", "values"],
     "NewPolicy": ["description", "draft", "locks", "name", "note", "slug", "values"],

@@ -1,0 +1,229 @@
+"""Where an instance asks for two persons, nobody governs others by themselves."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from pytest_django import Settings
+
+from contextpolicy.audit.sentences import names_in, sentence
+from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
+from contextpolicy.publish import activate, assign, create_policy, new_version, restore
+from contextpolicy.roles import POLICY_ADMIN
+from contextpolicy.two_persons import SecondPersonNeeded
+from tests.contextpolicy.pages import Page, opened
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+Change = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def asked_for(settings: Settings) -> None:
+    """This instance asks for two persons."""
+    settings.TWO_PERSONS = True
+
+
+@pytest.fixture
+def ines(db: None) -> User:
+    """Writes policies."""
+    return person("ines", POLICY_ADMIN)
+
+
+@pytest.fixture
+def ivan(db: None) -> User:
+    """May change them, too."""
+    return person("ivan", POLICY_ADMIN)
+
+
+@pytest.fixture
+def policy(ines: User, ivan: User, now: datetime) -> ContextPolicy:
+    """Written by Ines and assigned to everybody by Ivan."""
+    made = create_policy(
+        slug="house", name="House", values={"token_budget": 16_000}, actor=by(ines), now=now
+    )
+    assign(policy=made, level="instance", actor=by(ivan), now=now)
+    return made
+
+
+def by(user: User) -> str:
+    """The actor of a person."""
+    return f"user:{user.pk}"
+
+
+def changed(policy: ContextPolicy, who: User, now: datetime, **options: Any) -> Any:
+    """The next version of the policy, written by somebody."""
+    values = {"token_budget": 12_000, **options.pop("values", {})}
+    given = {"locks": [], "note": "", "actor": by(who), "now": now, **options}
+    return new_version(policy=policy, values=values, **given)
+
+
+def waits(version: PolicyVersion) -> bool:
+    """Whether a version has not come into force."""
+    return version.activated_at is None
+
+
+def in_force(policy: ContextPolicy) -> int:
+    """The number of the version in force."""
+    found = ContextPolicy.objects.get(pk=policy.pk).current
+    assert found is not None
+    return found.number
+
+
+def test_what_governs_everybody_waits_for_somebody_else(
+    policy: ContextPolicy, ines: User, ivan: User, now: datetime
+) -> None:
+    made = changed(policy, ines, now)
+    assert (waits(made), in_force(policy)) == (True, 1)
+    with pytest.raises(SecondPersonNeeded) as refusal:
+        activate(policy=policy, number=2, actor=by(ines), now=now)
+    assert "Ask somebody else who may change policies to put it in force." in str(refusal.value)
+    assert in_force(policy) == 1
+
+    activate(policy=policy, number=2, actor=by(ivan), now=now)
+    assert in_force(policy) == 2
+    told = [sentence(e, names=names_in([e])) for e in AuditEvent.objects.order_by("id")]
+    assert any("Policy “House” v2 waits for a second person" in each for each in told)
+    assert any("Policy “House” v2 put in force" in each for each in told)
+
+
+def test_who_changes_a_waiting_version_is_its_author(
+    policy: ContextPolicy, ines: User, ivan: User, now: datetime
+) -> None:
+    changed(policy, ines, now)
+    changed(policy, ivan, now, values={"token_budget": 90_000}, based_on=2)
+    with pytest.raises(SecondPersonNeeded):
+        activate(policy=policy, number=3, actor=by(ivan), now=now)
+    activate(policy=policy, number=3, actor=by(ines), now=now)
+    assert in_force(policy) == 3
+
+
+def test_an_emergency_needs_a_reason_that_stays(
+    policy: ContextPolicy, ines: User, now: datetime
+) -> None:
+    changed(policy, ines, now)
+    with pytest.raises(SecondPersonNeeded):
+        activate(policy=policy, number=2, actor=by(ines), now=now, emergency="  ")
+    activate(policy=policy, number=2, actor=by(ines), now=now, emergency="Keys leaked")
+    event = AuditEvent.objects.get(type="policy.version_activated")
+    assert event.data["emergency"] == "Keys leaked"
+    assert "as an emergency (“Keys leaked”)" in sentence(event, names=names_in([event]))
+
+
+def test_the_author_does_not_assign_it_to_everybody_or_a_group(
+    ines: User, ivan: User, now: datetime, policy: ContextPolicy
+) -> None:
+    group = Group.objects.create(name="Support")
+    for target in ({"level": "instance"}, {"level": "group", "group": group}):
+        with pytest.raises(SecondPersonNeeded):
+            assign(policy=policy, actor=by(ines), now=now, **target)
+    assert policy.assignments.count() == 1
+    assign(policy=policy, level="group", group=group, actor=by(ivan), now=now)
+    # One person is no instance.
+    assign(policy=policy, level="user", user=ines, actor=by(ines), now=now)
+
+
+def test_for_one_person_only_a_changed_lock_waits(ines: User, now: datetime, alice: User) -> None:
+    values = {"token_budget": 16_000}
+    own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
+    assign(policy=own, level="user", user=alice, actor=by(ines), now=now)
+    assert not waits(changed(own, ines, now))
+    assert waits(changed(own, ines, now, locks=["token_budget"]))
+
+
+def test_what_was_in_force_lately_returns_at_once(
+    policy: ContextPolicy, ines: User, ivan: User, now: datetime
+) -> None:
+    changed(policy, ines, now)
+    activate(policy=policy, number=2, actor=by(ivan), now=now)
+    soon, late = now + timedelta(days=29), now + timedelta(days=90)
+    assert not waits(restore(policy=policy, number=1, actor=by(ines), now=soon))
+    # Version 2 gave way to version 3 on that day, sixty days before.
+    assert waits(restore(policy=policy, number=2, actor=by(ines), now=late))
+
+
+def test_it_is_off_unless_it_is_set(
+    policy: ContextPolicy, ines: User, now: datetime, settings: Settings
+) -> None:
+    settings.TWO_PERSONS = False
+    assert not waits(changed(policy, ines, now))
+    assign(policy=policy, level="instance", actor=by(ines), now=now)
+
+
+def test_alone_one_is_told_who_could_help(
+    policy: ContextPolicy, ines: User, ivan: User, now: datetime
+) -> None:
+    User.objects.filter(pk=ivan.pk).update(is_active=False)
+    changed(policy, ines, now)
+    with pytest.raises(SecondPersonNeeded, match="an Owner gives somebody that role"):
+        activate(policy=policy, number=2, actor=by(ines), now=now)
+
+
+def test_what_the_shell_does_waits_for_nobody(policy: ContextPolicy, now: datetime) -> None:
+    made = new_version(
+        policy=policy, values={"token_budget": 9_000}, locks=[], note="", actor="system", now=now
+    )
+    assert not waits(made)
+
+
+class TestPage:
+    """The policy editor."""
+
+    def test_the_author_is_told_and_somebody_else_saves(
+        self, policy: ContextPolicy, ines: User, ivan: User
+    ) -> None:
+        address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
+
+        def saved(who: User, **values: str) -> str:
+            browser = signed_in(who)
+            fields = {**opened(browser, address).fields, "_save": "Save", **values}
+            return Page(browser.post(address, fields, follow=True).content.decode()).words
+
+        assert "Version 2 is saved and waits" in saved(ines, token_budget="12000")
+        page = Page(signed_in(ines).get(address).content.decode()).words
+        assert "You wrote it, and this instance asks for two persons" in page
+        assert "You wrote this version" in saved(ines)
+        assert in_force(policy) == 1
+
+        assert (
+            "makes the draft the active version"
+            in Page(signed_in(ivan).get(address).content.decode()).words
+        )
+        saved(ivan)
+        assert in_force(policy) == 2
+
+        saved(ines, token_budget="11000")
+        saved(ines, emergency="Keys leaked")
+        assert in_force(policy) == 3
+
+
+class TestREST:
+    """Programs."""
+
+    def test_an_author_is_refused_with_a_code(
+        self, policy: ContextPolicy, ines: User, ivan: User
+    ) -> None:
+        root = "/api/v1/policies/house/versions"
+        hers, his = signed_in(ines), signed_in(ivan)
+        body = {"values": {"token_budget": 12_000}, "locks": [], "based_on": 1}
+        made = hers.post(root, body, content_type="application/json")
+        assert (made.status_code, made.json()["state"]) == (201, "draft")
+        refused = hers.post(f"{root}/2/activate", {}, content_type="application/json")
+        assert refused.status_code == 409
+        assert refused.json()["error"]["code"] == "second_person_needed"
+        done = his.post(f"{root}/2/activate", {}, content_type="application/json")
+        assert done.json()["state"] == "active"
+
+        hers.post(root, {**body, "based_on": 2}, content_type="application/json")
+        alone = hers.post(
+            f"{root}/3/activate", {"emergency": "Leak"}, content_type="application/json"
+        )
+        assert alone.json()["state"] == "active"
+        everybody = {"policy": "house", "level": "instance"}
+        answer = hers.post(
+            "/api/v1/policies/assignments", everybody, content_type="application/json"
+        )
+        assert answer.json()["error"]["code"] == "second_person_needed"
