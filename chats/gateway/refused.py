@@ -28,6 +28,17 @@ class ModelNotFound(Refusal):
     param = "model"
 
 
+class MakesNoEmbeddings(Refusal):
+    """A model that chats was asked for embeddings."""
+
+    code = "model_makes_no_embeddings"
+    status = 400
+    sentence = (
+        "The model “{model}” makes no embeddings. Choose one that does; an operator marks it so."
+    )
+    param = "model"
+
+
 class TeamRepliesHere(Refusal):
     """The chat has a team, whose agents are asked on pages and through the API."""
 

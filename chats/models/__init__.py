@@ -3,7 +3,7 @@
 from chats.models.chats import Branch, Chat, Folder, IdempotencyRecord, Message, Rendering
 from chats.models.compactions import Compaction
 from chats.models.exchange import ImportedChat
-from chats.models.gateway import GatewayChat, GatewayNode
+from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
 from chats.models.memory import (
     ForgottenPreference,
     MemorySettings,
@@ -35,6 +35,7 @@ __all__ = [
     "LoginLink",
     "MemorySettings",
     "Message",
+    "PassedOn",
     "Preference",
     "PreferenceEvidence",
     "PromptText",
