@@ -4,7 +4,8 @@ The head of a response waits for its first bytes, as in `relay`, so its status i
 that closes the connection ends the call.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -42,16 +43,18 @@ class Call:
             ended = Ended(outcome, self.usage, error_code)
             await in_database(partial(store_end, self, ended))
 
-    async def fail(self, error: ProviderError) -> TurnFailed:
+    async def fail(self, error: ProviderError | TurnFailed) -> TurnFailed:
         """Store a failure, and return what the program is told of it."""
         await self.end("failed", error_code=error.code)
+        if isinstance(error, TurnFailed):
+            return error
         refusal = TurnFailed(code=error.code, reason=error.sentence)
         if error.retry_after is not None and refusal.retry_after is not None:
             refusal.retry_after = max(1, round(error.retry_after))
         return refusal
 
 
-Texts = Callable[[Call, Held], AsyncIterator[str]]
+Texts = Callable[[Call, Held], AsyncGenerator[str, None]]
 
 
 def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> Call:
@@ -85,8 +88,10 @@ def response(
 async def bytes_of(call: Call, texts: Texts, held: Held) -> AsyncIterator[bytes]:
     """Yield the body; the call counts as stopped if the program leaves before its end."""
     try:
-        async for text in texts(call, held):
-            yield text.encode()
+        # Left early, it ends the call upstream.
+        async with aclosing(texts(call, held)) as said:
+            async for text in said:
+                yield text.encode()
     finally:
         await call.end("stopped")
 

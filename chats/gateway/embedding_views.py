@@ -1,7 +1,7 @@
 """The address of OpenAI's embeddings below /v1."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from functools import partial
 from typing import IO, Any, cast
 
@@ -42,7 +42,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 async def embedded(
     asked: Mapping[str, Any], name: str, call: Call, held: Held
-) -> AsyncIterator[str]:
+) -> AsyncGenerator[str, None]:
     """Yield the answer in one piece, or why there is none."""
     try:
         found = await embed(call.account, asked, timeouts=direct.timeouts())

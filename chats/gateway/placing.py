@@ -36,6 +36,7 @@ from chats.turns.events import started_event
 from chats.turns.start import ChatBusy, ChatFull, TooManyTurnsOfKey, open_branch, title_from
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.models import ModelSpec
 
 Decision = Literal["new", "continue", "branch", "repeat"]
 # Why a branch begins, in the ledger.
@@ -329,13 +330,18 @@ def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
         chat.model, chat.policy = sent.wanted.model, sent.wanted.policy
     choice = model_choice.choose(chat=chat)
     model_choice.available_account(choice.model)
-    if sent.client.get("tools") and not choice.model.supports_tools:
+    check_tools(choice.model, sent.client.get("tools"))
+    return choice
+
+
+def check_tools(model: ModelSpec, tools: Any) -> None:
+    """Raise `InvalidRequest` for tools that a model takes none of."""
+    if tools and not model.supports_tools:
         raise InvalidRequest(
             "This model takes no tools. Leave them out, or choose another model.",
             param="tools",
             code="unsupported_parameter",
         )
-    return choice
 
 
 def check_room(sent: Sent, *, branch: Branch) -> None:

@@ -1,13 +1,14 @@
-"""Requests of programs that were passed on as they came."""
+"""Requests of programs that were passed on as they came, and keys that ask for it."""
 
 from typing import ClassVar
+
 import django.db.models.deletion
 from django.conf import settings
 from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Add the rows, none of them."""
+    """Add the rows, none of them; no key asks for it."""
 
     dependencies: ClassVar = [
         ('chats', '0032_webhooks'),
@@ -15,6 +16,11 @@ class Migration(migrations.Migration):
     ]
 
     operations: ClassVar = [
+        migrations.AddField(
+            model_name='apikey',
+            name='unmanaged',
+            field=models.BooleanField(db_default=False, default=False),
+        ),
         migrations.CreateModel(
             name='PassedOn',
             fields=[
