@@ -1,7 +1,7 @@
 """Passes a conversation on as it came, and its reply back: no chat, no receipt, no stored words."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from chats.gateway.wire import Form, Reply, TurnFailed
 from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
+from chats.record import images
 from chats.streams import connection
 from contextpolicy.engine.messages import ToolSpec, WireMessage, wires_of
 from contextpolicy.models import ModelSpec
@@ -69,6 +70,7 @@ def request_for(sent: Sent, *, asked: Asked, model: ModelSpec) -> ProviderReques
         max_output_tokens=asked.max_output or model.max_output,
         stream=not model.cannot_stream,
         parameters=asked.parameters,
+        images=images_of(sent, wires),
     )
 
 
@@ -108,6 +110,13 @@ class Voice:
         begun = "" if self.is_open else self.form.opening()
         self.is_open = True
         return begun
+
+
+def images_of(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
+    """Return the images of a request, and of the response that it goes on from, by their hash."""
+    stored = images.of_prompt(wires, chat=sent.chat) if sent.chat else {}
+    brought = sent.conversation.images.items()
+    return {**stored, **{sha256: image.data_url for sha256, image in brought}}
 
 
 async def texts(spoken: Spoken, call: Call, held: Held) -> AsyncGenerator[str, None]:

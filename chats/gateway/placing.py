@@ -28,7 +28,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
-from chats.record import history, messages
+from chats.record import history, images, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.turns import statements
@@ -284,6 +284,7 @@ def accept(
     rows = messages.append_sent(
         chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
     )
+    images.store(rows, found=sent.conversation.images)
     remember(request, place)
     trigger = question_of(request, place, rows)
     turn = Turn.objects.create(

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any, cast
 
@@ -100,7 +101,7 @@ def read(sent: Mapping[str, Any], *, before: Earlier | None, user: User) -> Conv
         earlier=before.items if before else (),
         unseal=partial(earlier.unseal, user=user),
     )
-    return Conversation(tuple(dict.fromkeys((*head, *said.system))), said.items)
+    return replace(said, system=tuple(dict.fromkeys((*head, *said.system))))
 
 
 def is_to_compact(sent: Mapping[str, Any]) -> bool:

@@ -1,6 +1,14 @@
 """The families of rows. Django finds models here, the one place of re-exports."""
 
-from chats.models.chats import Branch, Chat, Folder, IdempotencyRecord, Message, Rendering
+from chats.models.chats import (
+    Branch,
+    Chat,
+    Folder,
+    IdempotencyRecord,
+    Message,
+    MessageImage,
+    Rendering,
+)
 from chats.models.compactions import Compaction
 from chats.models.exchange import ImportedChat
 from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
@@ -35,6 +43,7 @@ __all__ = [
     "LoginLink",
     "MemorySettings",
     "Message",
+    "MessageImage",
     "PassedOn",
     "Preference",
     "PreferenceEvidence",
