@@ -3,13 +3,19 @@
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from chats.actions import lifecycle
 from chats.compaction.people.rights import EDITS_POLICIES
-from chats.gateway.refused import MakesNoEmbeddings, ModelNotFound, TeamRepliesHere
+from chats.gateway.refused import (
+    InvalidRequest,
+    MakesNoEmbeddings,
+    ModelNotFound,
+    TeamRepliesHere,
+)
 from chats.ground.refusals import NotFound
 from chats.models import Chat, ProviderAccount
 from chats.prompt import model_choice
@@ -121,6 +127,16 @@ def usable_models() -> list[ModelSpec]:
     return [spec for spec in lifecycle.enabled_models() if spec.provider_name]
 
 
+def check_tools(model: ModelSpec, tools: Any) -> None:
+    """Raise `InvalidRequest` for tools that a model takes none of."""
+    if tools and not model.supports_tools:
+        raise InvalidRequest(
+            "This model takes no tools. Leave them out, or choose another model.",
+            param="tools",
+            code="unsupported_parameter",
+        )
+
+
 def listed(*, user: User) -> list[Listed]:
     """Return the models that a person's programs may name, the policies, and what embeds texts.
 
@@ -138,7 +154,9 @@ def listed(*, user: User) -> list[Listed]:
         window = window_of(under, model) if model else None
         if window is not None:
             entries.append(Listed(POLICY + policy.slug, window, "policy"))
-    return entries + embedding_models(user=user)
+    # A model may be good for both, and is listed once.
+    known = {entry.name for entry in entries}
+    return entries + [each for each in embedding_models(user=user) if each.name not in known]
 
 
 def embedding_models(*, user: User) -> list[Listed]:

@@ -17,12 +17,11 @@ from django.db import transaction
 
 from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
-from chats.gateway.choice import Wanted
+from chats.gateway.choice import Wanted, check_tools
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.hashes import hashes_of, room_of
 from chats.gateway.identity import INVALID, Identity
 from chats.gateway.recognition import Match, Request, find
-from chats.gateway.refused import InvalidRequest
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
@@ -36,7 +35,6 @@ from chats.turns.events import started_event
 from chats.turns.start import ChatBusy, ChatFull, TooManyTurnsOfKey, open_branch, title_from
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.models import ModelSpec
 
 Decision = Literal["new", "continue", "branch", "repeat"]
 # Why a branch begins, in the ledger.
@@ -333,16 +331,6 @@ def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
     model_choice.available_account(choice.model)
     check_tools(choice.model, sent.client.get("tools"))
     return choice
-
-
-def check_tools(model: ModelSpec, tools: Any) -> None:
-    """Raise `InvalidRequest` for tools that a model takes none of."""
-    if tools and not model.supports_tools:
-        raise InvalidRequest(
-            "This model takes no tools. Leave them out, or choose another model.",
-            param="tools",
-            code="unsupported_parameter",
-        )
 
 
 def check_room(sent: Sent, *, branch: Branch) -> None:

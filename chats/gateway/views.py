@@ -175,7 +175,7 @@ def replied(
     Raises what `opting_out.way_of` and `placing.place` raise.
     """
     way = opting_out.way_of(request.headers, sent=sent)
-    placing.check_tools(way.choice.model, asked.tools)
+    choice.check_tools(way.choice.model, asked.tools)
     counter, now = O200kCounter(), timezone.now()
     if opting_out.is_dry_run(request.headers):
         found = dry_run.report(sent, asked=asked, way=way, counter=counter, now=now)
