@@ -66,6 +66,7 @@ EVENT_TYPES = frozenset(
         "content.read",
         "context.compressed",
         "context.warmed",
+        "gateway.passed_on",
         "ledger.export_started",
         "ledger.exported",
         "ledger.form_changed",

@@ -256,6 +256,10 @@ SNAPSHOT_BYTES = 16 * 1024 * 1024
 GATEWAY_BYTES = env.positive_int("GATEWAY_BYTES", 16 * 1024 * 1024)
 GATEWAY_TURNS_PER_KEY = env.positive_int("GATEWAY_TURNS_PER_KEY", 100)
 GATEWAY_REQUESTS_PER_MINUTE = env.positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
+# The largest image of a request, and what each counts of a prompt: providers count them by their
+# size in pixels, which nobody looks at here.
+GATEWAY_IMAGE_BYTES = env.positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
+GATEWAY_IMAGE_TOKENS = min(env.positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
 # A chat that a program opened and never went on with is erased after so many hours.
 GATEWAY_PROVISIONAL_HOURS = env.positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
 # A file with chats, and the form around it.

@@ -27,6 +27,7 @@ from chats.models import (
     Compaction,
     GatewayNode,
     Message,
+    MessageImage,
     PromptText,
     Receipt,
     Rendering,
@@ -280,6 +281,12 @@ def erase_of_person(
 
 
 # Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
+def erase_images(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the bytes of the images that the message has."""
+    del summaries, now
+    return MessageImage.objects.filter(message=message).delete()[0]
+
+
 COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "renderings": erase_renderings,
     "prompt_texts": erase_prompt_texts,
@@ -292,6 +299,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "preferences": erase_preferences,
     "references": erase_references,
     "gateway_nodes": erase_gateway_nodes,
+    "images": erase_images,
 }
 
 

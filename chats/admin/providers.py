@@ -185,6 +185,7 @@ class ModelSpecAdmin(DomainAdmin):
             {"fields": ("context_window", "learned_window", "max_output")},
         ),
         ("Server", {"fields": ("supports_tools", "strict_roles", "cannot_stream")}),
+        ("Programs", {"fields": ("embeds",)}),
         ("Price", {"fields": (("input_price", "output_price"),)}),
         ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),
     )

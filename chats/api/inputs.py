@@ -257,6 +257,10 @@ class NewKey(Strict):
     name = PlainText(help_text="At most 200 characters.")
     scopes = serializers.ListField(child=ScopeName(), help_text="At least one.")
     lifetime_days = WholeNumber(default=keys.DEFAULT_DAYS, help_text="1 to 365.")
+    unmanaged = Flag(
+        default=False,
+        help_text="What it sends to /v1 is passed on as it came, and none of its words is stored.",
+    )
 
 
 class Nothing(Strict):

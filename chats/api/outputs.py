@@ -450,6 +450,7 @@ class KeyOut(serializers.Serializer[ApiKey]):
     name = serializers.CharField()
     prefix = serializers.CharField()
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=keys.SCOPES))
+    unmanaged = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField()
     last_used_at = serializers.DateTimeField(allow_null=True)

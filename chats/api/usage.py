@@ -38,7 +38,9 @@ class UsedOut(serializers.Serializer[object]):
     """The calls of one day, model or key. Tokens are those that providers reported."""
 
     group = serializers.CharField()
-    calls = serializers.IntegerField(help_text="For replies, titles, states and warm-ups.")
+    calls = serializers.IntegerField(
+        help_text="For replies, titles, states and warm-ups, and those that programs had passed on."
+    )
     failed = serializers.IntegerField(help_text="Of these calls.")
     input_tokens = serializers.IntegerField(source="input")
     cached_tokens = serializers.IntegerField(source="cached", help_text="Of the input.")

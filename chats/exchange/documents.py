@@ -15,6 +15,7 @@ from chats.exchange.writing import Writer, branch_of
 from chats.models import Chat, Message
 from chats.record import history
 from chats.rendering.markdown import render_markdown
+from contextpolicy.engine.messages import FilePart, file_text
 
 FORMS = ("markdown", "html", "json")
 ENDINGS = {"bundle": "zip", "markdown": "md", "html": "html", "json": "json", "ui": "jsonl"}
@@ -73,7 +74,8 @@ def tools_in(row: Message) -> Iterator[tuple[str, str]]:
         elif part["type"] == "tool_result":
             yield f"Tool result: {part['name']}", part["content"]
         elif part["type"] == "file":
-            yield "File", f"{part['name']} ({part['media_type']})"
+            file = FilePart(part["media_type"], part["name"], part["reference"])
+            yield "File", file_text(file).strip("[]")
 
 
 def fenced(text: str) -> str:

@@ -3,5 +3,6 @@
 A request is read (`body`, `conversation`), its place among the owner's chats is found
 (`recognition`), what is new in it is stored with a turn (`placing`), and the turn runs as any
 other: policy, receipts, ledger, summaries. The reply goes back as it is written (`relay`, `wire`).
-Nothing here calls a model.
+Models are called by workers; only for what has no chat, embeddings and requests of which nothing is
+kept (`opting_out`), a provider is asked from here (`direct`).
 """

@@ -142,9 +142,7 @@ def too_deep() -> InvalidRequest:
 def sorted_out(body: Mapping[str, Any]) -> Asked:
     """Return the fields beside the messages. Raises `InvalidRequest`, naming the field."""
     refuse_unsupported(body)
-    model = body.get("model")
-    if not isinstance(model, str) or not model or len(model) > 200:
-        raise InvalidRequest("Name the model.", param="model", code="missing_field")
+    model = model_in(body)
     stream = flag(body, "stream")
     return Asked(
         model=model,
@@ -161,6 +159,14 @@ def sorted_out(body: Mapping[str, Any]) -> Asked:
         tools=tools_of(body),
         parameters={name: said for name, said in body.items() if name not in OWN},
     )
+
+
+def model_in(body: Mapping[str, Any]) -> str:
+    """Return the name of the model. Raises `InvalidRequest`."""
+    model = body.get("model")
+    if not isinstance(model, str) or not model or len(model) > 200:
+        raise InvalidRequest("Name the model.", param="model", code="missing_field")
+    return model
 
 
 def refuse_unsupported(body: Mapping[str, Any]) -> None:

@@ -1,16 +1,23 @@
 """Finds what a request means by its model: a model, a policy or a chat."""
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from chats.actions import lifecycle
 from chats.compaction.people.rights import EDITS_POLICIES
-from chats.gateway.refused import ModelNotFound, TeamRepliesHere
+from chats.gateway.refused import (
+    InvalidRequest,
+    MakesNoEmbeddings,
+    ModelNotFound,
+    TeamRepliesHere,
+)
 from chats.ground.refusals import NotFound
-from chats.models import Chat
+from chats.models import Chat, ProviderAccount
 from chats.prompt import model_choice
 from chats.record import access
 from contextpolicy import resolution
@@ -31,10 +38,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An entry of the list of models: its name and the tokens that a prompt may have."""
+    """An entry of the list of models: its name, and the tokens that a prompt may have if known."""
 
     name: str
-    window: int
+    window: int | None
     owner: str
 
 
@@ -56,6 +63,27 @@ def wanted(name: str, *, user: User) -> Wanted:
     if spec is None:
         raise ModelNotFound(model=name)
     return Wanted(model=spec)
+
+
+def embedding_model(name: str, *, user: User) -> ModelSpec:
+    """Return the model that makes embeddings for a person's program.
+
+    Raises `ModelNotFound`, `MakesNoEmbeddings`, `PolicyRefused` and `ModelNotAllowed`.
+    """
+    accounts = ProviderAccount.objects.filter(enabled=True).values("slug")
+    specs = list(ModelSpec.objects.filter(embeds=True, provider__in=accounts))
+    named = [spec for spec in specs if spec.name == name]
+    spec = next((spec for spec in specs if spec.slug == name), None)
+    spec = spec or (named[0] if len(named) == 1 else None)
+    if spec is None:
+        if any(name in (other.slug, other.name) for other in usable_models()):
+            raise MakesNoEmbeddings(model=name)
+        raise ModelNotFound(model=name)
+    effective = model_choice.effective_policy(chat=Chat(owner_id=user.pk), model=None)
+    allowed = resolution.values_of(effective).allowed_models
+    if allowed is not None and spec.slug not in allowed:
+        raise model_choice.ModelNotAllowed(policy=effective.label, model=str(spec))
+    return spec
 
 
 def chat_named(name: str, *, user: User) -> Chat:
@@ -99,8 +127,18 @@ def usable_models() -> list[ModelSpec]:
     return [spec for spec in lifecycle.enabled_models() if spec.provider_name]
 
 
+def check_tools(model: ModelSpec, tools: Any) -> None:
+    """Raise `InvalidRequest` for tools that a model takes none of."""
+    if tools and not model.supports_tools:
+        raise InvalidRequest(
+            "This model takes no tools. Leave them out, or choose another model.",
+            param="tools",
+            code="unsupported_parameter",
+        )
+
+
 def listed(*, user: User) -> list[Listed]:
-    """Return the models that a person's programs may name, then the policies.
+    """Return the models that a person's programs may name, the policies, and what embeds texts.
 
     A policy that cannot work with any model is not among them.
     """
@@ -116,6 +154,18 @@ def listed(*, user: User) -> list[Listed]:
         window = window_of(under, model) if model else None
         if window is not None:
             entries.append(Listed(POLICY + policy.slug, window, "policy"))
+    # A model may be good for both, and is listed once.
+    known = {entry.name for entry in entries}
+    return entries + [each for each in embedding_models(user=user) if each.name not in known]
+
+
+def embedding_models(*, user: User) -> list[Listed]:
+    """Return the models that a person's programs may ask for embeddings, by their short names."""
+    entries = []
+    for slug in ModelSpec.objects.filter(embeds=True).values_list("slug", flat=True):
+        with suppress(ModelNotFound, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
+            spec = embedding_model(slug, user=user)
+            entries.append(Listed(spec.slug, spec.window, spec.provider))
     return entries
 
 

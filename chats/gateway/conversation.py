@@ -5,11 +5,20 @@ Calls and their results become parts of the reply that made them, as everywhere 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from chats.gateway.images import from_chat_part
 from chats.gateway.refused import InvalidRequest
-from contextpolicy.engine.messages import Part, Role, TextPart, ToolCallPart, ToolResultPart
+from chats.record.images import Bytes
+from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
+    Role,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
 
 MOST_MESSAGES = 20_000
 SYSTEM = ("system", "developer")
@@ -35,10 +44,14 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The messages of a request: `system` is the head, then later system texts, each once."""
+    """The messages of a request: `system` is the head, then later system texts, each once.
+
+    `images`: the bytes of those that it brought, by their hash.
+    """
 
     system: tuple[str, ...]
     items: tuple[Item, ...]
+    images: Mapping[str, Bytes] = field(default_factory=dict)
 
 
 def read(messages: Any) -> Conversation:
@@ -75,13 +88,14 @@ class Reader:
     def __init__(self) -> None:
         self.system: list[str] = []
         self.items: list[Item] = []
+        self.images: dict[str, Bytes] = {}
         # The calls of the newest reply that wait for their results: name by id.
         self.open: dict[str, str] = {}
 
     @property
     def conversation(self) -> Conversation:
         """What was read."""
-        return Conversation(tuple(dict.fromkeys(self.system)), tuple(self.items))
+        return Conversation(tuple(dict.fromkeys(self.system)), tuple(self.items), self.images)
 
     def take(self, message: Any, *, param: str) -> None:
         """Read a message; raises `InvalidRequest`."""
@@ -96,12 +110,26 @@ class Reader:
             return
         self.end_calls(param=param)
         if role == "user":
-            self.items.append(Item("user", contents(message, param=param)))
+            self.items.append(Item("user", self.seen_and_said(message, param=param)))
         elif role == "assistant":
             self.take_reply(message, param=param)
         else:
             problem = f"{param}.role must be system, developer, user, assistant or tool."
             raise InvalidRequest(problem, param=f"{param}.role")
+
+    def seen_and_said(
+        self, message: Mapping[str, Any], *, param: str
+    ) -> tuple[TextPart | FilePart, ...]:
+        """Return the texts and images of a user's message. Raises `InvalidRequest`."""
+        said = message.get("content")
+        if not isinstance(said, list):
+            return contents(message, param=param)
+        return tuple(
+            from_chat_part(part, param=f"{param}.content[{n}]", found=self.images)
+            if isinstance(part, dict) and part.get("type") == "image_url"
+            else TextPart(text_of(part, param=f"{param}.content[{n}]"))
+            for n, part in enumerate(said)
+        )
 
     def take_reply(self, message: Mapping[str, Any], *, param: str) -> None:
         """Read a reply with its calls; raises `InvalidRequest`."""
@@ -156,7 +184,8 @@ def text_of(part: Any, *, param: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     if not isinstance(text, str):
-        problem = f"{param} is no text. Images, sound and files are not taken here; send text."
+        problem = f"{param} is no text, and only a user's message has images. Sound and files are "
+        problem += "not taken here."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     return text
 

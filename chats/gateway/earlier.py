@@ -20,7 +20,10 @@ from chats.gateway.refused import ForeignCompaction, PreviousResponseNotFound
 from chats.ground import secrets
 from chats.models import Branch, Chat, GatewayChat, Turn
 from chats.record import access, history
+from chats.record.images import from_data_url
 from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
     TextPart,
     ToolCallPart,
     ToolResultPart,
@@ -92,19 +95,21 @@ def is_of(chat: Chat, user: User, wanted: Wanted, identity: Identity) -> bool:
     return row is None or row.room in rooms
 
 
-def said_in(parts: Any) -> tuple[TextPart | ToolCallPart | ToolResultPart, ...]:
+def said_in(parts: Any) -> tuple[Part, ...]:
     """Return the parts of a message that its program knows."""
     return tuple(
         part
         for part in parts_from_json(parts)
         if isinstance(part, TextPart | ToolCallPart | ToolResultPart)
+        or (isinstance(part, FilePart) and part.image is not None)
     )
 
 
 def seal(said: Conversation, *, user: User) -> str:
     """Return a conversation as a text that only this instance reads, for the same owner's keys."""
     items: Sequence[Any] = [[item.role, parts_to_json(item.parts)] for item in said.items]
-    told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items}
+    images = {sha256: image.data_url for sha256, image in said.images.items()}
+    told = {"kind": KIND, "owner": user.pk, "system": said.system, "items": items, "images": images}
     return SEAL + secrets.encrypt(json.dumps(told))
 
 
@@ -118,4 +123,5 @@ def unseal(sealed: str, *, user: User) -> Conversation:
     if not is_ours or told["owner"] != user.pk:
         raise ForeignCompaction
     items = [Item(role, parts_from_json(parts)) for role, parts in told["items"]]
-    return Conversation(tuple(told["system"]), tuple(items))
+    images = {sha256: from_data_url(url) for sha256, url in told.get("images", {}).items()}
+    return Conversation(tuple(told["system"]), tuple(items), images)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from chats.gateway.conversation import Item
-from contextpolicy.engine.messages import Part, TextPart, ToolCallPart, ToolResultPart
+from contextpolicy.engine.messages import FilePart, Part, TextPart, ToolCallPart, ToolResultPart
 
 _THOUGHTS = re.compile(
     r"<(think|thinking|reasoning)>.*?</\1>|<details\b[^>]*>.*?</details>", re.DOTALL | re.IGNORECASE
@@ -55,10 +55,19 @@ def item_hash(parts: Sequence[Part], *, room: str) -> str:
 def written_by_program(item: Item) -> Any:  # JSON
     """Return what of a message the program wrote itself; None for a mere reply of a model."""
     if item.role == "user":
-        return ["user", [plain(part.text) for part in item.parts if isinstance(part, TextPart)]]
+        return ["user", [own for part in item.parts if (own := own_form(part)) is not None]]
     if item.results:
         return ["results", [form for form in strict_form(item.parts) if form[0] == "result"]]
     return None
+
+
+def own_form(part: Part) -> Any:  # JSON
+    """Return what of a part of the user's message is compared: a text, or an image."""
+    if isinstance(part, TextPart):
+        return plain(part.text)
+    image = part.image if isinstance(part, FilePart) else None
+    # Addresses of the same image are signed anew again and again, behind the question mark.
+    return image and ["image", image.sha256 or image.url.partition("?")[0]]
 
 
 def strict_form(parts: Sequence[Part]) -> list[list[Any]]:
@@ -73,6 +82,8 @@ def strict_form(parts: Sequence[Part]) -> list[list[Any]]:
             forms.append(["call", part.name, arguments_of(part)])
         elif isinstance(part, ToolResultPart):
             forms.append(["result", places.get(part.call_id, -1), plain(part.content)])
+        elif isinstance(part, FilePart) and (own := own_form(part)) is not None:
+            forms.append(own)
     return [form for form in forms if form != ["text", ""]]
 
 

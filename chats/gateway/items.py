@@ -98,11 +98,11 @@ class _Items:
     def take_message(self, item: Mapping[str, Any], *, param: str) -> None:
         """Read a message; raises `InvalidRequest`."""
         role = item.get("role")
-        texts = texts_of(item, "content", param=param)
         if role == "assistant":
-            self.texts, self.reply_at = texts, param
+            self.texts, self.reply_at = texts_of(item, "content", param=param), param
         elif role == "user" or role in SYSTEM:
-            parts = [{"type": "text", "text": part.text} for part in texts]
+            said = item.get("content")
+            parts = [as_part(part) for part in said] if isinstance(said, list) else said
             self.messages.take({"role": role, "content": parts}, param=param)
         else:
             problem = f"{param}.role must be system, developer, user or assistant."
@@ -120,6 +120,7 @@ class _Items:
         self.messages.end_calls(param=param)
         said = self.unseal(sealed)
         self.messages.system += said.system
+        self.messages.images |= said.images
         self.follow(said.items)
 
 
@@ -144,14 +145,18 @@ def texts_of(item: Mapping[str, Any], name: str, *, param: str) -> tuple[TextPar
         at = f"{param}.{name}"
         raise InvalidRequest(f"{at} must be a text or a list.", param=at)
     if isinstance(said, list):
-        said = [as_text(part) for part in said]
+        said = [as_part(part) for part in said]
     return contents({"content": said}, param=param)
 
 
-def as_text(part: Any) -> Any:
-    """Return a part in the form of chat completions, if it is a text."""
-    if isinstance(part, dict) and part.get("type") in TEXTS:
+def as_part(part: Any) -> Any:
+    """Return a part in the form of chat completions, if it is a text or an image."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in TEXTS:
         return {"type": "text", "text": part.get("text")}
+    if kind == "input_image":
+        url = {"url": part.get("image_url"), "detail": part.get("detail")}
+        return {"type": "image_url", "image_url": url}
     return part
 
 

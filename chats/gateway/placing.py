@@ -17,18 +17,17 @@ from django.db import transaction
 
 from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
-from chats.gateway.choice import Wanted
+from chats.gateway.choice import Wanted, check_tools
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.hashes import hashes_of, room_of
 from chats.gateway.identity import INVALID, Identity
 from chats.gateway.recognition import Match, Request, find
-from chats.gateway.refused import InvalidRequest
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
-from chats.record import history, messages
+from chats.record import history, images, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.turns import statements
@@ -283,6 +282,7 @@ def accept(
     rows = messages.append_sent(
         chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
     )
+    images.store(rows, found=sent.conversation.images)
     remember(request, place)
     trigger = question_of(request, place, rows)
     turn = Turn.objects.create(
@@ -329,12 +329,7 @@ def chosen(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
         chat.model, chat.policy = sent.wanted.model, sent.wanted.policy
     choice = model_choice.choose(chat=chat)
     model_choice.available_account(choice.model)
-    if sent.client.get("tools") and not choice.model.supports_tools:
-        raise InvalidRequest(
-            "This model takes no tools. Leave them out, or choose another model.",
-            param="tools",
-            code="unsupported_parameter",
-        )
+    check_tools(choice.model, sent.client.get("tools"))
     return choice
 
 

@@ -28,6 +28,37 @@ class ModelNotFound(Refusal):
     param = "model"
 
 
+class MakesNoEmbeddings(Refusal):
+    """A model that chats was asked for embeddings."""
+
+    code = "model_makes_no_embeddings"
+    status = 400
+    sentence = (
+        "The model “{model}” makes no embeddings. Choose one that does; an operator marks it so."
+    )
+    param = "model"
+
+
+class OptOutNotAllowed(Refusal):
+    """The key or a header asks for nothing to be kept, and the policy keeps it."""
+
+    code = "opt_out_not_allowed"
+    status = 403
+    sentence = "The policy {policy} keeps what programs say, so nothing was sent on. {advice}"
+
+
+class ChatKeepsItsMessages(Refusal):
+    """A request names a chat, and nothing of it is to be kept."""
+
+    code = "chat_keeps_its_messages"
+    status = 409
+    sentence = (
+        "A chat that is named keeps what is said in it, and of this request nothing is to be kept. "
+        "Name a model instead of the chat."
+    )
+    param = "model"
+
+
 class TeamRepliesHere(Refusal):
     """The chat has a team, whose agents are asked on pages and through the API."""
 

@@ -9,7 +9,7 @@ its turn: nobody would read the rest.
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -83,9 +83,22 @@ class Asker:
 
 def response(request: HttpRequest, asker: Asker, *, headers: dict[str, str]) -> HeldResponse:
     """Return the response that carries the reply."""
+    return held_response(
+        request, partial(bytes_of, asker), is_stream=asker.is_stream, headers=headers
+    )
+
+
+def held_response(
+    request: HttpRequest,
+    body: Callable[[Held], AsyncIterator[bytes]],
+    *,
+    is_stream: bool,
+    headers: Mapping[str, str],
+) -> HeldResponse:
+    """Return a response whose body decides its head with its first bytes."""
     held = Held()
-    kind = "text/event-stream; charset=utf-8" if asker.is_stream else "application/json"
-    answer = HeldResponse(bytes_of(asker, held), content_type=kind)
+    kind = "text/event-stream; charset=utf-8" if is_stream else "application/json"
+    answer = HeldResponse(body(held), content_type=kind)
     answer.held = held
     for name, value in {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers}.items():
         answer[name] = value

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any, cast
 
@@ -16,8 +17,7 @@ from chats.gateway.earlier import Earlier
 from chats.gateway.identity import Identity
 from chats.gateway.response_form import ResponseForm, echo_of, usage
 from chats.gateway.views import gateway
-from chats.models import ApiKey
-from chats.prompt.tokenizer import O200kCounter
+from chats.models import ApiKey, PassedOn
 
 PREVIOUS = "previous_response_id"
 
@@ -41,34 +41,29 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     said = checked(read(sent, before=before, user=user), field="input")
     if before is not None:
         who = Identity(PREVIOUS, sent[PREVIOUS], who.end_user)
-    placed = placing.place(
-        placing.Sent(
-            user=user,
-            api_key=key,
-            wanted=wanted,
-            conversation=said,
-            identity=who,
-            client={
-                "system": list(said.system),
-                "tools": list(asked.tools),
-                "parameters": asked.parameters,
-                "max_output": asked.max_output,
-            },
-            keyed=views.keyed_request(request, sent, user=user),
-            earlier=before.branch if before else None,
-            field="input",
-        ),
-        counter=O200kCounter(),
-        now=timezone.now(),
+    read_request = placing.Sent(
+        user=user,
+        api_key=key,
+        wanted=wanted,
+        conversation=said,
+        identity=who,
+        client=views.client_of(said, asked=asked),
+        keyed=views.keyed_request(request, sent, user=user),
+        earlier=before.branch if before else None,
+        field="input",
     )
-    turn = placed.turn
-    form = ResponseForm(
-        id=earlier.id_of(turn.pk, stored=sent.get("store") is not False),
-        created=int(turn.queued_at.timestamp()),
-        echo=echo_of(sent, tools=asked.tools),
-        forms=asked.forms,
+
+    def form(place: views.ReplyPlace) -> ResponseForm:
+        return ResponseForm(
+            id=earlier.id_of(place.id, stored=place.is_kept and sent.get("store") is not False),
+            created=place.created,
+            echo=echo_of(sent, tools=asked.tools),
+            forms=asked.forms,
+        )
+
+    return views.replied(
+        request, sent=read_request, asked=asked, form=form, kind=PassedOn.Kind.RESPONSES
     )
-    return views.answered(request, key, placed=placed, asked=asked, form=form, source=who.source)
 
 
 @gateway("POST")
@@ -106,7 +101,7 @@ def read(sent: Mapping[str, Any], *, before: Earlier | None, user: User) -> Conv
         earlier=before.items if before else (),
         unseal=partial(earlier.unseal, user=user),
     )
-    return Conversation(tuple(dict.fromkeys((*head, *said.system))), said.items)
+    return replace(said, system=tuple(dict.fromkeys((*head, *said.system))))
 
 
 def is_to_compact(sent: Mapping[str, Any]) -> bool:

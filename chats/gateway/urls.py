@@ -3,7 +3,7 @@
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
-from chats.gateway import response_views, views
+from chats.gateway import embedding_views, response_views, views
 
 
 class ModelName(StringConverter):
@@ -20,4 +20,5 @@ urlpatterns = [
     path("chat/completions", views.chat_completions),
     path("responses", response_views.responses),
     path("responses/compact", response_views.compact),
+    path("embeddings", embedding_views.embeddings),
 ]

@@ -2,20 +2,33 @@
 
 import json
 import time
+import uuid
 from collections.abc import Callable
 from functools import wraps
-from typing import IO, Any, cast
+from typing import IO, Any, NamedTuple, cast
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from chats.gateway import body, choice, conversation, identity, placing, relay, wire
+from chats.gateway import (
+    body,
+    choice,
+    conversation,
+    dry_run,
+    identity,
+    opting_out,
+    passing,
+    placing,
+    relay,
+    wire,
+)
+from chats.gateway.conversation import Conversation
 from chats.gateway.refused import ModelNotFound, NoKey, WrongMethod
 from chats.ground import rates
 from chats.ground.refusals import Refusal
-from chats.models import ApiKey
+from chats.models import ApiKey, PassedOn
 from chats.people import keys, signin
 from chats.prompt.tokenizer import O200kCounter
 from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempotencyKey
@@ -108,37 +121,78 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
     Raises what reading the body, choosing the model and `placing.place` raise.
     """
-    sent = body.read(cast(IO[bytes], request))
-    asked = body.sorted_out(sent)
-    said = conversation.read(sent.get("messages"))
+    fields = body.read(cast(IO[bytes], request))
+    asked = body.sorted_out(fields)
+    said = conversation.read(fields.get("messages"))
     user = key.owner
-    placed = placing.place(
-        placing.Sent(
-            user=user,
-            api_key=key,
-            wanted=choice.wanted(asked.model, user=user),
-            conversation=said,
-            identity=identity.identity_of(request.headers, sent),
-            client={
-                "system": list(said.system),
-                "tools": list(asked.tools),
-                "parameters": asked.parameters,
-                "max_output": asked.max_output,
-            },
-            keyed=keyed_request(request, sent, user=user),
-        ),
-        counter=O200kCounter(),
-        now=timezone.now(),
+    sent = placing.Sent(
+        user=user,
+        api_key=key,
+        wanted=choice.wanted(asked.model, user=user),
+        conversation=said,
+        identity=identity.identity_of(request.headers, fields),
+        client=client_of(said, asked=asked),
+        keyed=keyed_request(request, fields, user=user),
     )
+
+    def form(place: ReplyPlace) -> wire.Form:
+        return wire.Chunks(
+            id=wire.id_of(place.id),
+            model=asked.model,
+            created=place.created,
+            include_usage=asked.include_usage,
+        )
+
+    return replied(request, sent=sent, asked=asked, form=form, kind=PassedOn.Kind.CHAT)
+
+
+def client_of(said: Conversation, *, asked: body.Asked) -> dict[str, Any]:
+    """Return what a turn keeps of a request beside its messages."""
+    return {
+        "system": list(said.system),
+        "tools": list(asked.tools),
+        "parameters": asked.parameters,
+        "max_output": asked.max_output,
+    }
+
+
+class ReplyPlace(NamedTuple):
+    """The id of a reply and the second of its beginning; `is_kept`: one can go on from it."""
+
+    id: uuid.UUID
+    created: int
+    is_kept: bool
+
+
+MakeForm = Callable[[ReplyPlace], wire.Form]
+
+
+def replied(
+    request: HttpRequest, *, sent: placing.Sent, asked: body.Asked, form: MakeForm, kind: str
+) -> HttpResponseBase:
+    """Reply to a request that was read: in a chat, as it came, or with what would become of it.
+
+    Raises what `opting_out.way_of` and `placing.place` raise.
+    """
+    way = opting_out.way_of(request.headers, sent=sent)
+    choice.check_tools(way.choice.model, asked.tools)
+    counter, now = O200kCounter(), timezone.now()
+    if opting_out.is_dry_run(request.headers):
+        found = dry_run.report(sent, asked=asked, way=way, counter=counter, now=now)
+        return JsonResponse(found, headers={"Cache-Control": "no-store"})
+    if way.why:
+        place = ReplyPlace(uuid.uuid4(), int(now.timestamp()), is_kept=False)
+        head = wire.Reply(wire.id_of(place.id), asked.model, place.created, "", (), "", {})
+        return passing.response(
+            request, sent=sent, asked=asked, way=way, form=form(place), head=head, kind=kind
+        )
+    placed = placing.place(sent, counter=counter, now=now)
     turn = placed.turn
-    chunks = wire.Chunks(
-        id=wire.id_of(turn),
-        model=asked.model,
-        created=int(turn.queued_at.timestamp()),
-        include_usage=asked.include_usage,
+    place = ReplyPlace(turn.pk, int(turn.queued_at.timestamp()), is_kept=True)
+    source = sent.identity.source
+    return answered(
+        request, sent.api_key, placed=placed, asked=asked, form=form(place), source=source
     )
-    source = identity.identity_of(request.headers, sent).source
-    return answered(request, key, placed=placed, asked=asked, form=chunks, source=source)
 
 
 def keyed_request(

@@ -1,6 +1,7 @@
 """Writes replies, pieces of replies and errors as OpenAI's programs read them."""
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -73,7 +74,7 @@ def reply_of(turn: Turn, *, model: str) -> Reply:
         reason = turn.error_sentence or "The reply failed. Send the request again."
         raise TurnFailed(code=turn.error_code or "internal_error", reason=reason)
     return Reply(
-        id=id_of(turn),
+        id=id_of(turn.pk),
         model=model,
         created=int(turn.queued_at.timestamp()),
         text=turn.reply.text,
@@ -83,9 +84,9 @@ def reply_of(turn: Turn, *, model: str) -> Reply:
     )
 
 
-def id_of(turn: Turn) -> str:
-    """Return the id of a turn's reply."""
-    return f"chatcmpl-{turn.pk.hex}"
+def id_of(reply_id: uuid.UUID) -> str:
+    """Return the id of a reply: that of its turn, if it has one."""
+    return f"chatcmpl-{reply_id.hex}"
 
 
 def completion(reply: Reply) -> dict[str, Any]:

@@ -1,9 +1,17 @@
 """The families of rows. Django finds models here, the one place of re-exports."""
 
-from chats.models.chats import Branch, Chat, Folder, IdempotencyRecord, Message, Rendering
+from chats.models.chats import (
+    Branch,
+    Chat,
+    Folder,
+    IdempotencyRecord,
+    Message,
+    MessageImage,
+    Rendering,
+)
 from chats.models.compactions import Compaction
 from chats.models.exchange import ImportedChat
-from chats.models.gateway import GatewayChat, GatewayNode
+from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
 from chats.models.memory import (
     ForgottenPreference,
     MemorySettings,
@@ -35,6 +43,8 @@ __all__ = [
     "LoginLink",
     "MemorySettings",
     "Message",
+    "MessageImage",
+    "PassedOn",
     "Preference",
     "PreferenceEvidence",
     "PromptText",

@@ -266,6 +266,23 @@ class Message(Stored):
         return self.finish == self.Finish.INCOMPLETE and not self.kept
 
 
+class MessageImage(Stored):
+    """The bytes of an image that a message has; its part names them by their hash."""
+
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="images")
+    sha256 = models.CharField(max_length=64)
+    media_type = models.CharField(max_length=20)
+    data = models.BinaryField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["message", "sha256"], name="message_image_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"image of message {self.message_id}"
+
+
 class Rendering(Stored):
     """A message text as safe HTML, made once per text and renderer version."""
 

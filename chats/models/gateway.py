@@ -1,9 +1,11 @@
-"""The rows by which programs without a memory are recognised: rooms, and nodes of their chats."""
+"""The rows of programs behind /v1: rooms and nodes of their chats, and calls without a chat."""
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 
+from chats.models.turns import Receipt
 from contextpolicy.models.base import Stored
 
 
@@ -52,3 +54,52 @@ class GatewayNode(Stored):
 
     def __str__(self) -> str:
         return f"node {self.seq} of {self.branch_id}"
+
+
+class PassedOn(Stored):
+    """A request that a model was asked as it came: in no chat, and with none of its words.
+
+    Written before the call, completed once after it.
+    """
+
+    class Kind(models.TextChoices):
+        CHAT = "chat.completions", "Chat completions"
+        RESPONSES = "responses", "Responses"
+        EMBEDDINGS = "embeddings", "Embeddings"
+
+    class Why(models.TextChoices):
+        KEY = "key", "The key says so"
+        POLICY = "policy", "The policy says so"
+        HEADER = "header", "The request asked for it"
+        KIND = "kind", "Requests of this kind have no chat"
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
+    # Only unfinished ones are looked up by their key.
+    api_key = models.ForeignKey(
+        "ApiKey", null=True, on_delete=models.SET_NULL, related_name="+", db_index=False
+    )
+    kind = models.CharField(max_length=20, choices=Kind.choices)
+    why = models.CharField(max_length=10, choices=Why.choices)
+    model_slug = models.CharField(max_length=120)
+    model_name = models.CharField(max_length=200)
+    outcome = models.CharField(
+        max_length=8, choices=Receipt.Outcome.choices, default=Receipt.Outcome.OPEN
+    )
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    # {"input": tokens, "output": …, "cached": …}, as the provider told; empty: it told nothing.
+    usage = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["owner", "created_at"], name="passed_on_of_owner"),
+            models.Index(
+                fields=["api_key", "created_at"],
+                condition=models.Q(outcome="open"),
+                name="passed_on_open",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"request passed on to {self.model_name}"

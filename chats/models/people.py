@@ -47,6 +47,8 @@ class ApiKey(Stored):
     prefix = models.CharField(max_length=12)
     key_hash = models.CharField(max_length=64, unique=True)
     scopes = models.JSONField(default=list)
+    # Its requests to /v1 are passed on as they came: no chat, none of their words is stored.
+    unmanaged = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     last_used_at = models.DateTimeField(null=True, blank=True)

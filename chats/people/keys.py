@@ -121,9 +121,12 @@ def create_key(
     name: str,
     scopes: Sequence[str],
     lifetime_days: int = DEFAULT_DAYS,
+    unmanaged: bool = False,
     now: datetime,
 ) -> tuple[ApiKey, str]:
     """Create a key; returns it with its secret, which can never be shown again.
+
+    `unmanaged`: its requests to /v1 are passed on as they came, where the policy allows it.
 
     Raises `InvalidKeyName`, `KeyNameTooLong`, `UnknownScope`, `InvalidLifetime` and `TooManyKeys`.
     """
@@ -146,6 +149,7 @@ def create_key(
         prefix=secret[:12],
         key_hash=secrets.hash_token(secret),
         scopes=sorted(set(scopes)),
+        unmanaged=unmanaged,
         created_at=now,
         expires_at=now + timedelta(days=lifetime_days),
     )
@@ -169,6 +173,7 @@ def note(event: str, *, key: ApiKey, actor: str, now: datetime) -> None:
         "owner": key.owner_id,
         "prefix": key.prefix,
         "scopes": key.scopes,
+        "unmanaged": key.unmanaged,
         "expires_at": key.expires_at.isoformat(),
     }
     ledger.record(event, actor=actor, now=now, data=data)

@@ -109,7 +109,7 @@ def told(wire: WireMessage, *, hides: bool) -> str:
     if hides and wire.role == "system":
         return HIDDEN
     calls = [f"{call.name}({call.arguments})" for call in wire.tool_calls]
-    return "\n".join([part for part in (wire.content, *calls) if part])
+    return "\n".join([part for part in (wire.shown(by_hash=True), *calls) if part])
 
 
 def body_json(found: Rebuilt) -> str:

@@ -16,7 +16,7 @@ from chats.prompt import agents, client, model_choice, person, statements, tail
 from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.record import history, receipts
+from chats.record import history, images, receipts
 from contextpolicy import plugins, skills
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import scripts
@@ -561,6 +561,7 @@ def prompt_of(
             max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
             facts=facts(assembled, given=given, choice=choice),
             stream=not choice.model.cannot_stream,
+            images=images.of_prompt(assembled.messages, chat=branch.chat),
         ),
         account=account,
         effective=choice.effective,

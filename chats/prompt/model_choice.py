@@ -188,22 +188,24 @@ def recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
     return settings.HISTORY_WINDOW if window is None else window
 
 
-def available_account(model: ModelSpec) -> ProviderAccount:
+def available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAccount:
     """Return the provider account of a model, if calls may be made. Raises `ModelUnavailable`.
 
-    The database's clock, which all processes share, tells whether its breaker is open.
+    `to_embed`: calls for embeddings, which have a switch of their own. The database's clock, which
+    all processes share, tells whether the account's breaker is open.
     """
+    is_on = model.embeds if to_embed else model.enabled
     row = statements.ACCOUNT.first(slug=model.provider)
-    if row is None or not row.enabled or not model.enabled:
+    if row is None or not row.enabled or not is_on:
         raise ModelUnavailable(model=str(model), reason="it is switched off")
     if cast(Any, row).is_paused:
         raise ModelUnavailable(model=str(model), reason=row.paused_reason)
     return row
 
 
-def account_for(model: ModelSpec) -> Account:
+def account_for(model: ModelSpec, *, to_embed: bool = False) -> Account:
     """Return the provider account of a model, its key decrypted. Raises `ModelUnavailable`."""
-    row = available_account(model)
+    row = available_account(model, to_embed=to_embed)
     return Account(
         slug=row.slug,
         kind=cast(Any, row.kind),

@@ -151,7 +151,7 @@ def entries(
             continue
         values = found.choice.values
         wires, _ = sent_texts.wires_sent(message, segment, values=values)
-        told = [wire.content for wire in wires if wire.role != "tool" and wire.content]
+        told = [wire.shown() for wire in wires if wire.role != "tool" and wire.shown()]
         if any(wire.role == "tool" or wire.tool_calls for wire in wires):
             notes.append(f"{seq}:tool_parts_left_out")
         if told:

@@ -116,6 +116,6 @@ def told(wires: Sequence[WireMessage]) -> str:
     """Return the text of wire messages, with their calls and results."""
     pieces = []
     for wire in wires:
-        pieces.append(wire.content)
+        pieces.append(wire.shown(by_hash=True))
         pieces += [f"{call.name}({call.arguments})" for call in wire.tool_calls]
     return "\n".join(piece for piece in pieces if piece)

@@ -237,7 +237,7 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
     with transaction.atomic():
         models = ModelSpec.objects.filter(provider=account.slug)
         had_default = models.filter(is_default=True).exists()
-        switched_off = models.update(enabled=False, is_default=False)
+        switched_off = models.update(enabled=False, is_default=False, embeds=False)
         data = {"provider": account.slug, "models_switched_off": switched_off}
         account.delete()
         record("provider.deleted", actor=actor, now=now, data=data)

@@ -72,6 +72,8 @@ class ProviderRequest:
     state: StateTask | None = None
     stream: bool = True
     parameters: Mapping[str, object] = field(default_factory=dict)
+    # The bytes of images as data URLs, by their hash; of one that is not here a line of text goes.
+    images: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

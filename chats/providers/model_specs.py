@@ -26,6 +26,7 @@ MODEL_FIELDS = (
     "supports_tools",
     "strict_roles",
     "cannot_stream",
+    "embeds",
     "enabled",
     "is_default",
 )
@@ -35,10 +36,10 @@ LEARNED: dict[str, Any] = {
     "calibration_by_script": {},
     "calibration_samples": 0,
 }
-# Models that a server lists but that do not chat; they are added switched off.
+# Models that a server lists but that do not chat; they are added switched off. Some embed texts.
+_EMBEDS = re.compile(r"embed|minilm|\b(?:bge|gte|e5)[-_](?!.*rerank)", re.IGNORECASE)
 _NO_CHAT = re.compile(
-    r"embed|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime"
-    r"|minilm|\b(?:bge|gte|e5)[-_]",
+    rf"{_EMBEDS.pattern}|whisper|tts|audio|dall-e|image|moderation|rerank|transcri|realtime",
     re.IGNORECASE,
 )
 # The small model has been taught no tools, and would write until its window is full.
@@ -100,6 +101,7 @@ def add_models(
         )
         model.context_window = window
         model.label, model.enabled = name, not _NO_CHAT.search(name)
+        model.embeds = bool(_EMBEDS.search(name))
         model.is_default = model.enabled and lacks_default
         lacks_default = lacks_default and not model.is_default
         added.append(save_model(model=model, actor=actor, now=now))

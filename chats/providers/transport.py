@@ -84,6 +84,25 @@ async def post(client: Client, url: str, *, body: str, headers: Mapping[str, str
         raise ProviderError("provider_unavailable") from None
 
 
+async def ask(
+    client: Client, url: str, *, body: bytes, headers: Mapping[str, str], most: int
+) -> tuple[int, Mapping[str, str], bytes]:
+    """Send a body and return status, headers and body of the response, of at most `most` bytes.
+
+    Raises AddressRefused and ProviderError. Its caller times the wait.
+    """
+    try:
+        async with client.stream("POST", url, content=body, headers=dict(headers)) as response:
+            read = bytearray()
+            async for piece in response.aiter_raw():
+                read += piece
+                if len(read) > most:
+                    raise ProviderError("provider_protocol")
+            return response.status_code, response.headers, bytes(read)
+    except (httpx2.HTTPError, httpx2.InvalidURL):
+        raise ProviderError("provider_unavailable") from None
+
+
 class GuardedTransport(httpx2.AsyncBaseTransport):
     """Sends to judged addresses only. Belongs to the loop it is first used in."""
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chats.providers.base import ProviderRequest
-from contextpolicy.engine.messages import ToolSpec, WireMessage
+from contextpolicy.engine.messages import FilePart, ToolSpec, WireMessage, image_text
 
 _OWN_FIELDS = frozenset(
     {
@@ -25,7 +25,7 @@ def body_of(
     """Return the body of a call; its two options are what a server turned out to accept."""
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
     body["model"] = request.model
-    body["messages"] = [_message(message) for message in request.messages]
+    body["messages"] = [_message(message, images=request.images) for message in request.messages]
     body["stream"] = request.stream
     if request.max_output_tokens is not None:
         body[limit_name] = request.max_output_tokens
@@ -36,8 +36,10 @@ def body_of(
     return body
 
 
-def _message(message: WireMessage) -> Any:
+def _message(message: WireMessage, *, images: Mapping[str, str]) -> Any:
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.images:
+        wire["content"] = [_piece(piece, images=images) for piece in message.pieces()]
     if message.tool_calls:
         wire["content"] = message.content or None
         wire["tool_calls"] = [
@@ -51,6 +53,18 @@ def _message(message: WireMessage) -> Any:
     if message.tool_call_id:
         wire["tool_call_id"] = message.tool_call_id
     return wire
+
+
+def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any]:
+    """Return a text or an image; of an image whose bytes are not at hand the line that names it."""
+    if isinstance(piece, str):
+        return {"type": "text", "text": piece}
+    image = piece.image
+    url = (image.url or images.get(image.sha256, "")) if image else ""
+    if image is None or not url:
+        return {"type": "text", "text": image_text(piece)}
+    detail = {"detail": image.detail} if image.detail else {}
+    return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
 def _tool(spec: ToolSpec) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import F, Model, Q, QuerySet
 
 from chats.ground.refusals import NotFound
-from chats.models import Branch, Chat, Compaction, Folder, Message, Team, Turn
+from chats.models import Branch, Chat, Compaction, Folder, Message, MessageImage, Team, Turn
 from chats.record import statements
 from contextpolicy.models import AuditEvent
 
@@ -73,6 +73,18 @@ def kept_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
 def deleted_chat_for(*, user: Person, chat_id: uuid.UUID) -> Chat:
     """Return a chat that the person deleted and that is not erased yet. Raises `NotFound`."""
     return one(chats_kept_for(user=user).filter(pk=chat_id, deleted_at__isnull=False))
+
+
+def image_for(
+    *, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
+) -> MessageImage:
+    """Return an image of a message in a person's chat, by its hash. Raises `NotFound`."""
+    mine = chats_visible_to(user=user).filter(pk=chat_id)
+    return one(
+        MessageImage.objects.filter(
+            message__branch__chat__in=mine, message=message_id, sha256=sha256
+        )
+    )
 
 
 def folder_for(*, user: Person, folder_id: uuid.UUID) -> Folder:

@@ -1,4 +1,4 @@
-"""Adds up the calls in one person's chats: tokens as the providers reported them, and summaries."""
+"""Adds up the calls for one person: tokens as the providers reported them, and summaries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,18 +11,25 @@ from django.db.models import BigIntegerField, Count, Expression, F, Q, QuerySet,
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Coalesce, TruncDate
 
-from chats.models import Compaction, Receipt
+from chats.models import Compaction, PassedOn, Receipt
 from chats.record.access import chats_visible_to
 
 FAILED = (Receipt.Outcome.FAILED, Receipt.Outcome.LOST)
-# In what the calls are told apart: of a receipt, and of a summary, which no key asked for.
-GROUPS: dict[str, tuple[Callable[[], Expression | F], Callable[[], Expression | F]]] = {
+# In what the calls are told apart: of a receipt, of a summary, which no key asked for, of a call
+# that was passed on.
+Grouping = Callable[[], Expression | F]
+GROUPS: dict[str, tuple[Grouping, Grouping, Grouping]] = {
     "day": (
         lambda: TruncDate("created_at", tzinfo=UTC),
         lambda: TruncDate("created_at", tzinfo=UTC),
+        lambda: TruncDate("created_at", tzinfo=UTC),
     ),
-    "model": (lambda: F("model_name"), lambda: F("model_name")),
-    "key": (lambda: Coalesce("turn__api_key__name", Value("")), lambda: Value("")),
+    "model": (lambda: F("model_name"), lambda: F("model_name"), lambda: F("model_name")),
+    "key": (
+        lambda: Coalesce("turn__api_key__name", Value("")),
+        lambda: Value(""),
+        lambda: Coalesce("api_key__name", Value("")),
+    ),
 }
 
 
@@ -43,21 +50,21 @@ class Used:
 
 
 def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[Used]:
-    """Add up the calls in a person's chats between two moments, by one of `GROUPS`, in its order.
+    """Add up the calls for a person between two moments, by one of `GROUPS`, in its order.
 
-    Calls for replies, titles, states and warm-ups count as calls; summaries are apart. Tokens are
+    Calls for replies, titles, states and warm-ups count as calls, and those of their programs that
+    were passed on without a chat; summaries are apart. Tokens are
     those that providers reported: a call without a report adds none. What was erased is gone from
     here too.
     """
-    of_receipt, of_summary = GROUPS[by]
+    of_receipt, of_summary, of_passed_on = GROUPS[by]
     between = {"created_at__gte": since, "created_at__lt": until}
     chats = chats_visible_to(user=owner)
     calls = Receipt.objects.filter(turn__branch__chat__in=chats, **between)
     found: dict[str, Used] = {}
-    for row in summed(calls, of_receipt()).annotate(failed=Count("pk", Q(outcome__in=FAILED))):
-        one = group(found, row)
-        one.calls, one.failed = row["number"], row["failed"]
-        one.input, one.cached, one.output = row["sent"], row["cached"], row["got"]
+    add_calls(found, summed(calls, of_receipt()))
+    passed_on = PassedOn.objects.filter(owner=owner.pk, **between)
+    add_calls(found, summed(passed_on, of_passed_on()))
     summaries = Compaction.objects.filter(branch__chat__in=chats, **between).exclude(usage={})
     costs = {"price": Sum("cost"), "unknown": Count("pk", Q(cost=None))}
     # One group for all is told even where it is empty.
@@ -67,6 +74,17 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
         one.summary_output = row["got"]
         one.summary_cost = None if row["unknown"] else row["price"]
     return [found[name] for name in sorted(found)]
+
+
+def add_calls(found: dict[str, Used], rows: Any) -> None:
+    """Add what calls in groups took."""
+    for row in rows.annotate(failed=Count("pk", Q(outcome__in=FAILED))):
+        one = group(found, row)
+        one.calls += row["number"]
+        one.failed += row["failed"]
+        one.input += row["sent"]
+        one.cached += row["cached"]
+        one.output += row["got"]
 
 
 def summed(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:

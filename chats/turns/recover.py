@@ -14,7 +14,7 @@ from chats.compaction import claims, maintain
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
-from chats.record import locking, outbox
+from chats.record import locking, outbox, passed_on
 from chats.record.expiry import expired
 from chats.turns import rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
@@ -33,8 +33,8 @@ def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
-    chats whose time is over are erased, the ledger is signed and verified when that is due, and
-    webhooks are told what waits for them.
+    chats whose time is over are erased, the ledger is signed and verified when that is due,
+    webhooks are told what waits for them, and calls of gateways that ended are told as lost.
     """
     return (
         release_expired(now=now)
@@ -47,6 +47,7 @@ def sweep(*, now: datetime) -> int:
         + enqueue_erasures(now=now)
         + upkeep.enqueue_due(now=now)
         + outbox.enqueue_due(now=now)
+        + passed_on.sweep(now=now)
     )
 
 

@@ -1,12 +1,14 @@
 """The addresses of the pages, their parts, and the event stream to all of them."""
 
-from django.urls import path
+from django.urls import path, register_converter
+from django.urls.converters import StringConverter
 
 from chats.streams.web import stream
 from chats.web import (
     chat_list,
     chat_pages,
     find,
+    images,
     new_chat,
     organising,
     searching,
@@ -23,6 +25,15 @@ from chats.web.compactions.request import summary_asked
 from chats.web.receipts import page as receipts
 from chats.web.receipts.request import request_sent
 from chats.web.state import page as state
+
+
+class Sha256(StringConverter):
+    """A hash, in hex."""
+
+    regex = r"[0-9a-f]{64}"
+
+
+register_converter(Sha256, "sha256")
 
 app_name = "chats"
 CHAT = "chats/<uuid:chat_id>/"
@@ -85,6 +96,7 @@ urlpatterns = [
     ),
     path(MESSAGE, messages.message, name="message"),
     path(MESSAGE + "source", messages.message_source, name="message-source"),
+    path(MESSAGE + "images/<sha256:sha256>", images.message_image, name="message-image"),
     path(MESSAGE + "show", searching.message_show, name="message-show"),
     path(MESSAGE + "keep", turns.message_keep, name="message-keep"),
     path(MESSAGE + "pin", messages.message_pin, name="message-pin"),

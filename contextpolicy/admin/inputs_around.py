@@ -14,7 +14,7 @@ from contextpolicy.admin.fields import (
     yes_or_no,
 )
 from contextpolicy.admin.offered import models, providers
-from contextpolicy.admin.words import REFERENCE_SCOPES
+from contextpolicy.admin.words import REFERENCE_SCOPES, UNMANAGED
 from contextpolicy.admin.written import NONE, RULE_EXAMPLE
 
 
@@ -84,6 +84,13 @@ class AroundInputs(forms.Form):
         "that the next message does not wait for it. A server can be left out in its settings.",
     )
     lock_warm_up = lock()
+    unmanaged = choice(
+        "Passed on as it came",
+        "Which requests of programs go to the model without a chat, a summary or this policy's "
+        "text. Of their words nothing is stored; key, model, tokens and time stand in the ledger.",
+        [UNSET, *UNMANAGED.items()],
+    )
+    lock_unmanaged = lock()
     own_instructions = yes_or_no(
         "A person's own instructions",
         "Whether the text that a person wrote for all of their chats goes along, as data.",

@@ -31,6 +31,12 @@ REFERENCE_SCOPES = {
     "folder": "Chats of the same folder; without a folder, the person's chats in no folder",
     "person": "All chats of the person",
 }
+UNMANAGED = {
+    "none": "None",
+    "keys": "Those of keys that are set so",
+    "asked": "Those of such keys, and those that ask for it",
+    "all": "All",
+}
 APPROVALS = {
     "nobody": "Nobody: it is used when it is ready",
     "owner": "The chat's owner",
@@ -187,6 +193,9 @@ def _rights(values: PolicyValues) -> list[str]:
         sentences.append("People cannot begin temporary chats.")
     if not values.warm_up:
         sentences.append("No prompt is read ahead.")
+    if values.unmanaged != "keys":
+        told = UNMANAGED[values.unmanaged].lower()
+        sentences.append(f"Requests of programs that are passed on as they came: {told}.")
     if values.chat_system == "ignore":
         sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:

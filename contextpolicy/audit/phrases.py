@@ -39,6 +39,7 @@ PHRASES: Mapping[str, str] = {
     "content.read": "Prompt of this chat read by an auditor",
     "context.compressed": "Prompt sent without all messages, or with some cut",
     "context.warmed": "Next prompt read ahead",
+    "gateway.passed_on": "Request of a program passed on, no words kept",
     "ledger.export_started": "Export of the ledger begun",
     "ledger.exported": "Ledger exported",
     "ledger.form_changed": "Form of the ledger changed",

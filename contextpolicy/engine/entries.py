@@ -13,7 +13,7 @@ from contextpolicy.engine.messages import (
     WireMessage,
 )
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.engine.tokens import TokenCounter, images_tokens, wire_tokens
 from contextpolicy.engine.toolrules import Stubbed, result_limit, ruled
 from contextpolicy.engine.truncation import cut_texts
 
@@ -124,4 +124,5 @@ def sendable_tokens(message: Message, *, values: PolicyValues) -> int:
         elif isinstance(part, ToolCallPart):
             characters += len(part.name) + len(part.arguments)
     # No token is shorter than a third of a character, and each part has its own overhead.
-    return min(message.tokens, 3 * characters + 16 * len(message.parts))
+    most = 3 * characters + 16 * len(message.parts) + images_tokens(message.parts)
+    return min(message.tokens, most)

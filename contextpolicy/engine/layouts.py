@@ -7,7 +7,14 @@ the tail and the question last. The steps of the running turn follow the questio
 from collections.abc import Iterator, Sequence
 
 from contextpolicy.engine.entries import Entry, entry
-from contextpolicy.engine.messages import Message, Summary, ToolSpec, WireMessage, WireRole
+from contextpolicy.engine.messages import (
+    FilePart,
+    Message,
+    Summary,
+    ToolSpec,
+    WireMessage,
+    WireRole,
+)
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import pin_wire, summary_wire
 from contextpolicy.engine.segments import (
@@ -31,6 +38,7 @@ from contextpolicy.engine.tokens import (
 from contextpolicy.engine.toolrules import Stubbed
 from contextpolicy.engine.transcript import SECTION_JOINT, Background, TranscriptWriter
 
+Images = tuple[tuple[int, FilePart], ...]
 # Before a reply that comes first, for providers that want the first message from the user.
 OPENING = "[The chat begins with the assistant's message.]"
 # Between pieces that are joined to one message.
@@ -215,13 +223,20 @@ def in_strict_roles(
     return tuple(made), tuple(dict.fromkeys(notes))
 
 
+def moved(images: Images, *, by: int) -> Images:
+    """Return images behind a text that was put before theirs."""
+    return tuple((place + by, part) for place, part in images)
+
+
 def _joins(first: WireMessage, second: WireMessage) -> bool:
     return first.role == second.role and first.role in ("user", "assistant")
 
 
 def _joined(first: Block, second: Block, counter: TokenCounter) -> Block:
     a, b = first.wires[-1], second.wires[0]
-    wire = b._replace(content=SECTION_JOINT.join(filter(None, (a.content, b.content))))
+    content = SECTION_JOINT.join(filter(None, (a.content, b.content)))
+    images = (*a.images, *moved(b.images, by=len(content) - len(b.content)))
+    wire = b._replace(content=content, images=images)
     saved = wire_tokens(a, counter) + wire_tokens(b, counter) - wire_tokens(wire, counter)
     head, *others = second.segments
     segments = (*first.segments, head._replace(tokens=head.tokens - saved), *others)

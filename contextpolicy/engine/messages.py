@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from contextpolicy.engine.images import Image, image_in
+
 Role = Literal["user", "assistant"]
 WireRole = Literal["system", "user", "assistant", "tool"]
 
@@ -50,17 +52,24 @@ class FilePart:
     """A file that belongs to a message: its name and place, not its content.
 
     `reference` is a URL or a label of the store and never goes on the wire; the model reads name
-    and kind.
+    and kind. Of an image whose reference says so (`images`) the model is sent the image.
     """
 
     media_type: str
     name: str
     reference: str
 
+    @property
+    def image(self) -> Image | None:
+        """The image that is sent; None for a file of which the model reads the name alone."""
+        return image_in(self.reference)
+
 
 Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
 
 LONGEST_FILE_NAME = 100
+# Between the texts of one message.
+JOINT = "\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +99,34 @@ class Message:
 
 
 class WireMessage(NamedTuple):
-    """One message as an adapter receives it, before it takes a provider's form."""
+    """One message as an adapter receives it, before it takes a provider's form.
+
+    `images` stand at places of `content`, in characters; a place beyond a text that was cut is its
+    end.
+    """
 
     role: WireRole
     content: str
     tool_calls: tuple[ToolCallPart, ...] = ()
     tool_call_id: str = ""
+    images: tuple[tuple[int, FilePart], ...] = ()
+
+    def shown(self, *, by_hash: bool = False) -> str:
+        """Return the text with a line in the place of each image; `by_hash`: it has the hash."""
+        if not self.images:
+            return self.content
+        write = image_text if by_hash else file_text
+        return JOINT.join(p if isinstance(p, str) else write(p) for p in self.pieces())
+
+    def pieces(self) -> list[str | FilePart]:
+        """Return texts and images in their order, without the blank lines between them."""
+        found: list[str | FilePart] = []
+        start = 0
+        for place, part in self.images:
+            found += [self.content[start:place].removeprefix(JOINT), part]
+            start = place
+        found.append(self.content[start:].removeprefix(JOINT) if start else self.content[start:])
+        return [piece for piece in found if piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +196,25 @@ def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
 
 def text_of(message: Message) -> str:
     """Return the visible text of a message: its text parts, a blank line between them."""
-    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+    return JOINT.join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def file_text(part: FilePart) -> str:
     """Write what a model reads of a file: a short line of about the same cost for every file."""
+    if (image := part.image) is not None:
+        told = f"{image.size:,} bytes" if image.sha256 else "at an address"
+        return f"[Image: {part.media_type}, {told}]"
     named = " ".join(f"{part.name} ({part.media_type})".split())
     return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
+
+
+def image_text(part: FilePart) -> str:
+    """Write what a receipt says of an image: its type, and size and hash or its address."""
+    image = part.image
+    if image is None:
+        return file_text(part)
+    place = f"{image.size:,} bytes, SHA-256 {image.sha256}" if image.sha256 else image.url
+    return f"[Image: {part.media_type}, {place}]"
 
 
 def _part_from_json(item: object, place: int) -> Part:
@@ -200,9 +243,12 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     texts: list[str] = []
     calls: list[ToolCallPart] = []
     results: list[ToolResultPart] = []
+    images: list[tuple[int, FilePart]] = []
     for part in parts:
         if isinstance(part, ToolResultPart):
             results.append(part)
+        elif isinstance(part, FilePart) and role == "user" and part.image is not None:
+            images.append((len(JOINT.join(texts)), part))
         elif not isinstance(part, ReasoningPart):
             if results:
                 wires += _step(role, texts, calls, results)
@@ -211,12 +257,16 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
                 calls.append(part)
             else:
                 texts.append(part.text if isinstance(part, TextPart) else file_text(part))
-    return wires + _step(role, texts, calls, results)
+    step = _step(role, texts, calls, results)
+    if not images:
+        return wires + step
+    # Only a user's message has images, and no calls: it is one wire message, even without a text.
+    return [WireMessage(role, JOINT.join(texts), images=tuple(images))]
 
 
 def _step(
     role: Role, texts: list[str], calls: list[ToolCallPart], results: list[ToolResultPart]
 ) -> list[WireMessage]:
-    content = "\n\n".join(texts)
+    content = JOINT.join(texts)
     head = [WireMessage(role, content, tuple(calls))] if content or calls else []
     return head + [WireMessage("tool", part.content, (), part.call_id) for part in results]

@@ -190,6 +190,7 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "chat_system": _one_of("layout", "append", "replace", "ignore"),
     "approval": _one_of("owner", "admins", "nobody"),
     "reference_scope": _one_of("chat", "folder", "person"),
+    "unmanaged": _one_of("none", "keys", "asked", "all"),
     "undo_right": _one_of("owner", "admins", "nobody"),
     "edit_right": _one_of("owner", "admins", "nobody"),
     "allowed_models": (_is_names, "a list of model names"),

@@ -12,6 +12,9 @@ Right = Literal["owner", "admins", "nobody"]
 # Where references come from: the chat alone, those of its folder (without one: those in no folder),
 # or all of its owner's.
 ReferenceScope = Literal["chat", "folder", "person"]
+# Which requests of programs are passed on as they came, without a chat: none, those of keys that
+# are set so, those that ask for it too, or all.
+Unmanaged = Literal["none", "keys", "asked", "all"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +45,8 @@ class PolicyFields:
     it: at most `reference_count` passages and `reference_tokens`, each sharing `reference_floor`
     telling words (a rare one counts as two), out of `reference_scope`.
     `temporary_chats`: whether people may begin chats that are erased by themselves. `warm_up`:
-    whether a model that costs nothing reads a changed prompt in the background.
+    whether a model that costs nothing reads a changed prompt in the background. `unmanaged`: the
+    requests of programs that are passed on as they came, of which no words are stored.
 
     `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
     every chat, goes along; `memory_providers` names the providers that may get either, and what was
@@ -100,6 +104,7 @@ class PolicyFields:
     reference_scope: ReferenceScope = "folder"
     temporary_chats: bool = True
     warm_up: bool = True
+    unmanaged: Unmanaged = "keys"
     preferences: bool = True
     own_instructions: bool = True
     memory_providers: tuple[str, ...] | None = None

@@ -132,6 +132,10 @@ def tools_bytes(tools: Sequence[ToolSpec]) -> int:
     return len(tools_json(tools)) if tools else 0
 
 
+def _images(wire: WireMessage) -> list[list[object]]:
+    return [[place, part.media_type, part.reference] for place, part in wire.images]
+
+
 def _size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
@@ -159,6 +163,7 @@ def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> s
             "role": wire.role,
             "tool_call_id": wire.tool_call_id,
             "tool_calls": [[call.call_id, call.name, call.arguments] for call in wire.tool_calls],
+            **({"images": _images(wire)} if wire.images else {}),
         }
         for wire in messages
     ]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contextpolicy.engine.entries import Entry
-from contextpolicy.engine.layouts import JOINT_BYTES, Maker
+from contextpolicy.engine.layouts import JOINT_BYTES, Images, Maker, moved
 from contextpolicy.engine.messages import Message, Summary, WireMessage, text_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import Block, Parts, Scale, Segment, settled, wire_bytes
-from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
+from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter, images_tokens
 from contextpolicy.engine.toolrules import Stubbed
 from contextpolicy.engine.transcript import (
     PINNED_TITLE,
@@ -129,8 +129,8 @@ class TextMaker(Maker):
         return self._line(super().continued(message))
 
     def shows(self, message: Message) -> bool:
-        """Tell whether a message has text to show; tool calls and results stay out."""
-        return bool(text_of(message))
+        """Tell whether a message has text or an image to show; calls and results stay out."""
+        return bool(text_of(message)) or images_tokens(message.parts) > 0
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
         """Return the blocks in the order of the wire.
@@ -138,17 +138,21 @@ class TextMaker(Maker):
         System and tools, then the block of text with the question (in B apart), then the steps.
         """
         text, segments = self._block(parts)
-        asked = SECTION_JOINT.join(wire.content for b in parts.question for wire in b.wires)
+        wires = [wire for b in parts.question for wire in b.wires]
+        asked = SECTION_JOINT.join(wire.content for wire in wires)
+        # The images of the question are sent; those of the history are lines of its text.
+        images = wires[0].images if wires else ()
         question = [segment for b in parts.question for segment in b.segments]
         together = self.values.layout != "B"
         if text and together:
-            asked = f"{text}{SECTION_JOINT}{self.values.question_prefix}{asked}"
+            head = f"{text}{SECTION_JOINT}{self.values.question_prefix}"
+            asked, images = f"{head}{asked}", moved(images, by=len(head))
             question = [*segments, *question]
         blocks = [*parts.system, *parts.tools]
         if text and not together:
             blocks.append(self._settled(segments, text))
         if question:
-            blocks.append(self._settled(question, asked))
+            blocks.append(self._settled(question, asked, images))
         return (*blocks, *parts.steps)
 
     def _block(self, parts: Parts) -> tuple[str, list[Segment]]:
@@ -171,8 +175,8 @@ class TextMaker(Maker):
             segments += [segment for piece in pieces for segment in piece.segments]
         return SECTION_JOINT.join(texts), segments
 
-    def _settled(self, segments: Sequence[Segment], text: str) -> Block:
-        block = settled(segments, WireMessage("user", text), self.counter)
+    def _settled(self, segments: Sequence[Segment], text: str, images: Images = ()) -> Block:
+        block = settled(segments, WireMessage("user", text, images=images), self.counter)
         return self.weighed(block.segments, block.wires)
 
     def _piece(self, segment: Segment, text: str, *, note: bool = True) -> Block:
@@ -183,7 +187,7 @@ class TextMaker(Maker):
 
     def _line(self, made: Entry) -> Entry:
         message = made.message
-        texts = [wire.content for wire in made.wires if wire.role != "tool" and wire.content]
+        texts = [wire.shown() for wire in made.wires if wire.role != "tool" and wire.shown()]
         line = self.writer.entry(message.role, SECTION_JOINT.join(texts))
         has_tools = any(wire.role == "tool" or wire.tool_calls for wire in made.wires)
         notes = (f"{message.seq}:tool_parts_left_out",) if has_tools else ()

@@ -7,10 +7,10 @@ here.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from contextpolicy.engine.messages import Part, Role, ToolSpec, WireMessage, wires_of
+from contextpolicy.engine.messages import FilePart, Part, Role, ToolSpec, WireMessage, wires_of
 
 # Role, separators and the id of a tool result: 3 to 5 tokens with the public chat formats.
 MESSAGE_OVERHEAD = 4
@@ -74,11 +74,17 @@ _TOKENS_PER_100 = {
 
 
 def wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
-    """Count the tokens of one wire message: its text, its calls and its frame."""
+    """Count the tokens of one wire message: its text, its calls, its images and its frame."""
     total = MESSAGE_OVERHEAD + counter.count(message.content)
     for call in message.tool_calls:
         total += TOOL_OVERHEAD + counter.count(call.name) + counter.count(call.arguments)
-    return total
+    return total + images_tokens(part for _, part in message.images)
+
+
+def images_tokens(parts: Iterable[Part]) -> int:
+    """Add up what the images among the parts count, whatever is on them."""
+    images = (part.image for part in parts if isinstance(part, FilePart))
+    return sum(image.tokens for image in images if image is not None)
 
 
 def message_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter) -> int:

@@ -104,6 +104,17 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
+def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+    if values.unmanaged in ("asked", "all"):
+        whose = "any program" if values.unmanaged == "all" else "a program that asks for it"
+        yield Finding(
+            "programs_unrecorded",
+            "unmanaged",
+            f"What {whose} says is sent whole, without this policy's text and limits, and nobody "
+            "can read it here later; only the allowed models still hold.",
+        )
+
+
 def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
     gap = _gap(values, limit)
     if values.strategy not in ("simple", "entity_state") and gap < SMALL_GAP:
@@ -274,6 +285,7 @@ _JUDGES: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (
     _text,
     _marks,
     _layout,
+    _programs,
     _windows,
     _bytes,
     _pins,

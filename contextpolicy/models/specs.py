@@ -37,6 +37,13 @@ class ModelSpec(Stored):
         help_text="The server sends its reply in one piece: it is asked without streaming, and "
         "pages and programs are shown the reply when it is whole.",
     )
+    embeds = models.BooleanField(
+        "Makes embeddings",
+        default=False,
+        db_default=False,
+        help_text="Programs may ask it for embeddings at /v1/embeddings, whether or not it is "
+        "switched on for chats.",
+    )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until something was learned.

@@ -1,6 +1,6 @@
 """A scriptable OpenAI-compatible server for tests. Loopback only.
 
-Serves   POST /v1/chat/completions (streamed and whole), GET /v1/models
+Serves   POST /v1/chat/completions (streamed and whole), POST /v1/embeddings, GET /v1/models
 Control  GET or POST /_config (see scripting.Script), GET /_requests?since=SEQ, DELETE /_requests,
          GET /_stats
 
@@ -20,7 +20,9 @@ is how a test sees that a stop reached the provider), or the name of the fault.
 
 import argparse
 import asyncio
+import base64
 import json
+import struct
 import time
 from collections import Counter
 from contextlib import suppress
@@ -73,6 +75,9 @@ class FakeModel:
         """Whether the connection can be used again."""
         if (request.method, request.path) == ("POST", "/v1/chat/completions"):
             return await self._watched_chat(request, reader, writer)
+        if (request.method, request.path) == ("POST", "/v1/embeddings"):
+            await self._embeddings(self._record(request), writer)
+            return True
         status, answer = self._control(request)
         await send_json(writer, answer, status=status)
         return True
@@ -157,6 +162,18 @@ class FakeModel:
             await asyncio.sleep((plan.options.ttft + plan.options.ms * plan.options.tokens) / 1000)
             await send_json(writer, _whole_reply(plan, record))
 
+    async def _embeddings(self, record: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        """Answer with one short embedding for each input; faults before the reply as in chats."""
+        body = record["body"]
+        plan = self.script.plan({"model": body["model"]})
+        error = error_of(plan, body)
+        if error is not None:
+            record["outcome"] = plan.options.fault or "rejected"
+            await send_json(writer, error[1], status=error[0], headers=_error_headers(plan))
+            return
+        record["outcome"] = "done"
+        await send_json(writer, _embedded(body))
+
     async def _read(self, record: dict[str, Any], *, ms: float) -> None:
         """Take the time that reading a prompt takes, and keep it in the cache."""
         messages = record["body"]["messages"]
@@ -194,6 +211,27 @@ def _whole_reply(plan: Plan, record: dict[str, Any]) -> dict[str, Any]:
         "choices": [{"index": 0, "message": message, "finish_reason": finish}],
         "usage": usage_of(plan, len(said)),
     }
+
+
+def _embedded(body: dict[str, Any]) -> dict[str, Any]:
+    said = body["input"]
+    inputs = said if isinstance(said, list) and not isinstance(said[0], int) else [said]
+    size = body.get("dimensions") or 4
+    vectors = [[len(one) / (place + 1) for place in range(size)] for one in inputs]
+    is_packed = body.get("encoding_format") == "base64"
+    data = [
+        {
+            "object": "embedding",
+            "index": n,
+            "embedding": base64.b64encode(struct.pack(f"<{size}f", *vector)).decode()
+            if is_packed
+            else vector,
+        }
+        for n, vector in enumerate(vectors)
+    ]
+    tokens = sum(map(len, inputs))
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body["model"], "usage": usage}
 
 
 def _quarter(text: str) -> int:

@@ -57,7 +57,7 @@ def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
         values = {"base_url": address, "warm_up": False}
         accounts.save_account(account=account, values=values, actor="system", now=now)
         spec = ModelSpec(slug=slug, provider=slug, name=slug, context_window=128_000)
-        spec.is_default = slug == next(iter(addresses))
+        spec.is_default = spec.embeds = slug == next(iter(addresses))
         model_specs.save_model(model=spec, actor="system", now=now)
     people = {}
     for name in ("alice", "charlie"):

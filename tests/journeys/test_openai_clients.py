@@ -83,6 +83,17 @@ def test_the_client_lists_asks_streams_and_is_refused(client: openai.OpenAI) -> 
     assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices).startswith(" 0@")
     assert chunks[-1].usage
     assert chunks[-1].usage.completion_tokens == 20
+    made = client.embeddings.create(model="fake", input=["One", "Two"], dimensions=3)
+    assert [len(each.embedding) for each in made.data] == [3, 3]
+    assert made.usage.prompt_tokens == 6
+    with pytest.raises(openai.PermissionDeniedError):
+        client.chat.completions.create(
+            model="fake", messages=question, extra_headers={"X-Context-Policy": "off"}
+        )
+    dry = client.chat.completions.with_raw_response.create(
+        model="fake", messages=question, extra_headers={"X-Context-Dry-Run": "true"}
+    )
+    assert dry.http_response.json()["decision"] == "new"
     for wrong, error in (
         ({"model": "nothing"}, openai.NotFoundError),
         ({"model": "closed"}, openai.APIStatusError),

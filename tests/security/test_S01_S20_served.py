@@ -113,6 +113,8 @@ def of_alice(instance: Instance) -> dict[str, str]:
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     ids["role_id"] = "quillwright"
+    # Of a message of somebody else no image is looked for.
+    ids["sha256"] = "0" * 64
     # What governs Alice's chat is no more Charlie's to see than the chat.
     query = (
         "SELECT a.id, p.slug FROM contextpolicy_policyassignment a"

@@ -15,6 +15,7 @@ from chats.models import (
     Folder,
     MemorySettings,
     Message,
+    MessageImage,
     Preference,
     PromptText,
     ProviderAccount,
@@ -117,6 +118,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "compaction_id": summary.pk,
         "key_id": key.pk,
         "preference_id": preference.pk,
+        "sha256": image_of(turns[0], texts=texts).sha256,
         "token": "absent",
         "id": alice.pk,
         "content_type_id": 1,
@@ -214,6 +216,16 @@ def make_summary(chat: Chat, *, now: datetime, texts: Texts, policy: EffectivePo
     branch.active_compaction = row
     branch.save()
     return row
+
+
+def image_of(turn: Turn, *, texts: Texts) -> MessageImage:
+    """An image of a turn's question; its bytes are words, so that a test finds them."""
+    return MessageImage.objects.create(
+        message=Message.objects.get(triggered=turn),
+        sha256="a" * 64,
+        media_type="image/png",
+        data=texts.message.encode(),
+    )
 
 
 def make_receipt(turn: Turn, *, now: datetime, texts: Texts, policy: EffectivePolicy) -> Receipt:

@@ -28,6 +28,7 @@ def api_keys(request: PersonRequest) -> HttpResponse:
             name=request.POST.get("name", ""),
             scopes=request.POST.getlist("scopes"),
             lifetime_days=days_in(request),
+            unmanaged="unmanaged" in request.POST,
             now=timezone.now(),
         )
     except Refusal as refusal:
@@ -57,6 +58,7 @@ def keys_page(
         "scopes": [(name, words, name in chosen) for name, words in keys.SCOPE_WORDS.items()],
         "name": typed.get("name", ""),
         "lifetime_days": typed.get("lifetime_days", keys.DEFAULT_DAYS),
+        "unmanaged": "unmanaged" in typed,
         "longest": keys.LONGEST_DAYS,
         "is_fresh": is_fresh(request),
         "refusal": refusal,

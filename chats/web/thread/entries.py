@@ -17,6 +17,7 @@ from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import offered_by
 from chats.web.thread.versions import Versions
 from chats.web.words import counted, cut_words, grouped
+from contextpolicy.engine.images import image_in
 
 # Seconds that a turn may wait for a worker before the page says what is wrong.
 LATE = 30
@@ -32,6 +33,18 @@ class ToolCall:
     name: str
     arguments: str
     result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownImage:
+    """An image of a message: its hash here, or its address elsewhere, from where nothing is loaded.
+
+    `words` stand in its place for who does not see it.
+    """
+
+    words: str
+    sha256: str = ""
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,21 @@ class MessageEntry:
     def tools(self) -> list[ToolCall]:
         """The calls of the message, in order."""
         return tool_calls(self.message.parts)
+
+    @property
+    def images(self) -> list[ShownImage]:
+        """The images of the message, in their order."""
+        files = [part for part in self.message.parts if part["type"] == "file"]
+        found = [(part["media_type"], image_in(part["reference"])) for part in files]
+        return [
+            ShownImage(
+                f"Image {n}, {kind}" if image.sha256 else f"Image {n}",
+                sha256=image.sha256,
+                url=image.url,
+            )
+            for n, (kind, image) in enumerate(found, start=1)
+            if image is not None
+        ]
 
     @property
     def reasoning(self) -> str:

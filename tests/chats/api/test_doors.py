@@ -80,7 +80,7 @@ OFFERS = {
     "NewVersion": ["based_on", "draft", "locks", "note", "values"],
     "PolicyImport": ["form", "into", "name"],
     "NewAssignment": ["chat", "group", "level", "policy", "user"],
-    "NewKey": ["lifetime_days", "name", "scopes"],
+    "NewKey": ["lifetime_days", "name", "scopes", "unmanaged"],
     "PatchedTeamTask": ["teamTask"],
     "NewTeamMessage": ["message"],
     "AgentQuery": [

@@ -16,8 +16,10 @@ from pytest_django.fixtures import Settings
 from chats.actions import branching
 from chats.exchange import bounds
 from chats.ground import databases
-from chats.models import Branch, Chat, Compaction, ImportedChat, Message
+from chats.models import Branch, Chat, Compaction, ImportedChat, Message, MessageImage
 from chats.streams import connection
+from contextpolicy.engine.images import Image
+from contextpolicy.engine.messages import FilePart, parts_to_json
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
 from tests.chats.api.programs import Program
@@ -326,6 +328,36 @@ def test_a_chat_is_read_as_a_document(
         assert "href=" not in text
     if form == "json":
         assert len(json.loads(text)["messages"]) == 12
+
+
+@pytest.mark.parametrize("form", ["ui", "bundle"])
+def test_an_image_goes_out_and_comes_in_by_its_hash(
+    form: str, chat: Chat, of_alice: Program, now: datetime
+) -> None:
+    branch = fill(chat, 12, now=now)
+    first = Message.objects.get(branch=branch, seq=1)
+    image = Image(1000, "low", sha256="ab" * 32, size=12_345)
+    first.parts = [{"type": "text", "text": "This:"}, *parts_to_json([part_of(image)])]
+    first.save()
+    MessageImage.objects.create(
+        message=first, sha256=image.sha256, media_type="image/png", data=b"\x89PNG the words"
+    )
+    written = export(of_alice, chat.pk, form=form)
+    made = brought(of_alice, written)
+    row = Message.objects.get(branch__chat=made["chat"], seq=1)
+    assert row.parts == first.parts
+    assert (b"the words" in written, row.images.exists()) == (False, False)
+    assert form == "bundle" or export(of_alice, made["chat"]) == written
+    # Without the bytes the model reads a line in its place, as people do.
+    context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
+    assert "[Image: image/png, 12,345 bytes]" in context["text"]
+    document = of_alice.get(f"chats/{chat.pk}/export", form="markdown").content.decode()
+    assert "Image: image/png, 12,345 bytes" in document
+
+
+def part_of(image: Image) -> FilePart:
+    """The part of a message that has an image."""
+    return FilePart("image/png", "", image.reference)
 
 
 def test_everything_of_a_person_is_one_archive(

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from chats.gateway import response_views, views
+from chats.gateway import views
 from chats.ground import queue
 from chats.models import ApiKey, Chat, Message, Turn
 from chats.people import keys
@@ -210,8 +210,7 @@ MakeProgram = Callable[..., Program]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count without the vocabulary, and no broker."""
-    for module in (views, response_views):
-        monkeypatch.setattr(module, "O200kCounter", ApproximateCounter)
+    monkeypatch.setattr(views, "O200kCounter", ApproximateCounter)
     monkeypatch.setattr(connection.STREAMS, "hub", Silent)
 
 

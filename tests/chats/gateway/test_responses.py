@@ -356,7 +356,7 @@ def test_tools_that_cannot_be_are_refused_by_their_place(
     assert (answer.status, answer.json["error"]["param"]) == (400, param)
 
 
-IMAGE = user([{"type": "input_image", "image_url": "data:,"}])
+FILE = user([{"type": "input_file", "file_data": "data:,"}])
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ IMAGE = user([{"type": "input_image", "image_url": "data:,"}])
         ({"said": [user("x"), {"role": "assistant", "content": "y"}]}, "input",
          "unsupported_content"),
         ({"said": [{"role": "tool", "content": "x"}]}, "input[0].role", "invalid_value"),
-        ({"said": [IMAGE]}, "input[0].content[0]", "unsupported_content"),
+        ({"said": [FILE]}, "input[0].content[0]", "unsupported_content"),
         ({"said": [user("x"), output("a", "y")]}, "input[1].call_id", "invalid_value"),
         ({"said": [user("x"), {**OPEN_CALL, "arguments": "{}"}]}, "input[2]", "invalid_value"),
         ({"said": [user("x"), OPEN_CALL]}, "input[1]", "invalid_value"),

@@ -283,7 +283,7 @@ def test_a_name_of_any_script_reaches_no_field_of_the_request(play: Plays, name:
     turn = game.queued()
     assert turn is not None
     sent = game.work(turn, reply("Two.")).scripted.requests[0].messages
-    wires = [wire._message(message) for message in sent]
+    wires = [wire._message(message, images={}) for message in sent]
     assert [set(wire) for wire in wires] == [{"role", "content"}] * len(wires)
     assert wires[-1]["content"].endswith(f"[FROM:{name}]\nOne.")
     assert [who for who, _ in said(game.chat)[1:]] == [name, "Planner"]

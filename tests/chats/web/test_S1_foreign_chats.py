@@ -7,34 +7,36 @@ import pytest
 from django.test import Client
 from django.urls import get_resolver, reverse
 
-from chats.models import Chat, Compaction, Message, Turn
+from chats.models import Chat, Compaction, Message, MessageImage, Turn
 from chats.web import urls
 from tests.chats.web.conftest import HTMX
 
 CANARY = "canary-in-alice-s-chat"
+IMAGE = "a" * 64
+Ids = dict[str, uuid.UUID | str]
 NAMES = sorted(
     str(pattern.name) for pattern in urls.urlpatterns if "chat_id" in str(pattern.pattern)
 )
 
 
 @pytest.fixture
-def ids(
-    chat: Chat, talk: Callable[..., Turn], summary: Callable[..., Compaction]
-) -> dict[str, uuid.UUID]:
+def ids(chat: Chat, talk: Callable[..., Turn], summary: Callable[..., Compaction]) -> Ids:
     """Everything in Alice's chat that an address can name."""
     turn = talk(CANARY)
     row = summary(2)
     message = Message.objects.filter(branch__chat=chat)[0]
+    MessageImage.objects.create(message=message, sha256=IMAGE, media_type="image/png", data=b"x")
     return {
         "chat_id": chat.pk,
         "turn_id": turn.pk,
         "message_id": message.pk,
         "compaction_id": row.pk,
         "branch_id": row.branch_id,
+        "sha256": IMAGE,
     }
 
 
-def address(name: str, ids: dict[str, uuid.UUID]) -> str:
+def address(name: str, ids: Ids) -> str:
     """The address of a name with the ids it takes."""
     pattern = next(p for p in urls.urlpatterns if p.name == name)
     wanted = {key: value for key, value in ids.items() if f":{key}>" in str(pattern.pattern)}
@@ -42,16 +44,16 @@ def address(name: str, ids: dict[str, uuid.UUID]) -> str:
 
 
 def test_the_list_of_addresses_is_complete() -> None:
-    assert len(NAMES) == 61
+    assert len(NAMES) == 62
     assert get_resolver().namespace_dict["chats"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("headers", [{}, HTMX], ids=["page", "htmx"])
 def test_charlie_learns_nothing(
-    charlies_page: Client, ids: dict[str, uuid.UUID], name: str, headers: dict[str, str]
+    charlies_page: Client, ids: Ids, name: str, headers: dict[str, str]
 ) -> None:
-    nobodys = {key: uuid.uuid4() for key in ids}
+    nobodys: Ids = {**{key: uuid.uuid4() for key in ids}, "sha256": "0" * 64}
     for method in ("get", "post", "put", "patch", "delete"):
         foreign = getattr(charlies_page, method)(address(name, ids), headers=headers)
         absent = getattr(charlies_page, method)(address(name, nobodys), headers=headers)
@@ -73,7 +75,11 @@ def without_request_id(response: object) -> str:
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.startswith(("turn", "message-k", "rec"))])
 def test_an_id_of_another_chat_is_absent_even_in_one_s_own(
-    charlies_page: Client, ids: dict[str, uuid.UUID], charlie: object, demo_model: object, name: str
+    charlies_page: Client,
+    ids: Ids,
+    charlie: object,
+    demo_model: object,
+    name: str,
 ) -> None:
     charlies_page.post("/chats/new", {"text": "mine"})
     own = Chat.objects.exclude(pk=ids["chat_id"]).get()
@@ -85,7 +91,7 @@ def test_an_id_of_another_chat_is_absent_even_in_one_s_own(
 
 
 def test_charlies_list_has_only_his_own_chats(
-    charlies_page: Client, ids: dict[str, uuid.UUID], demo_model: object
+    charlies_page: Client, ids: Ids, demo_model: object
 ) -> None:
     html = charlies_page.get("/chats/new").content.decode()
 
@@ -93,9 +99,7 @@ def test_charlies_list_has_only_his_own_chats(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stranger_is_asked_to_sign_in(
-    client: Client, ids: dict[str, uuid.UUID], name: str
-) -> None:
+def test_a_stranger_is_asked_to_sign_in(client: Client, ids: Ids, name: str) -> None:
     for method in ("get", "post"):
         response = getattr(client, method)(address(name, ids))
         assert response.status_code in {302, 405}

@@ -11,6 +11,7 @@ from django.utils import timezone
 from chats.models import ApiKey
 from chats.people import keys
 from chats.people.sessions import SIGNED_IN_AT
+from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import Program
 
 FORM = {"name": "warehouse-bot", "scopes": ["chats:read", "policy:read"], "lifetime_days": "30"}
@@ -108,3 +109,15 @@ def test_charlie_neither_sees_nor_revokes_alices_key(
     assert charlies_page.post(f"{PAGE}{key.pk}/revoke").status_code == 404
     key.refresh_from_db()
     assert key.revoked_at is None
+
+
+def test_a_key_that_keeps_nothing_is_made_and_shown_so(fresh: Client) -> None:
+    assert "keeps nothing" not in fresh.post(PAGE, FORM).content.decode()
+    assert "keeps nothing" in fresh.post(PAGE, {**FORM, "unmanaged": "yes"}).content.decode()
+    events = AuditEvent.objects.filter(type="api_key.created").order_by("pk")
+    assert [event.data["unmanaged"] for event in events] == [False, True]
+    listed = fresh.get("/api/v1/keys").json()["data"]
+    assert [key["unmanaged"] for key in listed] == [True, False]
+    # What was ticked stays ticked when the form is refused.
+    refused = fresh.post(PAGE, {**FORM, "name": "", "unmanaged": "yes"}).content.decode()
+    assert 'name="unmanaged" value="yes" checked' in refused

@@ -1,0 +1,127 @@
+"""Says what would become of a request: its place, its prompt, what stays out; nothing is stored.
+
+The request is placed as any other and its prompt composed, in a transaction that is then taken
+back. No model is asked and no task is sent.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Sum
+
+from chats.gateway import passing, placing
+from chats.gateway.body import Asked
+from chats.gateway.opting_out import Way
+from chats.gateway.placing import Placed, Sent
+from chats.models import Branch, Turn
+from chats.prompt import client, composition, model_choice, outlook
+from chats.prompt.composition import Prompt
+from chats.record import history
+from contextpolicy.engine.assembly import WindowNeeded
+from contextpolicy.engine.tokens import TokenCounter
+
+OBJECT = "context.dry_run"
+
+
+def report(
+    sent: Sent, *, asked: Asked, way: Way, counter: TokenCounter, now: datetime
+) -> dict[str, Any]:
+    """Return what would become of a request.
+
+    Raises what `placing.place` raises, and `PromptRefused`.
+    """
+    told = {"object": OBJECT, "model": way.choice.model.slug, "policy": way.choice.effective.label}
+    if way.why:
+        return {**told, "decision": "off", "off": way.why, **as_it_came(sent, asked, way, counter)}
+    with transaction.atomic():
+        known = sent.chat.pk if sent.chat else None
+        placed = placing.place(sent, counter=counter, now=now)
+        found = placed_report(placed, counter=counter)
+        if placed.decision != "new":
+            known = placed.turn.branch.chat_id
+        transaction.set_rollback(True)
+    return {
+        **told,
+        "decision": placed.decision,
+        "identity": sent.identity.source or "messages",
+        "chat": str(known) if known else None,
+        **found,
+    }
+
+
+def as_it_came(sent: Sent, asked: Asked, way: Way, counter: TokenCounter) -> dict[str, Any]:
+    """Return the size of a request that would be passed on, in our count."""
+    request = passing.request_for(sent, asked=asked, model=way.choice.model)
+    tokens = sum(counter.count(wire.content) for wire in request.messages)
+    return {"prompt_tokens": tokens, "sent": [], "left_out": []}
+
+
+def placed_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
+    """Return the prompt of a placed request; a repeated one would be answered as before."""
+    if placed.decision == "repeat":
+        return {"prompt_tokens": None, "sent": [], "left_out": []}
+    turn = Turn.objects.select_related("branch__chat", "branch__parent", "trigger", "model").get(
+        pk=placed.turn.pk
+    )
+    prompt = composed(turn, counter=counter)
+    fields = prompt.receipt_fields
+    return {
+        "prompt_tokens": prompt.prompt_tokens,
+        "prompt_limit": prompt.prompt_limit,
+        "sent": [
+            {"part": origin, "seq": seq, "tokens": tokens, "cut_to": cut_to}
+            for origin, _, seq, tokens, cut_to, *_ in fields["segments"]
+        ],
+        "left_out": [
+            {**tokens_in(turn.branch, first=first, last=last), "reason": reason}
+            for first, last, reason in fields["left_out"]
+        ],
+        "notes": fields["notes"],
+        "compaction": fields["compaction_need"]["action"],
+        "not_looked_up": not_looked_up(prompt),
+    }
+
+
+def composed(turn: Turn, *, counter: TokenCounter) -> Prompt:
+    """Compose the prompt of a turn that will not run, over windows that are not written down.
+
+    Raises `PromptRefused`.
+    """
+    choice = model_choice.choose_again(chat=turn.branch.chat, turn=turn)
+    branch = composition.governed(composition.read_branch(turn))
+    asked = composition.asked_by(turn, branch=branch, choice=choice, counter=counter)
+    while True:
+        given = composition.gather(
+            branch=branch,
+            choice=choice,
+            asked=asked,
+            counter=counter,
+            after=client.begins_after(turn.client),
+        )
+        given = client.as_asked(given, client=turn.client)
+        made = composition.ask_engine(given)
+        if not isinstance(made, WindowNeeded):
+            made = client.labelled(made, client=turn.client)
+            return composition.prompt_of(made, given=given, choice=choice, branch=branch)
+        branch = outlook.moved(branch, to_seq=made.to_seq)
+
+
+def tokens_in(branch: Branch, *, first: int, last: int) -> dict[str, Any]:
+    """Return a range of messages with the tokens that they would have cost."""
+    rows = history.on_path(branch, after=first - 1, before=last + 1)
+    tokens = rows.aggregate(tokens=Sum("token_count"))["tokens"]
+    return {"from_seq": first, "to_seq": last, "tokens": tokens or 0}
+
+
+def not_looked_up(prompt: Prompt) -> Sequence[str]:
+    """Return the parts that would go along and are not known before the turn runs."""
+    return [
+        name
+        for name, is_asked in (
+            ("state", prompt.strategy == "entity_state"),
+            ("references", prompt.effective.values.get("references")),
+        )
+        if is_asked
+    ]

@@ -1,0 +1,84 @@
+"""Reads the images of a request: bytes in a data URL, judged by themselves, or an https address.
+
+An address is passed on and never called from here: the provider fetches it, or not.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+
+from chats.gateway.refused import InvalidRequest
+from chats.record.images import Bytes
+from contextpolicy.engine.images import Image
+from contextpolicy.engine.messages import FilePart
+
+_DATA = re.compile(r"data:([a-z0-9.+/-]*);base64,(.*)", re.DOTALL | re.IGNORECASE)
+_ADDRESS = re.compile(r"https://[!-~]{1,2000}")
+DETAILS = ("", "auto", "low", "high")
+ELSEWHERE = "image/*"
+
+
+def media_type_of(data: bytes) -> str:
+    """Return the type of an image by its first bytes; "" for anything but the four known ones."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return ""
+
+
+def read(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:
+    """Read one image; bytes go into `found`, by their hash. Raises `InvalidRequest`."""
+    if detail is not None and detail not in DETAILS:
+        raise refused(f"{param}: detail must be auto, low or high.", param=param)
+    tokens = settings.GATEWAY_IMAGE_TOKENS
+    if isinstance(said, str) and _ADDRESS.fullmatch(said):
+        return FilePart(ELSEWHERE, "", Image(tokens, detail or "", url=said).reference)
+    given = _DATA.fullmatch(said) if isinstance(said, str) else None
+    if given is None:
+        problem = f"{param} must be a data URL with base64, or an https address of an image."
+        raise refused(problem, param=param)
+    data = decoded(given[2], param=param)
+    media_type = media_type_of(data)
+    if not media_type:
+        problem = f"{param} is no PNG, JPEG, GIF or WebP image, whatever its address says."
+        raise refused(problem, param=param)
+    sha256 = hashlib.sha256(data).hexdigest()
+    found[sha256] = Bytes(media_type, data)
+    image = Image(tokens, detail or "", sha256=sha256, size=len(data))
+    return FilePart(media_type, "", image.reference)
+
+
+def decoded(text: str, *, param: str) -> bytes:
+    """Return the bytes of a data URL. Raises `InvalidRequest`."""
+    limit = settings.GATEWAY_IMAGE_BYTES
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise refused(f"{param} has base64 that cannot be read.", param=param) from None
+    if len(data) > limit:
+        problem = f"{param} has {len(data):,} bytes; an image has at most {limit:,}."
+        raise refused(problem, param=param, code="image_too_large")
+    return data
+
+
+def refused(problem: str, *, param: str, code: str = "invalid_image") -> InvalidRequest:
+    """Return the refusal of an image."""
+    return InvalidRequest(problem, param=param, code=code)
+
+
+def from_chat_part(part: Mapping[str, Any], *, param: str, found: dict[str, Bytes]) -> FilePart:
+    """Read an image as chat completions write it. Raises `InvalidRequest`."""
+    told = part.get("image_url")
+    fields = told if isinstance(told, dict) else {"url": told}
+    at = f"{param}.image_url"
+    return read(fields.get("url"), detail=fields.get("detail"), param=at, found=found)

@@ -1,0 +1,77 @@
+"""Decides whether a request is passed on as it came: by its key, the policy, or a header.
+
+Who asks for nothing to be kept and may not is refused: to keep it all the same would be worse.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from chats.gateway.placing import Sent
+from chats.gateway.refused import ChatKeepsItsMessages, InvalidRequest, OptOutNotAllowed
+from chats.models import Chat, PassedOn
+from chats.prompt import model_choice
+
+POLICY, DRY_RUN = "X-Context-Policy", "X-Context-Dry-Run"
+NO_KEY = "Use a key that is not set to keep nothing."
+NO_HEADER = f"Send it without {POLICY}."
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The model and policy of a request, and why nothing of it is kept; "" if it gets a chat."""
+
+    choice: model_choice.ChosenModel
+    why: str = ""
+
+
+def way_of(headers: Mapping[str, str], *, sent: Sent) -> Way:
+    """Return the way of a request.
+
+    Raises what `model_choice.choose` does, `InvalidRequest`, `OptOutNotAllowed` and
+    `ChatKeepsItsMessages`.
+    """
+    by_header = is_off(headers)
+    choice = model_choice.choose(chat=probe_for(sent))
+    allowed = choice.values.unmanaged
+    if allowed == "all":
+        why = PassedOn.Why.POLICY
+    elif sent.api_key.unmanaged:
+        why = PassedOn.Why.KEY
+        if allowed == "none":
+            raise OptOutNotAllowed(policy=choice.effective.label, advice=NO_KEY)
+    elif by_header:
+        why = PassedOn.Why.HEADER
+        if allowed != "asked":
+            raise OptOutNotAllowed(policy=choice.effective.label, advice=NO_HEADER)
+    else:
+        return Way(choice)
+    if sent.wanted.chat is not None:
+        raise ChatKeepsItsMessages
+    return Way(choice, why)
+
+
+def probe_for(sent: Sent) -> Chat:
+    """Return an unsaved chat that has the policy of a request, as far as that names its chat."""
+    named, wanted = sent.chat, sent.wanted
+    chat = Chat(owner_id=sent.user.pk, model=wanted.model, policy=wanted.policy)
+    if wanted.chat is not None:
+        chat.model, chat.policy = wanted.chat.model, wanted.chat.policy
+    if named is not None:
+        chat.pk = named.pk
+    return chat
+
+
+def is_off(headers: Mapping[str, str]) -> bool:
+    """Tell whether a request asks for nothing to be kept. Raises `InvalidRequest`."""
+    said = headers.get(POLICY)
+    if said is not None and said.strip().lower() != "off":
+        raise InvalidRequest(f"{POLICY} can only be off.", param=POLICY)
+    return said is not None
+
+
+def is_dry_run(headers: Mapping[str, str]) -> bool:
+    """Tell whether a request only asks what would become of it. Raises `InvalidRequest`."""
+    said = headers.get(DRY_RUN, "false").strip().lower()
+    if said not in ("true", "false"):
+        raise InvalidRequest(f"{DRY_RUN} must be true or false.", param=DRY_RUN)
+    return said == "true"

@@ -1,0 +1,177 @@
+"""Passes a conversation on as it came, and its reply back: no chat, no receipt, no stored words."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from django.http import HttpRequest, HttpResponseBase
+
+from chats.gateway import direct
+from chats.gateway.body import Asked
+from chats.gateway.direct import Call
+from chats.gateway.opting_out import Way
+from chats.gateway.placing import Sent
+from chats.gateway.relay import Held
+from chats.gateway.wire import Form, Reply, TurnFailed
+from chats.providers import registry
+from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
+from chats.providers.collector import ReplyCollector
+from chats.record import images
+from chats.streams import connection
+from contextpolicy.engine.messages import ToolSpec, WireMessage, wires_of
+from contextpolicy.models import ModelSpec
+
+# Where a provider says nothing of the end, the reply was cut.
+FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls": "tool_calls"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A request on its way to a provider, and the form in which its reply goes back."""
+
+    request: ProviderRequest
+    form: Form
+    is_stream: bool
+    # The reply without its words.
+    head: Reply
+
+
+def response(
+    request: HttpRequest, *, sent: Sent, asked: Asked, way: Way, form: Form, head: Reply, kind: str
+) -> HttpResponseBase:
+    """Return the response that carries the reply, with the headers that say why nothing is kept.
+
+    Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
+    """
+    model = way.choice.model
+    call = direct.begin(key=sent.api_key, model=model, kind=kind, why=way.why)
+    spoken = Spoken(request_for(sent, asked=asked, model=model), form, asked.stream, head)
+    headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
+    if asked.left_out:
+        headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
+    return direct.response(
+        request, call, partial(texts, spoken), is_stream=asked.stream, headers=headers
+    )
+
+
+def request_for(sent: Sent, *, asked: Asked, model: ModelSpec) -> ProviderRequest:
+    """Return the request for the provider: what the program said, and nothing of ours."""
+    said = sent.conversation
+    wires = [WireMessage("system", text) for text in said.system]
+    for item in said.items:
+        wires += wires_of(item.role, item.parts)
+    return ProviderRequest(
+        model=model.name,
+        messages=tuple(wires),
+        tools=tuple(ToolSpec(**tool) for tool in asked.tools),
+        max_output_tokens=asked.max_output or model.max_output,
+        stream=not model.cannot_stream,
+        parameters=asked.parameters,
+        images=images_of(sent, wires),
+    )
+
+
+class Voice:
+    """The words of a reply that are not sent yet, and whether any were."""
+
+    def __init__(self, spoken: Spoken) -> None:
+        self.form, self.is_stream = spoken.form, spoken.is_stream
+        self.waiting: list[str] = []
+        self.is_open = False
+
+    def say(self, kind: str, piece: str, _offset: int) -> None:
+        """Take more words of the reply; thoughts are not sent."""
+        if kind == "text" and self.is_stream:
+            self.waiting.append(piece)
+
+    def more(self) -> str:
+        """Return what a stream says next; nothing where there are no new words."""
+        if not self.waiting:
+            return ""
+        said = self.opening() + self.form.text("".join(self.waiting))
+        self.waiting.clear()
+        return said
+
+    def end(self, reply: Reply) -> str:
+        """Return the end of a reply, or all of it."""
+        return (
+            self.opening() + self.form.ending(reply) if self.is_stream else self.form.whole(reply)
+        )
+
+    def break_off(self, refusal: TurnFailed, held: Held) -> str:
+        """Return an error: with its own status, or as an event where a stream has begun."""
+        return self.form.broken(refusal) if self.is_open else held.fail(refusal)
+
+    def opening(self) -> str:
+        """Return the beginning of a stream, once."""
+        begun = "" if self.is_open else self.form.opening()
+        self.is_open = True
+        return begun
+
+
+def images_of(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
+    """Return the images of a request, and of the response that it goes on from, by their hash."""
+    stored = images.of_prompt(wires, chat=sent.chat) if sent.chat else {}
+    brought = sent.conversation.images.items()
+    return {**stored, **{sha256: image.data_url for sha256, image in brought}}
+
+
+async def texts(spoken: Spoken, call: Call, held: Held) -> AsyncGenerator[str, None]:
+    """Yield the reply as it is written, or whole; or why there is none."""
+    voice = Voice(spoken)
+    collector = ReplyCollector(say=voice.say)
+    try:
+        async with aclosing(await stream(spoken, call)) as events:
+            async for event in events:
+                collector.hear(event)
+                if said := voice.more():
+                    yield said
+                if collector.is_full or is_closing():
+                    break
+        reply = whole(spoken.head, collector)
+    except (ProviderError, TurnFailed) as error:
+        call.usage.update(collector.usage)
+        yield voice.break_off(await call.fail(error), held)
+        return
+    call.usage.update(collector.usage)
+    await call.end("ok")
+    yield voice.end(reply)
+
+
+def is_closing() -> bool:
+    """Tell whether this process ends: then a reply counts as cut."""
+    return connection.STREAMS.closing.is_set()
+
+
+async def stream(spoken: Spoken, call: Call) -> AsyncGenerator[ProviderEvent, None]:
+    """Return the events of the call. The adapter is loaded in a thread: that takes a second."""
+    if call.account.kind == "openai":
+        await asyncio.to_thread(registry.load_adapter)
+    provider = registry.provider_for(call.account, timeouts=direct.timeouts())
+    return cast(AsyncGenerator[ProviderEvent, None], provider.stream(spoken.request))
+
+
+def whole(head: Reply, collector: ReplyCollector) -> Reply:
+    """Return the reply that was collected. Raises `ProviderError` and `TurnFailed`."""
+    if collector.error is not None:
+        raise collector.error
+    finish = "length" if collector.is_full else FINISHES.get(collector.reason)
+    if finish is None:
+        reason = "The model broke off before the end of its reply. Send the request again."
+        raise TurnFailed(code="reply_incomplete", reason=reason)
+    calls = [asking.part() for _, asking in sorted(collector.asked.items())]
+    return Reply(
+        id=head.id,
+        model=head.model,
+        created=head.created,
+        text=str(collector.text),
+        calls=[
+            {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
+            for part in calls
+        ],
+        finish=finish,
+        usage=collector.usage,
+    )

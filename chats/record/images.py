@@ -1,0 +1,63 @@
+"""Keeps the bytes of images beside their messages, and gives them to prompts and pages."""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from chats.models import Chat, Message, MessageImage
+from contextpolicy.engine.images import image_in
+from contextpolicy.engine.messages import WireMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """An image that is not stored yet: its type and its bytes."""
+
+    media_type: str
+    data: bytes
+
+    @property
+    def data_url(self) -> str:
+        """The image as an address that holds it."""
+        return as_data_url(self.media_type, self.data)
+
+
+def as_data_url(media_type: str, data: bytes) -> str:
+    """Write an image as an address that holds it."""
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
+
+
+def from_data_url(url: str) -> Bytes:
+    """Read what `as_data_url` wrote."""
+    head, _, text = url.partition(";base64,")
+    return Bytes(head.removeprefix("data:"), base64.b64decode(text))
+
+
+def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
+    """Store the images of new messages, in the caller's transaction; `found`: by their hash."""
+    if not found:
+        return
+    MessageImage.objects.bulk_create(
+        MessageImage(message=row, sha256=sha256, media_type=image.media_type, data=image.data)
+        for row in rows
+        for sha256 in dict.fromkeys(hashes_in(row))
+        if (image := found.get(sha256)) is not None
+    )
+
+
+def hashes_in(row: Message) -> Iterable[str]:
+    """Yield the hashes of the images that a message has here."""
+    for part in row.parts:
+        image = image_in(part["reference"]) if part["type"] == "file" else None
+        if image is not None and image.sha256:
+            yield image.sha256
+
+
+def of_prompt(wires: Sequence[WireMessage], *, chat: Chat) -> dict[str, str]:
+    """Return the images of a prompt as data URLs, by their hash; only those of its chat."""
+    images = (part.image for wire in wires for _, part in wire.images)
+    wanted = {image.sha256 for image in images if image is not None and image.sha256}
+    if not wanted:
+        return {}
+    rows = MessageImage.objects.filter(message__branch__chat=chat, sha256__in=wanted)
+    return {row.sha256: as_data_url(row.media_type, bytes(row.data)) for row in rows}

@@ -1,0 +1,92 @@
+"""Keeps account of requests that were passed on as they came: numbers and reasons, never words.
+
+Each stands in the ledger once it is over, with its key, model, tokens and time.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from chats.ground.refusals import Refusal
+from chats.models import ApiKey, PassedOn
+from contextpolicy import ledger
+from contextpolicy.models import ModelSpec
+
+# Beyond the longest call: then the process that made it is gone.
+GRACE = timedelta(minutes=1)
+
+
+class TooManyPassedOn(Refusal):
+    """The key has as many requests under way as it may."""
+
+    code = "too_many_passed_on"
+    status = 429
+    sentence = "This API key has {limit} requests under way. Wait for one to end."
+    retry_after = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a call: its outcome, the provider's count, and the code of a failure."""
+
+    outcome: str
+    usage: Mapping[str, int]
+    error_code: str = ""
+
+
+def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime) -> PassedOn:
+    """Store that a request goes on to its provider. Raises `TooManyPassedOn`."""
+    limit = settings.GATEWAY_TURNS_PER_KEY
+    open_rows = PassedOn.objects.filter(api_key=key, outcome="open", created_at__gt=now - longest())
+    if open_rows.count() >= limit:
+        raise TooManyPassedOn(limit=limit)
+    return PassedOn.objects.create(
+        owner=key.owner,
+        api_key=key,
+        kind=kind,
+        why=why,
+        model_slug=model.slug,
+        model_name=model.name,
+        created_at=now,
+    )
+
+
+def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
+    """Store the end of a call, once, and tell the ledger."""
+    with transaction.atomic():
+        changed = PassedOn.objects.filter(pk=row.pk, outcome="open").update(
+            outcome=ended.outcome,
+            usage=dict(ended.usage),
+            error_code=ended.error_code,
+            finished_at=now,
+        )
+        if not changed:
+            return
+        data = {
+            "key": str(row.api_key_id),
+            "kind": row.kind,
+            "why": row.why,
+            "model": row.model_slug,
+            "outcome": ended.outcome,
+            "code": ended.error_code,
+            "began": row.created_at.isoformat(),
+            **{f"{name}_tokens": ended.usage.get(name, 0) for name in ("input", "output")},
+        }
+        ledger.record("gateway.passed_on", actor=f"user:{row.owner_id}", now=now, data=data)
+
+
+def sweep(*, now: datetime) -> int:
+    """End the calls whose process is gone; return how many there were."""
+    rows = PassedOn.objects.filter(outcome="open", created_at__lt=now - longest())
+    lost = list(rows.order_by("pk")[:100])
+    for row in lost:
+        end(row, Ended("lost", {}), now=now)
+    return len(lost)
+
+
+def longest() -> timedelta:
+    """Return the time after which no call is under way."""
+    return timedelta(seconds=settings.PROVIDER_TIMEOUTS["total"]) + GRACE

@@ -1,0 +1,30 @@
+"""Shows the images that programs sent, each at an address of its own."""
+
+import uuid
+
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
+
+from chats.record import access
+from chats.web.auth import PersonRequest, signed_in
+
+# Bytes from elsewhere: opened by itself, such a file may run and load nothing.
+POLICY = "default-src 'none'; sandbox"
+
+
+@require_safe
+@signed_in
+def message_image(
+    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
+) -> HttpResponse:
+    """Return an image of a message, of the type that its bytes have. Raises `NotFound`."""
+    image = access.image_for(
+        user=request.user, chat_id=chat_id, message_id=message_id, sha256=sha256
+    )
+    answer = HttpResponse(bytes(image.data), content_type=image.media_type)
+    answer["Content-Security-Policy"] = POLICY
+    answer["X-Content-Type-Options"] = "nosniff"
+    answer["Cross-Origin-Resource-Policy"] = "same-origin"
+    kind = image.media_type.removeprefix("image/")
+    answer["Content-Disposition"] = f'inline; filename="{sha256[:12]}.{kind}"'
+    return answer

@@ -1,0 +1,41 @@
+"""The images of messages: a file part whose reference says that it is sent, and how it counts.
+
+The bytes lie in the store, under their hash; an image elsewhere has its address. Nothing here
+knows bytes.
+"""
+
+import re
+from dataclasses import dataclass
+
+_HEAD = r"image:tokens=(\d{1,6})&detail=(|auto|low|high)"
+_STORED = re.compile(rf"{_HEAD}&sha256=([0-9a-f]{{64}})&size=(\d{{1,12}})")
+_LINKED = re.compile(rf"{_HEAD}&url=(https://\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image as it counts: by the hash and size of its bytes, or by its address.
+
+    `tokens` is the same for every image of one time; `detail` is what the program asked for.
+    """
+
+    tokens: int
+    detail: str = ""
+    sha256: str = ""
+    size: int = 0
+    url: str = ""
+
+    @property
+    def reference(self) -> str:
+        """The text by which a file part holds it."""
+        place = f"url={self.url}" if self.url else f"sha256={self.sha256}&size={self.size}"
+        return f"image:tokens={self.tokens}&detail={self.detail}&{place}"
+
+
+def image_in(reference: str) -> Image | None:
+    """Read the image that a file part refers to; None for any other file."""
+    if found := _STORED.fullmatch(reference):
+        return Image(int(found[1]), found[2], sha256=found[3], size=int(found[4]))
+    if found := _LINKED.fullmatch(reference):
+        return Image(int(found[1]), found[2], url=found[3])
+    return None

@@ -1,0 +1,245 @@
+"""Images that programs send: stored with their message, sent on, shown, counted, erased."""
+
+import base64
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from chats.actions import erasure
+from chats.models import Chat, GatewayNode, Message, MessageImage, PassedOn, Receipt
+from chats.prompt import as_sent
+from chats.prompt.rebuilt import rebuilt
+from chats.providers import registry
+from chats.providers.base import Finished, TextDelta
+from chats.providers.wire import body_of
+from contextpolicy.models import AuditEvent
+from tests.chats.conftest import ScriptedProvider
+from tests.chats.gateway.conftest import Program, assistant, key_of, said_in, user
+
+pytestmark = pytest.mark.django_db
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"a picture of the harbour"
+KINDS = {
+    "image/png": PNG,
+    "image/jpeg": b"\xff\xd8\xff\xe0 jpeg",
+    "image/gif": b"GIF89a gif",
+    "image/webp": b"RIFF\x10\x00\x00\x00WEBPVP8 ",
+}
+ADDRESS = "https://pictures.example/harbour.png?signature=1"
+
+
+def url_of(data: bytes = PNG, kind: str = "image/png") -> str:
+    """A data URL."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def seen(url: str, text: str = "What is this?", **more: str) -> dict[str, Any]:
+    """A message of the user with a text and an image."""
+    image = {"type": "image_url", "image_url": {"url": url, **more}}
+    return user([{"type": "text", "text": text}, image])
+
+
+def sha(data: bytes) -> str:
+    """The hash by which an image is known."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def wire_of(program: Program) -> list[dict[str, Any]]:
+    """The messages of the newest call as they went over the wire."""
+    messages: list[dict[str, Any]] = body_of(program.requests[-1])["messages"]
+    return messages
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_an_image_is_stored_with_its_message_and_sent_on(program: Program, kind: str) -> None:
+    data = KINDS[kind]
+    # What the address says of its type does not count.
+    answer = program.ask([seen(url_of(data, "image/heic"), detail="low")])
+    assert answer.status == 200
+    assert wire_of(program)[-1]["content"] == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": url_of(data, kind), "detail": "low"}},
+    ]
+    message = Message.objects.get(role="user")
+    assert message.parts[1] == {
+        "type": "file",
+        "media_type": kind,
+        "name": "",
+        "reference": f"image:tokens=1000&detail=low&sha256={sha(data)}&size={len(data)}",
+    }
+    assert (message.token_count or 0) > 1000
+    image = MessageImage.objects.get()
+    assert (image.message, image.media_type, bytes(image.data)) == (message, kind, data)
+
+
+def test_responses_take_images_too(program: Program) -> None:
+    content = [
+        {"type": "input_text", "text": "What is this?"},
+        {"type": "input_image", "image_url": url_of(), "detail": "auto"},
+    ]
+    body = {"model": "demo", "input": [{"role": "user", "content": content}]}
+    response = program.open(body, path="responses")
+    program.work(response["X-Context-Report-Id"])
+    first = program.close(response).json
+    body = {"model": "demo", "input": "And now?", "previous_response_id": first["id"]}
+    response = program.open(body, path="responses")
+    program.work(response["X-Context-Report-Id"])
+    assert program.close(response).headers["X-Context-Decision"] == "continue"
+    assert wire_of(program)[0]["content"][1]["image_url"] == {"url": url_of(), "detail": "auto"}
+    assert MessageImage.objects.count() == 1
+
+
+def test_an_address_is_passed_on_and_nothing_is_fetched(program: Program) -> None:
+    program.ask([seen(ADDRESS)])
+    assert wire_of(program)[-1]["content"][1]["image_url"] == {"url": ADDRESS}
+    assert not MessageImage.objects.exists()
+
+
+def test_a_chat_is_found_again_by_its_image(program: Program) -> None:
+    messages = program.talk(["first"], [seen(url_of()), assistant("A harbour.")])
+    chat = Chat.objects.get()
+    program.talk(["second"], messages)
+    assert Chat.objects.count() == 1
+    # The image was not stored twice; another one is another beginning.
+    assert MessageImage.objects.count() == 1
+    other = [seen(url_of(PNG + b"!")), *messages[1:], user("second")]
+    program.ask(other)
+    assert MessageImage.objects.count() == 2
+    branches = {row.branch_id for row in Message.objects.filter(branch__chat=chat)}
+    assert len(branches) + Chat.objects.count() > 2
+
+
+def test_a_signature_in_an_address_that_changes_is_the_same_image(program: Program) -> None:
+    first = program.ask([seen(ADDRESS)])
+    said = [seen(ADDRESS.replace("=1", "=2")), assistant(first.text), user("And?")]
+    assert program.ask(said).headers["X-Context-Decision"] == "continue"
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        (url_of(b"%PDF-1.7", "image/png"), "invalid_image"),
+        (url_of(b"<svg onload=alert(1)>", "image/svg+xml"), "invalid_image"),
+        (url_of(b"", "image/png"), "invalid_image"),
+        ("data:image/png;base64,####", "invalid_image"),
+        ("http://pictures.example/a.png", "invalid_image"),
+        ("https://pictures.example/" + "a" * 3000, "invalid_image"),
+        ("file:///etc/passwd", "invalid_image"),
+        (None, "invalid_image"),
+        (url_of(PNG + bytes(2000)), "image_too_large"),
+    ],
+)
+def test_what_is_no_image_or_too_large_is_refused(
+    program: Program, settings: Settings, url: Any, code: str
+) -> None:
+    settings.GATEWAY_IMAGE_BYTES = 1000
+    answer = program.ask([seen(url)])
+    error = answer.json["error"]
+    assert (answer.status, error["code"]) == (400, code)
+    assert error["param"] == "messages[0].content[1].image_url"
+    assert set(error) == {"message", "type", "param", "code"}
+    assert not Chat.objects.exists()
+
+
+@pytest.mark.parametrize("role", ["system", "assistant", "tool"])
+def test_only_a_message_of_the_user_has_images(program: Program, role: str) -> None:
+    said = {**seen(url_of()), "role": role}
+    answer = program.ask([user("hi"), said, user("?")])
+    assert answer.status == 400
+    refused = program.ask([seen(url_of(), detail="huge")])
+    assert refused.json["error"]["code"] == "invalid_image"
+
+
+def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: Program) -> None:
+    program.ask([seen(url_of())])
+    receipt = Receipt.objects.get()
+    found = rebuilt(receipt)
+    assert found.fault == ""
+    line = f"[Image: image/png, {len(PNG)} bytes, SHA-256 {sha(PNG)}]"
+    shown = as_sent.as_sent(receipt, sees_hidden=True)
+    assert line in "".join(each.text for each in shown.lines)
+    for write in (as_sent.body_json, as_sent.as_curl):
+        text = write(found)
+        assert line in json.dumps(text) or sha(PNG) in text
+        assert base64.b64encode(PNG).decode() not in text
+    assert sha(PNG) not in json.dumps(list(AuditEvent.objects.values("data")))
+
+
+def page_of(owner: User) -> Client:
+    """A signed-in browser."""
+    client = Client()
+    client.force_login(owner)
+    return client
+
+
+def test_the_owner_sees_it_in_the_chat_and_nobody_else(
+    program: Program, alice: User, charlie: User
+) -> None:
+    answer = program.ask([seen(url_of()), assistant("A harbour."), seen(ADDRESS, "And this?")])
+    chat = answer.chat
+    message = Message.objects.filter(branch__chat=chat).earliest("seq")
+    address = f"/chats/{chat.pk}/messages/{message.pk}/images/{sha(PNG)}"
+    html = page_of(alice).get(f"/chats/{chat.pk}/").content.decode()
+    assert f'src="{address}"' in html
+    assert "pictures.example/harbour.png" in html
+    assert 'src="https://' not in html
+    image = page_of(alice).get(address)
+    assert (image.status_code, image["Content-Type"], image.content) == (200, "image/png", PNG)
+    assert image["X-Content-Type-Options"] == "nosniff"
+    assert image["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    assert "no-store" in image["Cache-Control"]
+    assert page_of(alice).post(address).status_code == 405
+    assert page_of(alice).get(address.replace(sha(PNG), "0" * 64)).status_code == 404
+    assert page_of(charlie).get(address).status_code == 404
+    assert Client().get(address).status_code in (302, 404)
+
+
+def test_an_erased_message_takes_its_image_along(program: Program, alice: User) -> None:
+    answer = program.ask([seen(url_of())])
+    message = Message.objects.get(role="user")
+    erasure.erase_message(user=alice, message=message, now=timezone.now())
+    assert not MessageImage.objects.exists()
+    assert sha(PNG) not in json.dumps(list(Message.objects.values("parts")))
+    assert not GatewayNode.objects.filter(seq=1).exists()
+    address = f"/chats/{answer.chat.pk}/messages/{message.pk}/images/{sha(PNG)}"
+    assert page_of(alice).get(address).status_code == 404
+
+
+def test_an_erased_chat_takes_its_images_along(program: Program, alice: User) -> None:
+    answer = program.ask([seen(url_of())])
+    erasure.erase_chat(user=alice, chat=answer.chat, now=timezone.now())
+    assert not MessageImage.objects.exists()
+
+
+def test_an_image_that_is_passed_on_is_not_stored(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = key_of(program)
+    key.unmanaged = True
+    key.save()
+    provider = ScriptedProvider([[TextDelta("A harbour."), Finished("stop")]])
+    monkeypatch.setattr(registry, "provider_for", lambda *_args, **_named: provider)
+    body = {"model": "demo", "messages": [seen(url_of())]}
+    assert program.close(program.open(body)).text == "A harbour."
+    sent = body_of(provider.requests[0])["messages"][0]["content"]
+    assert sent[1]["image_url"] == {"url": url_of()}
+    assert not MessageImage.objects.exists()
+    assert PassedOn.objects.count() == 1
+
+
+def test_a_sealed_conversation_has_its_images(program: Program) -> None:
+    content = [{"type": "input_image", "image_url": url_of()}]
+    asked = {"model": "demo", "input": [{"role": "user", "content": content}]}
+    sealed = program.close(program.open(asked, path="responses/compact")).json["output"]
+    body = {"model": "demo", "input": [*sealed, {"role": "user", "content": "What is it?"}]}
+    response = program.open(body, path="responses")
+    program.work(response["X-Context-Report-Id"])
+    assert program.close(response).status == 200
+    assert wire_of(program)[0]["content"] == [{"type": "image_url", "image_url": {"url": url_of()}}]
+    assert said_in(Chat.objects.get())[0][1:] == ("user", "")

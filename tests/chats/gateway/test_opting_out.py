@@ -1,0 +1,272 @@
+"""Requests of which nothing is kept, and those that only ask what would become of them."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
+from chats.providers import registry
+from chats.providers.base import Finished, ProviderError, TextDelta
+from chats.record.usage import used
+from contextpolicy.models import AuditEvent
+from tests.chats.compaction.conftest import SetPolicy
+from tests.chats.conftest import ScriptedProvider
+from tests.chats.gateway.conftest import (
+    TOOLS,
+    USAGE,
+    Answer,
+    Messages,
+    Program,
+    assistant,
+    calling,
+    said_in,
+    system,
+    user,
+)
+
+pytestmark = pytest.mark.django_db
+
+SECRET = "the merger of April"
+OFF = {"X-Context-Policy": "off"}
+DRY = {"X-Context-Dry-Run": "true"}
+Model = Callable[..., ScriptedProvider]
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Model:
+    """What the web process's own calls are answered with."""
+
+    def scripted(*script: Any) -> ScriptedProvider:
+        said = list(script or (TextDelta("It is "), TextDelta("secret."), USAGE, Finished("stop")))
+        provider = ScriptedProvider([said])
+        monkeypatch.setattr(registry, "provider_for", lambda *_args, **_named: provider)
+        return provider
+
+    return scripted
+
+
+def ask(program: Program, messages: Messages, headers: Any = None, **more: Any) -> Answer:
+    """Send a conversation whose reply no worker writes."""
+    body = {"model": "demo", "messages": messages, **more}
+    return program.close(program.open(body, **(headers or {})))
+
+
+def keeping_nothing(program: Program) -> Program:
+    """The same program with its key set so."""
+    ApiKey.objects.update(unmanaged=True)
+    return program
+
+
+def stored() -> str:
+    """Every value of every row, as the tests' database has them."""
+    said = []
+    with connection.cursor() as cursor:
+        for table in connection.introspection.table_names():
+            cursor.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - names of the test's own tables
+            said += [str(row) for row in cursor.fetchall()]
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize("why", ["key", "policy", "header"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_is_passed_on_and_only_its_numbers_stay(
+    program: Program, alice: User, model: Model, set_policy: SetPolicy, why: str, stream: bool
+) -> None:
+    values = {"key": "keys", "policy": "all", "header": "asked"}
+    set_policy(unmanaged=values[why], system_text="The house says hello.")
+    if why == "key":
+        keeping_nothing(program)
+    provider = model()
+    sent = [system("Be brief."), user(SECRET), assistant("Which?"), user(f"{SECRET} again")]
+    answer = ask(
+        program, sent, OFF if why == "header" else None, stream=stream, temperature=0.2,
+        max_tokens=7, tools=TOOLS, stream_options={"include_usage": True},
+    )  # fmt: skip
+    assert (answer.status, answer.text) == (200, "It is secret.")
+    assert answer.headers["X-Context-Decision"] == "off"
+    assert answer.headers["X-Context-Off"] == why
+    request = provider.requests[0]
+    assert [(wire.role, wire.content) for wire in request.messages] == [
+        ("system", "Be brief."),
+        ("user", SECRET),
+        ("assistant", "Which?"),
+        ("user", f"{SECRET} again"),
+    ]
+    assert (request.parameters, request.max_output_tokens) == ({"temperature": 0.2}, 7)
+    assert [tool.name for tool in request.tools] == ["weather"]
+    usage = answer.chunks[-1]["usage"] if stream else answer.json["usage"]
+    assert usage["total_tokens"] == 29
+    assert SECRET not in stored()
+    assert "secret." not in stored()
+    assert not any(kind.objects.exists() for kind in (Chat, Message, Turn, Receipt))
+    event = AuditEvent.objects.get(type="gateway.passed_on")
+    told = {name: event.data[name] for name in ("why", "model", "outcome", "input_tokens")}
+    assert told == {"why": why, "model": "demo", "outcome": "ok", "input_tokens": 20}
+    assert (event.data["output_tokens"], event.actor) == (9, f"user:{alice.pk}")
+    row = used(
+        owner=alice, since=PassedOn.objects.get().created_at, until=timezone.now(), by="key"
+    )[0]
+    assert (row.group, row.calls, row.input, row.cached, row.output) == ("app", 1, 20, 5, 9)
+    call_command("ledger_verify")
+
+
+def test_responses_and_calls_of_tools_are_passed_on_too(program: Program, model: Model) -> None:
+    keeping_nothing(program)
+    model(*calling("a", text="Let me see. "))
+    body = {"model": "demo", "input": SECRET, "instructions": "Be brief."}
+    answer = program.close(program.open(body, path="responses"))
+    assert [item["type"] for item in answer.json["output"]] == ["message", "function_call"]
+    assert PassedOn.objects.get().kind == "responses"
+    # Nothing is kept that a program could go on from.
+    model()
+    again = {**body, "previous_response_id": answer.json["id"]}
+    refused = program.close(program.open(again, path="responses"))
+    assert refused.json["error"]["code"] == "previous_response_not_found"
+
+
+@pytest.mark.parametrize(
+    ("policy", "key", "headers", "status", "code"),
+    [
+        ("none", True, {}, 403, "opt_out_not_allowed"),
+        ("none", False, OFF, 403, "opt_out_not_allowed"),
+        ("keys", False, OFF, 403, "opt_out_not_allowed"),
+        ("asked", False, {"X-Context-Policy": "small"}, 400, "invalid_value"),
+        ("asked", False, {"X-Context-Dry-Run": "maybe"}, 400, "invalid_value"),
+    ],
+)
+def test_who_may_not_opt_out_is_refused_and_nothing_is_sent_or_kept(
+    program: Program,
+    model: Model,
+    set_policy: SetPolicy,
+    policy: str,
+    key: bool,
+    headers: dict[str, str],
+    status: int,
+    code: str,
+) -> None:
+    provider = model()
+    set_policy(unmanaged=policy)
+    if key:
+        keeping_nothing(program)
+    answer = ask(program, [user(SECRET)], headers)
+    error = answer.json["error"]
+    assert (answer.status, error["code"]) == (status, code)
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (provider.requests, SECRET in stored()) == ([], False)
+
+
+def test_a_chat_that_is_named_is_not_passed_by(program: Program, model: Model, chat: Chat) -> None:
+    provider = model()
+    keeping_nothing(program)
+    answer = ask(program, [user(SECRET)], model=f"chat:{chat.pk}")
+    assert (answer.status, answer.json["error"]["code"]) == (409, "chat_keeps_its_messages")
+    assert (provider.requests, Message.objects.exists()) == ([], False)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("script", "status", "code"),
+    [
+        ((ProviderError("provider_unavailable"),), 502, "provider_unavailable"),
+        ((ProviderError("context_overflow"),), 400, "context_length_exceeded"),
+        ((Finished("none"),), 502, "reply_incomplete"),
+    ],
+)
+def test_a_failure_before_the_first_words_has_its_status(
+    program: Program, model: Model, stream: bool, script: Any, status: int, code: str
+) -> None:
+    keeping_nothing(program)
+    model(*script)
+    answer = ask(program, [user(SECRET)], stream=stream)
+    assert (answer.status, answer.json["error"]["code"]) == (status, code)
+    assert PassedOn.objects.get().outcome == "failed"
+
+
+def test_a_failure_in_the_middle_ends_the_stream_with_an_error(
+    program: Program, model: Model
+) -> None:
+    keeping_nothing(program)
+    model(TextDelta("It is "), ProviderError("provider_unavailable"))
+    answer = ask(program, [user(SECRET)], stream=True)
+    assert answer.status == 200
+    assert answer.chunks[-1]["error"]["code"] == "provider_unavailable"
+    assert "[DONE]" not in answer.body
+    assert PassedOn.objects.get().error_code == "provider_unavailable"
+
+
+def test_a_program_that_leaves_ends_the_call(program: Program, model: Model) -> None:
+    keeping_nothing(program)
+
+    async def think(_worker: Any) -> None:
+        await asyncio.sleep(60)
+
+    provider = model(TextDelta("It is "), think, Finished("stop"))
+    response = program.open({"model": "demo", "messages": [user(SECRET)], "stream": True})
+
+    async def leave() -> None:
+        pieces = response.streaming_content
+        assert b"It is" in await anext(pieces)
+        reading = asyncio.create_task(anext(pieces))
+        await asyncio.sleep(0.05)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+    async_to_sync(leave)()
+    assert provider.cancelled == 1
+    assert PassedOn.objects.get().outcome == "stopped"
+    assert AuditEvent.objects.get(type="gateway.passed_on").data["outcome"] == "stopped"
+
+
+def rows() -> dict[str, int]:
+    """How many rows each table has."""
+    return {kind.__name__: kind.objects.count() for kind in apps.get_models()}  # type: ignore[attr-defined]
+
+
+def test_a_dry_run_tells_what_would_come_and_stores_nothing(
+    program: Program, set_policy: SetPolicy, sent: list[Any]
+) -> None:
+    set_policy(strategy="sliding_window", window_turns=2, system_text="The house.")
+    messages = program.talk([f"question {n} of some words" for n in range(4)])
+    chat = Chat.objects.get()
+    tasks, before, said = len(sent), rows(), said_in(chat)
+    asked = [*messages, user(SECRET)]
+    known = ask(program, asked, DRY, stream=True)
+    assert known.headers["Content-Type"].startswith("application/json")
+    told = known.json
+    assert (told["object"], told["decision"], told["chat"]) == (
+        "context.dry_run", "continue", str(chat.pk),
+    )  # fmt: skip
+    # What then really goes.
+    assert (rows(), said_in(chat), len(sent)) == (before, said, tasks)
+    real = program.ask(asked)
+    receipt = Receipt.objects.get(turn=real.turn)
+    assert told["prompt_tokens"] == receipt.prompt_tokens
+    assert [[part["part"], part["seq"], part["tokens"]] for part in told["sent"]] == [
+        [segment[0], segment[2], segment[3]] for segment in receipt.segments
+    ]
+    left = [[out["from_seq"], out["to_seq"], out["reason"]] for out in told["left_out"]]
+    assert left == receipt.left_out
+    assert all(out["tokens"] > 0 for out in told["left_out"])
+    new = ask(program, [user("Something else")], DRY).json
+    assert (new["decision"], new["chat"], new["left_out"]) == ("new", None, [])
+    edited = ask(program, [*messages[:3], user("another way")], DRY).json
+    assert (edited["decision"], edited["chat"]) == ("branch", str(chat.pk))
+    assert SECRET not in json.dumps(told)
+
+
+def test_a_dry_run_of_what_is_passed_on_says_so(program: Program, model: Model) -> None:
+    provider = model()
+    keeping_nothing(program)
+    told = ask(program, [user(SECRET)], DRY).json
+    assert (told["decision"], told["off"]) == ("off", "key")
+    assert told["prompt_tokens"] > 0
+    assert (provider.requests, PassedOn.objects.exists()) == ([], False)

@@ -1,0 +1,160 @@
+"""Images in messages: their reference, what goes on the wire, what they count."""
+
+from typing import Any
+
+import pytest
+
+from contextpolicy.engine.assembly import AssembledContext, compose
+from contextpolicy.engine.entries import sendable_tokens
+from contextpolicy.engine.images import Image, image_in
+from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
+    TextPart,
+    WireMessage,
+    image_text,
+    wires_of,
+)
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import summary_request
+from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.tokens import ApproximateCounter, message_tokens, wire_tokens
+from tests.engine.engine_builders import given, message
+
+COUNTER = ApproximateCounter()
+HASH = "ab" * 32
+STORED = FilePart("image/png", "", Image(1000, "low", sha256=HASH, size=12_345).reference)
+LINKED = FilePart("image/*", "", Image(1000, url="https://a.example/b.png?c=d").reference)
+OTHER = FilePart("image/png", "a.png", "https://a.example/a.png")
+
+
+def test_a_reference_is_read_as_it_was_written() -> None:
+    assert STORED.image == Image(1000, "low", sha256=HASH, size=12_345)
+    assert LINKED.image == Image(1000, url="https://a.example/b.png?c=d")
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "",
+        "https://a.example/a.png",
+        "image:tokens=1&detail=&url=http://a.example",
+        "image:tokens=1&detail=&url=https://a b",
+        "image:tokens=1&detail=most&url=https://a.example",
+        f"image:tokens=1&detail=&sha256={HASH}",
+        f"image:tokens=9999999&detail=&sha256={HASH}&size=1",
+        f" {STORED.reference}",
+    ],
+)
+def test_any_other_file_is_no_image_that_is_sent(reference: str) -> None:
+    assert image_in(reference) is None
+    part = FilePart("image/png", "a.png", reference)
+    assert wires_of("user", (part,)) == [WireMessage("user", "[Attached file: a.png (image/png)]")]
+    assert image_text(part) == "[Attached file: a.png (image/png)]"
+
+
+@pytest.mark.parametrize(
+    ("parts", "content", "pieces"),
+    [
+        ((STORED,), "", [STORED]),
+        ((TextPart("one"), STORED), "one", ["one", STORED]),
+        ((STORED, TextPart("one")), "one", [STORED, "one"]),
+        (
+            (TextPart("one"), STORED, TextPart("two"), LINKED, LINKED, TextPart("three")),
+            "one\n\ntwo\n\nthree",
+            ["one", STORED, "two", LINKED, LINKED, "three"],
+        ),
+    ],
+)
+def test_texts_and_images_keep_their_order(
+    parts: tuple[Part, ...], content: str, pieces: list[object]
+) -> None:
+    [wire] = wires_of("user", parts)
+    assert (wire.content, wire.pieces()) == (content, pieces)
+
+
+def test_a_place_beyond_a_text_that_was_cut_is_its_end() -> None:
+    [wire] = wires_of("user", (TextPart("a" * 50), STORED))
+    assert wire._replace(content="aa").pieces() == ["aa", STORED]
+
+
+def test_an_image_counts_the_same_whatever_is_on_it() -> None:
+    plain = message_tokens((TextPart("one"),), "user", COUNTER)
+    assert message_tokens((TextPart("one"), STORED, LINKED), "user", COUNTER) == plain + 2000
+    assert message_tokens((TextPart("one"), OTHER), "user", COUNTER) < plain + 100
+
+
+def test_people_and_summaries_read_a_line_in_its_place() -> None:
+    [wire] = wires_of("user", (TextPart("one"), STORED, LINKED))
+    assert wire.shown() == (
+        "one\n\n[Image: image/png, 12,345 bytes]\n\n[Image: image/*, at an address]"
+    )
+    assert f"[Image: image/png, 12,345 bytes, SHA-256 {HASH}]" in wire.shown(by_hash=True)
+    assert "https://a.example/b.png?c=d" in wire.shown(by_hash=True)
+    assert WireMessage("user", "plain").shown(by_hash=True) == "plain"
+    asked = summary_request(
+        values=PolicyValues(), previous=None, messages=[message(1, parts=(TextPart("x"), STORED))]
+    )
+    assert "[Image: image/png, 12,345 bytes]" in asked[-1].content
+
+
+def test_the_hash_of_a_prompt_has_its_images_and_no_other_prompt_changed() -> None:
+    [wire] = wires_of("user", (TextPart("one"), STORED))
+    assert HASH in prompt_json([wire], ())
+    assert "images" not in prompt_json([wire._replace(images=())], ())
+
+
+def composed(*, strict_roles: bool = False, **values: Any) -> AssembledContext:
+    """A prompt whose history begins with two messages of the user with an image each."""
+    history = (
+        message(1, role="user", parts=(TextPart("one"), STORED)),
+        message(2, role="user", parts=(LINKED,)),
+        message(3, role="assistant"),
+    )
+    question = (message(4, role="user", parts=(TextPart("and"), STORED, TextPart("now"))),)
+    policy = PolicyValues(strategy="sliding_window", **values)
+    made = compose(given(history, values=policy, question=question, strict_roles=strict_roles))
+    assert isinstance(made, AssembledContext)
+    return made
+
+
+def test_neighbours_that_are_joined_keep_their_images_and_their_counts() -> None:
+    plain, strict = composed(), composed(strict_roles=True)
+    assert [wire.pieces() for wire in plain.messages if wire.images] == [
+        ["one", STORED], [LINKED], ["and", STORED, "now"],
+    ]  # fmt: skip
+    assert [wire.pieces() for wire in strict.messages if wire.images] == [
+        ["one", STORED, LINKED], ["and", STORED, "now"],
+    ]  # fmt: skip
+    for made in (plain, strict):
+        counted = sum(wire_tokens(wire, COUNTER) for wire in made.messages)
+        assert made.prompt_tokens == counted > 3000
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_a_layout_of_text_has_lines_for_images_of_the_past_and_sends_the_question_s(
+    layout: str,
+) -> None:
+    made = composed(layout=layout)
+    with_image = [wire for wire in made.messages if wire.images]
+    assert len(with_image) == 1
+    pieces = with_image[0].pieces()
+    assert pieces[1:] == [STORED, "now"]
+    assert str(pieces[0]).endswith("and")
+    text = "".join(wire.content for wire in made.messages)
+    assert "User: one\n\n[Image: image/png, 12,345 bytes]" in text
+    assert "User: [Image: image/*, at an address]" in text
+
+
+def test_a_question_of_an_image_alone_is_sent() -> None:
+    for layout in ("multi_turn", "A", "B"):
+        values = PolicyValues(strategy="sliding_window", layout=layout)
+        question = (message(1, role="user", parts=(STORED,)),)
+        made = compose(given((), values=values, question=question))
+        assert isinstance(made, AssembledContext)
+        assert made.messages[-1].pieces() == [STORED]
+
+
+def test_the_room_for_history_is_not_taken_for_empty_of_images() -> None:
+    seen = message(1, role="user", parts=(TextPart("one"), STORED))
+    assert sendable_tokens(seen, values=PolicyValues()) > 1000
