@@ -561,6 +561,8 @@ def prompt_of(
             max_output_tokens=min(values.reserve_tokens, choice.model.max_output or 10**9),
             facts=facts(assembled, given=given, choice=choice),
             stream=not choice.model.cannot_stream,
+            cache_marks=assembled.cache_marks if values.cache_marks else (),
+            thinking=choice.model.thinking,
         ),
         account=account,
         effective=choice.effective,

@@ -62,7 +62,12 @@ class StateTask:
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One model call. `parameters` are sampling options (temperature, stop), passed on as given."""
+    """One model call. `parameters` are sampling options (temperature, stop), passed on as given.
+
+    `cache_marks`: after how many messages a part ends that the server should keep, each of them,
+    ascending. `thinking`: "adaptive", or a number of tokens to think with before the reply; empty:
+    as the model does by itself. An adapter whose server knows neither passes over them.
+    """
 
     model: str
     messages: tuple[WireMessage, ...]
@@ -72,6 +77,8 @@ class ProviderRequest:
     state: StateTask | None = None
     stream: bool = True
     parameters: Mapping[str, object] = field(default_factory=dict)
+    cache_marks: tuple[int, ...] = ()
+    thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ MODEL_FIELDS = (
     "supports_tools",
     "strict_roles",
     "cannot_stream",
+    "thinking",
     "enabled",
     "is_default",
 )

@@ -183,6 +183,8 @@ def _rights(values: PolicyValues) -> list[str]:
         sentences.append("People cannot begin temporary chats.")
     if not values.warm_up:
         sentences.append("No prompt is read ahead.")
+    if not values.cache_marks:
+        sentences.append("Servers with Anthropic’s interface keep no prompt in their cache.")
     if values.chat_system == "ignore":
         sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:

@@ -39,7 +39,8 @@ class PolicyFields:
     it: at most `reference_count` passages and `reference_tokens`, each sharing `reference_floor`
     telling words (a rare one counts as two), out of `reference_scope`.
     `temporary_chats`: whether people may begin chats that are erased by themselves. `warm_up`:
-    whether a model that costs nothing reads a changed prompt in the background.
+    whether a model that costs nothing reads a changed prompt in the background. `cache_marks`:
+    whether a server that keeps prompts only where it is told to is told where theirs stay the same.
 
     `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
     every chat, goes along; `memory_providers` names the providers that may get either, and what was
@@ -95,6 +96,7 @@ class PolicyFields:
     reference_scope: ReferenceScope = "folder"
     temporary_chats: bool = True
     warm_up: bool = True
+    cache_marks: bool = True
     preferences: bool = True
     own_instructions: bool = True
     memory_providers: tuple[str, ...] | None = None

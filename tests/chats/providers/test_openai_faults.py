@@ -189,7 +189,7 @@ def test_comments_after_the_finish_reason_keep_no_reply_open(
             await writer.drain()
             await asyncio.sleep(0.05)
 
-    monkeypatch.setattr("chats.providers.openai.AFTER_FINISH_SECONDS", 0.3)
+    monkeypatch.setattr("chats.providers.reading.AFTER_FINISH_SECONDS", 0.3)
     events = asyncio.run(asyncio.wait_for(_ask_stub(lingering), 10))
     assert text_in(events) == "Hi"
 
