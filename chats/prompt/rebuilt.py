@@ -86,7 +86,7 @@ def request_of(found: Rebuilt) -> ProviderRequest:
         tools=found.tools,
         max_output_tokens=most,
         stream=not (model and model.cannot_stream),
-        cache_marks=cache_marks(found.pieces) if is_marked else (),
+        cache_marks=cache_marks(found.pieces, found.messages) if is_marked else (),
         thinking=model.thinking if model and receipt.purpose in {"reply", "warm_up"} else "",
     )
 

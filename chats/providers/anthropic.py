@@ -5,6 +5,7 @@ response.
 """
 
 import asyncio
+import logging
 from collections.abc import Collection
 
 import anthropic
@@ -18,6 +19,9 @@ from chats.providers.failures import failure_of_response
 from chats.providers.kinds import anthropic_root
 from chats.providers.reading import Deadlines, HttpProvider, in_our_words
 from chats.providers.transport import Resolver, guarded_client, resolve_host
+
+# Below this level the package writes whole requests down.
+logging.getLogger("anthropic").setLevel(logging.INFO)
 
 
 class AnthropicProvider(HttpProvider):
@@ -69,12 +73,16 @@ class AnthropicProvider(HttpProvider):
         """Send the request and return the response, its body unread."""
         headers = {} if self._has_key else {"Authorization": anthropic.Omit()}
         # As a stream even where one whole reply is asked for: its length is limited as it arrives.
-        stream = await self._client.post(
-            "/v1/messages",
-            body=body_of(request),
-            options={"headers": headers},
-            cast_to=object,
-            stream=True,
-            stream_cls=AsyncStream[object],
-        )
+        try:
+            stream = await self._client.post(
+                "/v1/messages",
+                body=body_of(request),
+                options={"headers": headers},
+                cast_to=object,
+                stream=True,
+                stream_cls=AsyncStream[object],
+            )
+        except anthropic.APIConnectionError as error:
+            # The package hides what our transport raised behind an error of its own.
+            raise error.__cause__ or error from None
         return stream.response

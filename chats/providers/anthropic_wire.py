@@ -177,19 +177,12 @@ def _ends_turn(messages: tuple[WireMessage, ...]) -> bool:
 
 
 def _options(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:
-    """Return the sampling options; with thoughts the server takes none of them but the stops."""
+    """Return what else was asked for; `temperature` and its kin the interface has no longer."""
     found: dict[str, Any] = {}
     stop = parameters.get("stop")
     stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
     if stops := [text for text in stops if isinstance(text, str) and text.strip()]:
         found["stop_sequences"] = stops
-    temperature = parameters.get("temperature")
-    if not thinks and isinstance(temperature, int | float):
-        # OpenAI's scale ends at 2.
-        found["temperature"] = min(float(temperature), 1.0)
-    elif not thinks and isinstance(parameters.get("top_p"), int | float):
-        # Newer models refuse both together.
-        found["top_p"] = parameters["top_p"]
     output = _output(parameters, thinks=thinks)
     return found | {"output_config": output} if output else found
 

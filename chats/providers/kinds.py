@@ -9,8 +9,8 @@ Kind = Literal["openai", "anthropic", "demo"]
 # Kinds whose accounts have an address and a key.
 SERVERS: tuple[Kind, ...] = ("openai", "anthropic")
 ANTHROPIC_URL = "https://api.anthropic.com"
-# Sent with each request: the form of the interface that is spoken here.
-ANTHROPIC_VERSION = "2023-06-01"
+# The form of the interface that is spoken here: the one that the package sends.
+ANTHROPIC_VERSION = "2026-10-21"
 
 
 class PackageMissing(Refusal):

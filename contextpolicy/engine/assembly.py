@@ -262,8 +262,9 @@ class _Prompt:
         told = self._account(segments, left)
         sent = len(kept) + self._uncovered(pins)
         found = (note for item in (*kept, *self.fixed.steps) for note in item.notes)
+        messages = tuple(wire for block in blocks for wire in block.wires)
         return AssembledContext(
-            messages=tuple(wire for block in blocks for wire in block.wires),
+            messages=messages,
             tools=self.given.tools,
             segments=segments,
             left_out=told.left_out,
@@ -276,7 +277,7 @@ class _Prompt:
             notes=(*([f"strategy:{fallback}"] if fallback else []), *found, *notes),
             texts={s.text_ref: self.maker.texts[s.text_ref] for s in segments if s.text_ref},
             lead=_lead(blocks),
-            cache_marks=cache_marks([(b.segments, len(b.wires)) for b in blocks]),
+            cache_marks=cache_marks([(b.segments, len(b.wires)) for b in blocks], messages),
         )
 
     def _pins_beside(self, choice: WindowChoice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:

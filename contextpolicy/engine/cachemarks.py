@@ -14,6 +14,7 @@ in any case.
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
+from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.segments import Origin, Segment
 
 # What is another one in each prompt, and what follows it. A block that has some of it, because
@@ -23,7 +24,7 @@ NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step"})
 Piece = tuple[Sequence[Segment], int]
 
 
-def cache_marks(pieces: Sequence[Piece]) -> tuple[int, ...]:
+def cache_marks(pieces: Sequence[Piece], messages: Sequence[WireMessage]) -> tuple[int, ...]:
     """Return after how many messages such a part ends, each place once, ascending.
 
     `pieces`: the segments of a prompt with the number of messages that they make, in prompt order.
@@ -31,7 +32,7 @@ def cache_marks(pieces: Sequence[Piece]) -> tuple[int, ...]:
     lead = list(takewhile(lambda piece: all(s.origin not in NEW for s in piece[0]), pieces))
     fixed = takewhile(lambda piece: all(s.origin in {"system", "tools"} for s in piece[0]), lead)
     origins = {segment.origin for segments, _ in pieces for segment in segments}
-    places = [_messages(fixed), _earlier_question(lead), _messages(lead)]
+    places = [_messages(fixed), _earlier_question(lead, messages), _messages(lead)]
     if "tail" not in origins or "tools" in origins:
         places.append(_messages(pieces))
     return tuple(sorted({place for place in places if place}))
@@ -41,10 +42,12 @@ def _messages(pieces: Iterable[Piece]) -> int:
     return sum(count for _, count in pieces)
 
 
-def _earlier_question(lead: Sequence[Piece]) -> int:
+def _earlier_question(lead: Sequence[Piece], messages: Sequence[WireMessage]) -> int:
     """Count the messages up to the newest one of a person in the history; 0 if there is none."""
-    for place in range(len(lead) - 1, -1, -1):
-        segments, _ = lead[place]
-        if any(s.origin == "history" and s.role == "user" for s in segments):
-            return _messages(lead[: place + 1])
+    end = _messages(lead)
+    for segments, count in reversed(lead):
+        is_history = any(segment.origin == "history" for segment in segments)
+        if is_history and count and messages[end - 1].role == "user":
+            return end
+        end -= count
     return 0

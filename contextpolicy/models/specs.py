@@ -9,7 +9,7 @@ from contextpolicy.models.base import Stored
 
 
 class Thinking(models.TextChoices):
-    """How much a model is asked to think before it replies; a number is tokens."""
+    """The ways of asking a model to think before it replies; a number is tokens."""
 
     OWN = "", "As the model does by itself"
     ADAPTIVE = "adaptive", "As much as the model finds fit"

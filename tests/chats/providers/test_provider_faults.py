@@ -104,6 +104,9 @@ def test_end_without_a_finish_reason_is_not_complete(server: FakeServer) -> None
 def test_reply_without_an_answer_is_told_apart(
     server: FakeServer, fault: str, text: str, reason: str
 ) -> None:
+    if (server.kind, fault) == ("anthropic", "refusal"):
+        # There a model that declines in its own words has replied as usual.
+        reason = "stop"
     events = call(adapter_to(server), asked(f"[[fake reasoning=2 fault={fault}]]"))
     thoughts = [event.text for event in events if isinstance(event, ReasoningDelta)]
     assert thoughts == [" thought 0", " thought 1"]
