@@ -50,7 +50,8 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
         kind = cleaned.get("kind", "")
         if kind in kinds.SERVERS:
             try:
-                kinds.require(kind)
+                if "kind" in self.changed_data:
+                    kinds.require(kind)
                 accounts.checked_url(cleaned.get("base_url", ""), kind=kind)
             except (AddressRefused, kinds.PackageMissing) as refusal:
                 self.add_error(refusal.param, refusal.sentence)
