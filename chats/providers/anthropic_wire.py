@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from chats.providers.base import ProviderRequest
@@ -157,7 +158,7 @@ def _thinking(request: ProviderRequest) -> dict[str, Any]:
         return {}
     if request.thinking == "adaptive":
         return {"thinking": {"type": "adaptive", "display": "summarized"}}
-    goes_on = bool(request.messages) and _ends_turn(request.messages)
+    goes_on = _follows_tools(request.messages)
     is_forced = _tool_choice(request.parameters).get("type") in {"any", "tool"}
     # The reply gets at least as much of the limit as the thoughts.
     most = (request.max_output_tokens or DEFAULT_OUTPUT) // 2
@@ -166,14 +167,10 @@ def _thinking(request: ProviderRequest) -> dict[str, Any]:
     return {"thinking": {"type": "enabled", "budget_tokens": min(int(request.thinking), most)}}
 
 
-def _ends_turn(messages: tuple[WireMessage, ...]) -> bool:
+def _follows_tools(messages: tuple[WireMessage, ...]) -> bool:
     """Tell whether results of tools stand behind the newest message of the assistant."""
-    later = []
-    for message in reversed(messages):
-        if message.role == "assistant":
-            break
-        later.append(message.role)
-    return "tool" in later
+    behind = takewhile(lambda message: message.role != "assistant", reversed(messages))
+    return any(message.role == "tool" for message in behind)
 
 
 def _options(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:

@@ -121,7 +121,9 @@ def test_S30_nothing_is_installed_without_its_hash(name: str) -> None:
         assert "--require-hashes" in command or is_tool, command
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", *LOCKS, SMALL, ANTHROPIC, "Makefile", "Dockerfile"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", *LOCKS, SMALL, ANTHROPIC, "Makefile", "Dockerfile"]
+)
 def test_S30_no_file_names_another_place_to_install_from(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert not re.search(

@@ -10,6 +10,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings as configured
 from django.contrib.auth.models import User
+from django.test import Client
 
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.people import keys
@@ -98,6 +99,10 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
     # What was written the first time is read the second, and only the rest is written.
     assert after["cached"] > 0.9 * after["input"]
     assert after["cached"] + after["written"] == after["input"]
+    page = Client()
+    page.force_login(alice)
+    figure = "of them from its cache, "
+    assert figure in page.get(f"/{chat}/turns/{second}/receipt").content.decode()
     one, two = bodies(server)
     assert marked(one) == ["Be brief. Be", "The first qu"]
     assert marked(two) == [
