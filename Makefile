@@ -102,7 +102,7 @@ lock:
 # Known weaknesses of what is installed; a package that the service does not know counts as one.
 audit: $(VENV)/.for-running
 	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
-	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt
+	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt -r constraints-anthropic.txt
 
 # Recorded conversations through the real pipeline, then through the engine alone in every
 # combination of strategy, layout and budget: make replay-all DATA=folder/of/jsonl
