@@ -1,10 +1,12 @@
 # One image for web, worker, beat and setup. Runs as a user without rights, on a read-only root.
 FROM python:3.11-slim AS build
 WORKDIR /build
-COPY constraints.txt ./
+# 1: with the package for Anthropic's interface.
+ARG ANTHROPIC=
+COPY constraints.txt constraints-anthropic.txt ./
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
-        --require-hashes -r constraints.txt
+        --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt}
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /data --shell /usr/sbin/nologin palimpsest \

@@ -17,7 +17,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 # SQLite, unless DATABASE=postgres asks for a server of the command's own.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run test test-all check coverage mutation format requirements lock audit replay-all \
+.PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic \
 	chaos round-kills team-long team-load faults whole together beside clients presets races previews recall search-load bench clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
@@ -92,14 +92,17 @@ lock:
 		index=$$($(PYTHON) -m pip config get global.index-url 2>/dev/null || true) && \
 		export $${index:+UV_DEFAULT_INDEX=$$index} UV_SYSTEM_CERTS=1 && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml -o constraints.txt && \
-		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -o constraints-test.txt && \
+		$$folder/bin/uv $(COMPILE) pyproject.toml --extra anthropic -c constraints.txt -o constraints-anthropic.txt \
+			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
+		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -c constraints-anthropic.txt \
+			-o constraints-test.txt && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
 
 # Known weaknesses of what is installed; a package that the service does not know counts as one.
 audit: $(VENV)/.for-running
 	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
-	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt
+	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt -r constraints-anthropic.txt
 
 # Recorded conversations through the real pipeline, then through the engine alone in every
 # combination of strategy, layout and budget: make replay-all DATA=folder/of/jsonl
@@ -201,6 +204,14 @@ $(VENV)/bin/python:
 $(VENV)/.for-running: constraints.txt | $(VENV)/bin/python
 	@echo "Installing (about half a minute, once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@touch $@
+
+# The package for servers that speak Anthropic's Messages API, and what it brings along.
+anthropic: $(VENV)/.anthropic
+$(VENV)/.anthropic: constraints-anthropic.txt $(VENV)/.for-running
+	@echo "Installing the package for Anthropic's interface (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r constraints.txt -r constraints-anthropic.txt
 	@touch $@
 
 # 127 MB to fetch. Without what their packages name beside themselves: see pyproject.toml.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from django import forms
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -14,8 +13,8 @@ from chats.admin.confirm import confirmation, each
 from chats.admin.fresh import FreshSignInAdmin
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts, model_specs
-from chats.providers.address import AddressRefused, check_base_url
+from chats.providers import accounts, kinds, model_specs
+from chats.providers.address import AddressRefused
 from chats.turns import overflow_learning
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
@@ -48,13 +47,14 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
     def clean(self) -> dict[str, Any]:
         """Check that the address may be called; the demo model has none."""
         cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        if cleaned.get("kind") == ProviderAccount.Kind.OPENAI:
+        kind = cleaned.get("kind", "")
+        if kind in kinds.SERVERS:
             try:
-                check_base_url(
-                    cleaned.get("base_url", ""), allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS
-                )
-            except AddressRefused as refusal:
-                self.add_error("base_url", refusal.sentence)
+                if "kind" in self.changed_data:
+                    kinds.require(kind)
+                accounts.checked_url(cleaned.get("base_url", ""), kind=kind)
+            except (AddressRefused, kinds.PackageMissing) as refusal:
+                self.add_error(refusal.param, refusal.sentence)
         return cleaned
 
 
@@ -72,7 +72,8 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             {
                 "fields": ("base_url", "api_key", "stored_key", "forget_key"),
                 "description": "A key is only ever sent to the server it was entered for: another "
-                "scheme, host or port clears it, unless a new one is entered with it.",
+                "scheme, host or port clears it, unless a new one is entered with it. Without an "
+                "address an account of Anthropic’s interface is Anthropic’s own.",
             },
         ),
         ("Background", {"fields": ("warm_up",)}),
@@ -117,7 +118,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
     @admin.action(description="Ask the server for its models", permissions=["fetch"])
     def fetch_models(self, request: HttpRequest, queryset: QuerySet[ProviderAccount]) -> None:
         """Add what each server offers; a server that fails is named."""
-        for account in queryset.filter(kind=ProviderAccount.Kind.OPENAI):
+        for account in queryset.filter(kind__in=kinds.SERVERS):
             try:
                 added = accounts.refresh_models(
                     account=account, actor=actor_of(request), now=timezone.now()
@@ -184,7 +185,7 @@ class ModelSpecAdmin(DomainAdmin):
             "Limits",
             {"fields": ("context_window", "learned_window", "max_output")},
         ),
-        ("Server", {"fields": ("supports_tools", "strict_roles", "cannot_stream")}),
+        ("Server", {"fields": ("supports_tools", "strict_roles", "cannot_stream", "thinking")}),
         ("Programs", {"fields": ("embeds",)}),
         ("Price", {"fields": (("input_price", "output_price"),)}),
         ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),

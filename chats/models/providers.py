@@ -15,6 +15,7 @@ class ProviderAccount(Stored):
 
     class Kind(models.TextChoices):
         OPENAI = "openai", "OpenAI-compatible server"
+        ANTHROPIC = "anthropic", "Anthropic’s interface (Messages)"
         DEMO = "demo", "Demo model (no server, no key)"
 
     slug = models.SlugField(max_length=60, unique=True)

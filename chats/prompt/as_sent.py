@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-from chats.models import Receipt
+from chats.models import ProviderAccount, Receipt
 from chats.prompt import rebuilt
 from chats.prompt.rebuilt import Prefix, Rebuilt
-from chats.providers.wire import body_of
+from chats.providers import anthropic_wire, wire
+from chats.providers.kinds import ANTHROPIC_VERSION
 from contextpolicy.engine.messages import WireMessage
 from contextpolicy.engine.segments import Segment
 from contextpolicy.resolution import values_of
@@ -114,7 +115,8 @@ def told(wire: WireMessage, *, hides: bool) -> str:
 
 def body_json(found: Rebuilt) -> str:
     """Write the body of the request as it goes over the wire."""
-    body = body_of(rebuilt.request_of(found))
+    form = anthropic_wire if _is_anthropic(found) else wire
+    body = form.body_of(rebuilt.request_of(found))
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -124,13 +126,23 @@ def as_curl(found: Rebuilt) -> str:
     The body is ASCII on one line, so no word in it can end it.
     """
     body = json.dumps(json.loads(body_json(found)), separators=(",", ":"))
+    path, version = "/chat/completions", ""
+    if _is_anthropic(found):
+        path, version = "/v1/messages", f'  -H "anthropic-version: {ANTHROPIC_VERSION}" \\\n'
     return (
         "# Set BASE_URL to the provider's address and API_KEY to its key first.\n"
-        'curl -sS "$BASE_URL/chat/completions" \\\n'
-        '  -H "Authorization: Bearer $API_KEY" \\\n'
+        f'curl -sS "$BASE_URL{path}" \\\n'
+        f'  -H "Authorization: Bearer $API_KEY" \\\n{version}'
         '  -H "Content-Type: application/json" \\\n'
         f"  --data-binary @- <<'{END}'\n{body}\n{END}\n"
     )
+
+
+def _is_anthropic(found: Rebuilt) -> bool:
+    """Tell whether the model's server speaks Anthropic's interface, as it is set up today."""
+    model = rebuilt.model_of(found.receipt)
+    of_model = ProviderAccount.objects.filter(slug=model.provider if model else "")
+    return of_model.filter(kind=ProviderAccount.Kind.ANTHROPIC).exists()
 
 
 FORMS = {

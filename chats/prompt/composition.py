@@ -562,6 +562,8 @@ def prompt_of(
             facts=facts(assembled, given=given, choice=choice),
             stream=not choice.model.cannot_stream,
             images=images.of_prompt(assembled.messages, chat=branch.chat),
+            cache_marks=assembled.cache_marks if values.cache_marks else (),
+            thinking=choice.model.thinking,
         ),
         account=account,
         effective=choice.effective,

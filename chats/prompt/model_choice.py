@@ -219,7 +219,8 @@ def account_for(model: ModelSpec, *, to_embed: bool = False) -> Account:
 def warms_up(row: ProviderAccount) -> bool:
     """Tell whether a server may be asked to read prompts ahead: a private one, unless switched off.
 
-    The demo model reads nothing.
+    The demo model reads nothing, and with Anthropic's interface a beginning that ends with a reply
+    would be one to go on writing.
     """
     return (
         row.warm_up

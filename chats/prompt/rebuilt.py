@@ -17,6 +17,7 @@ from chats.prompt.sent_texts import Sources, sources_of
 from chats.providers.base import ProviderRequest
 from chats.record.history import to_engine
 from contextpolicy.engine import messages as engine
+from contextpolicy.engine.cachemarks import cache_marks
 from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.layouts import Maker, entry_block, in_strict_roles
 from contextpolicy.engine.messages import ToolSpec, WireMessage
@@ -72,7 +73,8 @@ def rebuilt(receipt: Receipt) -> Rebuilt:
 def request_of(found: Rebuilt) -> ProviderRequest:
     """Return the request of a rebuilt call; its limit and form are those of the model today."""
     receipt = found.receipt
-    model = ModelSpec.objects.filter(name=receipt.model_name).order_by("-enabled", "slug").first()
+    model = model_of(receipt)
+    is_marked = receipt.purpose == "reply" and values_of(receipt.effective_policy).cache_marks
     most = receipt.budget.get("reserve") or None
     if model and model.max_output and most:
         most = min(most, model.max_output)
@@ -84,7 +86,16 @@ def request_of(found: Rebuilt) -> ProviderRequest:
         tools=found.tools,
         max_output_tokens=most,
         stream=not (model and model.cannot_stream),
+        cache_marks=cache_marks(found.pieces, found.messages) if is_marked else (),
+        thinking=model.thinking if model and receipt.purpose in {"reply", "warm_up"} else "",
     )
+
+
+def model_of(receipt: Receipt) -> ModelSpec | None:
+    """Return the model of a call as it is set up today; None if there is none of its name."""
+    rows = ModelSpec.objects.filter(name=receipt.model_name).order_by("-enabled", "slug")
+    own = receipt.turn.model
+    return own if own is not None and own.name == receipt.model_name else rows.first()
 
 
 @dataclass(slots=True)

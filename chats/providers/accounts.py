@@ -18,6 +18,7 @@ from django.utils.text import slugify
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
+from chats.providers import kinds
 from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
 from chats.providers.base import ProviderError
 from chats.providers.model_specs import add_models, next_default, save_model
@@ -71,6 +72,15 @@ class NameTooLong(Refusal):
     param = "name"
 
 
+class UnknownKind(Refusal):
+    """There is no such kind of server."""
+
+    code = "unknown_kind"
+    status = 422
+    sentence = "There is no such kind of server. Choose one of the list."
+    param = "kind"
+
+
 class KeyNotPlain(Refusal):
     """The key cannot stand in a header."""
 
@@ -91,26 +101,28 @@ def found_servers() -> "list[FoundServer]":
 
 
 def connect(
-    *, name: str, base_url: str, api_key: str, actor: str, now: datetime
+    *, name: str, base_url: str, api_key: str, actor: str, now: datetime, kind: str = "openai"
 ) -> ProviderAccount:
     """Ask a server for its models, then store its account and them.
 
     Without a name the account is called after its host. The first model that can chat becomes the
     default if none but the demo model was, except for the small one that runs here. Raises
-    NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused and NoModelsOffered;
-    then nothing is stored.
+    UnknownKind, PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain,
+    ServerRefused and NoModelsOffered; then nothing is stored.
     """
-    checked = checked_url(base_url)
+    kind = known_kind(kind)
+    kinds.require(kind)
+    checked = checked_url(base_url, kind=kind)
     url, name = checked.url, name.strip() or checked.host
     if len(name) > 200:
         raise NameTooLong(length=len(name))
     refuse_twice(url)
-    models = offered_models(base_url=url, api_key=plain_key(api_key))
+    models = offered_models(base_url=url, api_key=plain_key(api_key), kind=kind)
     with transaction.atomic():
         refuse_twice(url)
         account = save_account(
             account=ProviderAccount(slug=free_slug(name)),
-            values={"name": name, "kind": "openai", "base_url": url, "enabled": True},
+            values={"name": name, "kind": kind, "base_url": url, "enabled": True},
             api_key=api_key,
             actor=actor,
             now=now,
@@ -137,10 +149,11 @@ def edit(
 ) -> ProviderAccount:
     """Change a connected server, once it answered at its address; an empty key keeps the stored.
 
-    Raises NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused,
-    NoModelsOffered and SecretUnreadable; then nothing is changed.
+    Raises PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain,
+    ServerRefused, NoModelsOffered and SecretUnreadable; then nothing is changed.
     """
-    checked = checked_url(base_url)
+    kinds.require(account.kind)
+    checked = checked_url(base_url, kind=account.kind)
     url, name = checked.url, name.strip() or checked.host
     if len(name) > 200:
         raise NameTooLong(length=len(name))
@@ -148,7 +161,7 @@ def edit(
     key = plain_key(api_key)
     if not key and account.encrypted_key and _place(url) == _place(account.base_url):
         key = secrets.decrypt(account.encrypted_key)
-    models = offered_models(base_url=url, api_key=key)
+    models = offered_models(base_url=url, api_key=key, kind=account.kind)
     with transaction.atomic():
         save_account(
             account=account,
@@ -166,10 +179,11 @@ def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> li
 
     Windows that it states are taken over for models whose window nobody gave.
 
-    Raises AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
+    Raises PackageMissing, AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
     """
+    kinds.require(account.kind)
     key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
-    models = offered_models(base_url=account.base_url, api_key=key)
+    models = offered_models(base_url=account.base_url, api_key=key, kind=account.kind)
     with transaction.atomic():
         return add_models(account=account, models=models, actor=actor, now=now)
 
@@ -200,7 +214,10 @@ def save_account(
             account.encrypted_key, account.key_last_four = old_key, stored.key_last_four
         for name, value in values.items():
             setattr(account, name, value)
-        account.base_url = checked_url(account.base_url).url if account.kind == "openai" else ""
+        has_address = account.kind in kinds.SERVERS
+        account.base_url = (
+            checked_url(account.base_url, kind=account.kind).url if has_address else ""
+        )
         moved = bool(old_key) and _place(before["base_url"]) != _place(account.base_url)
         key_event = _set_key(account, key, forget=forget_key or moved, had=bool(old_key))
         account.paused_until, account.paused_reason = None, ""
@@ -247,7 +264,7 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
             save_model(model=successor, actor=actor, now=now)
 
 
-def offered_models(*, base_url: str, api_key: str) -> dict[str, int | None]:
+def offered_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int | None]:
     """Return the names that a server lists and that fit our table, with the windows it states.
 
     Raises ServerRefused and NoModelsOffered.
@@ -256,7 +273,7 @@ def offered_models(*, base_url: str, api_key: str) -> dict[str, int | None]:
 
     try:
         listed = async_to_sync(list_models)(
-            base_url, api_key, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS
+            base_url, api_key, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS, kind=kind
         )
     except ProviderError as error:
         raise ServerRefused(error) from None
@@ -266,9 +283,22 @@ def offered_models(*, base_url: str, api_key: str) -> dict[str, int | None]:
     return fitting
 
 
-def checked_url(base_url: str) -> CheckedUrl:
-    """Return the address if this instance may call it. Raises AddressRefused."""
-    return check_base_url(base_url.strip(), allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
+def known_kind(kind: str) -> str:
+    """Return the kind of a server. Raises UnknownKind."""
+    if kind not in kinds.SERVERS:
+        raise UnknownKind
+    return kind
+
+
+def checked_url(base_url: str, *, kind: str) -> CheckedUrl:
+    """Return the address if this instance may call it; none is Anthropic's own.
+
+    Raises AddressRefused.
+    """
+    url = base_url.strip()
+    if kind == "anthropic":
+        url = kinds.anthropic_root(url) or kinds.ANTHROPIC_URL
+    return check_base_url(url, allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS)
 
 
 def plain_key(api_key: str) -> str:

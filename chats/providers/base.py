@@ -62,7 +62,12 @@ class StateTask:
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One model call. `parameters` are sampling options (temperature, stop), passed on as given."""
+    """One model call. `parameters` are sampling options (temperature, stop), passed on as given.
+
+    `cache_marks`: after how many messages a part ends that the server should keep, each of them,
+    ascending. `thinking`: "adaptive", or a number of tokens to think with before the reply; empty:
+    as the model does by itself. An adapter whose server knows neither passes over them.
+    """
 
     model: str
     messages: tuple[WireMessage, ...]
@@ -74,6 +79,8 @@ class ProviderRequest:
     parameters: Mapping[str, object] = field(default_factory=dict)
     # The bytes of images as data URLs, by their hash; of one that is not here a line of text goes.
     images: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cache_marks: tuple[int, ...] = ()
+    thinking: str = ""
 
 
 @dataclass(frozen=True, slots=True)

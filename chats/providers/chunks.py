@@ -88,7 +88,7 @@ class ReplyReader:
         if payload.strip() == END_MARK:
             self.is_ended = True
             return
-        for event in self._events(_parsed(payload)):
+        for event in self._events(parsed(payload)):
             self.has_output = True
             yield event
 
@@ -113,7 +113,7 @@ class ReplyReader:
     def _events(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         if chunk.get("error") or chunk.get("object") == "error":
             raise failure_in_stream(chunk)
-        usage = chunk.get("usage") or _mapping(chunk.get("x_groq")).get("usage")
+        usage = chunk.get("usage") or mapping(chunk.get("x_groq")).get("usage")
         if isinstance(usage, dict):
             self._usage = _usage_report(usage)
         choices = chunk.get("choices") or []
@@ -121,20 +121,20 @@ class ReplyReader:
             raise ProviderError("provider_protocol")
         # Only one choice is ever asked for; a chunk without any carries usage or filter results.
         for choice in choices[:1]:
-            yield from self._choice(_mapping(choice))
+            yield from self._choice(mapping(choice))
 
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        delta = _mapping(choice.get("delta") or choice.get("message"))
+        delta = mapping(choice.get("delta") or choice.get("message"))
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if thought := self._reasoning.push(_text_of(reasoning)):
+        if thought := self._reasoning.push(text_of(reasoning)):
             yield ReasoningDelta(thought)
-        refusal = _text_of(delta.get("refusal"))
+        refusal = text_of(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
-        if text := self._text.push(_text_of(delta.get("content")) + refusal):
+        if text := self._text.push(text_of(delta.get("content")) + refusal):
             self._has_words = self._has_words or bool(text.strip())
             yield TextDelta(text)
         for call in delta.get("tool_calls") or []:
-            yield self._calls.delta(_mapping(call))
+            yield self._calls.delta(mapping(call))
         if reason := choice.get("finish_reason"):
             self._end(str(reason).lower())
 
@@ -170,13 +170,13 @@ class _ToolCalls:
         return bool(self._ids)
 
     def delta(self, call: Mapping[str, Any]) -> ToolCallDelta:
-        function = _mapping(call.get("function"))
-        name = _text_of(function.get("name"))
-        slot = self._slot(call.get("index"), _text_of(call.get("id")), has_name=bool(name))
+        function = mapping(call.get("function"))
+        name = text_of(function.get("name"))
+        slot = self._slot(call.get("index"), text_of(call.get("id")), has_name=bool(name))
         arguments = function.get("arguments")
         if isinstance(arguments, dict):
             arguments = json.dumps(arguments, ensure_ascii=False)
-        joined = self._joiners[slot].push(_text_of(arguments))
+        joined = self._joiners[slot].push(text_of(arguments))
         return ToolCallDelta(index=slot, call_id=self._ids[slot], name=name, arguments=joined)
 
     def _slot(self, index: object, given_id: str, *, has_name: bool) -> int:
@@ -194,7 +194,8 @@ class _ToolCalls:
         return slot
 
 
-def _parsed(payload: bytes) -> Mapping[str, Any]:
+def parsed(payload: bytes) -> Mapping[str, Any]:
+    """Return the object in a payload. Raises ProviderError if it is none."""
     try:
         chunk = json.loads(payload.decode())
     except (ValueError, RecursionError):
@@ -204,30 +205,32 @@ def _parsed(payload: bytes) -> Mapping[str, Any]:
     return chunk
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
+    """Return an object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
-def _text_of(value: object) -> str:
+def text_of(value: object) -> str:
     """Return text given as a string, or as the list of parts that some servers send instead."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
-        return "".join(_text_of(_mapping(part).get("text")) for part in value)
+        return "".join(text_of(mapping(part).get("text")) for part in value)
     return ""
 
 
 def _usage_report(usage: Mapping[str, Any]) -> UsageReport:
-    details = _mapping(usage.get("prompt_tokens_details"))
+    details = mapping(usage.get("prompt_tokens_details"))
     return UsageReport(
-        input_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),
-        written_tokens=_count(
+        input_tokens=count(usage.get("prompt_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
+        cached_tokens=count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),
+        written_tokens=count(
             details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
         ),
     )
 
 
-def _count(value: object) -> int:
+def count(value: object) -> int:
+    """Return a number of tokens, or 0 for anything else."""
     return value if isinstance(value, int) and value > 0 else 0

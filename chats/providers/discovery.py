@@ -1,7 +1,7 @@
 """Finds model servers on this host, and asks a server for its models.
 
-Used by operators' pages and at first start, in processes that never load the openai package: it
-asks with the HTTP client that stands under that package.
+Used by operators' pages and at first start, in processes that never load a vendor's package: it
+asks with the HTTP client that stands under those packages.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import httpx2
 from chats.providers.address import check_base_url
 from chats.providers.base import ProviderError
 from chats.providers.failures import failure_of_response
+from chats.providers.kinds import ANTHROPIC_VERSION, anthropic_root
 from chats.providers.transport import Resolver, guarded_client, resolve_host
 
 # The ports on which these servers listen unless told otherwise.
@@ -27,8 +28,15 @@ LOCAL_PORTS: Mapping[int, str] = {
 MAX_LIST = 4 << 20
 MAX_MODELS = 1000
 # Under these names servers state a model's window: vLLM; OpenRouter and others; Groq; Mistral and
-# LM Studio. llama.cpp has it among the facts of `meta`, for the window it was started with.
-WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length")
+# LM Studio; Anthropic. llama.cpp has it among the facts of `meta`, for the window it was started
+# with.
+WINDOW_NAMES = (
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "max_input_tokens",
+)
 LARGEST_WINDOW = 100_000_000
 
 
@@ -57,6 +65,7 @@ async def list_models(
     api_key: str,
     *,
     allowed_private: Collection[str],
+    kind: str = "openai",
     timeout: float = 5.0,
     resolve: Resolver = resolve_host,
 ) -> dict[str, int | None]:
@@ -64,15 +73,19 @@ async def list_models(
 
     Raises AddressRefused and ProviderError. `timeout` in seconds covers the whole call.
     """
-    url = check_base_url(base_url, allowed_private=allowed_private).url
+    url = f"{check_base_url(base_url, allowed_private=allowed_private).url}/models"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    if kind == "anthropic":
+        # Without a number it tells of twenty.
+        url = f"{anthropic_root(url.removesuffix('/models'))}/v1/models?limit={MAX_MODELS}"
+        headers["anthropic-version"] = ANTHROPIC_VERSION
     try:
         async with (
             asyncio.timeout(timeout),
             guarded_client(
                 allowed_private=allowed_private, connect_seconds=timeout, resolve=resolve
             ) as client,
-            client.stream("GET", f"{url}/models", headers=headers) as response,
+            client.stream("GET", url, headers=headers) as response,
         ):
             body = await _body(response)
     except TimeoutError:

@@ -60,6 +60,9 @@ _FILTER_CODES = frozenset(
         "1301",
     }
 )
+# Anthropic has no code for either.
+_FILTER_WORDS = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
+_QUOTA_WORDS = re.compile(r"credit balance is too low", re.IGNORECASE)
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
@@ -77,9 +80,9 @@ def failure_of_response(*, status: int, headers: Mapping[str, str], body: str) -
         )
     if status in {400, 404, 422, 500, 501} and _NO_TOOLS.search(body):
         return ProviderError("tools_unsupported", status=status)
-    if _is_filtered(error, codes):
+    if _is_filtered(error, codes) or _FILTER_WORDS.search(body):
         return ProviderError("content_filtered", status=status)
-    if status == 402 or _QUOTA_CODES & set(codes):
+    if status == 402 or _QUOTA_CODES & set(codes) or _QUOTA_WORDS.search(body):
         return ProviderError("provider_rejected", status=status, sentence=_QUOTA)
     if 300 <= status < 400:
         return ProviderError("provider_rejected", status=status, sentence=_REDIRECT)
@@ -93,7 +96,7 @@ def failure_in_stream(chunk: Mapping[str, Any]) -> ProviderError:
     overflow = find_overflow(status=None, codes=codes, body=json.dumps(chunk))
     if overflow is not None:
         return ProviderError("context_overflow", limit=overflow.limit, actual=overflow.actual)
-    if _is_filtered(error, codes):
+    if _is_filtered(error, codes) or _FILTER_WORDS.search(str(error.get("message"))):
         return ProviderError("content_filtered")
     if _QUOTA_CODES & set(codes):
         return ProviderError("provider_rejected", sentence=_QUOTA)

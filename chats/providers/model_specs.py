@@ -27,6 +27,7 @@ MODEL_FIELDS = (
     "strict_roles",
     "cannot_stream",
     "embeds",
+    "thinking",
     "enabled",
     "is_default",
 )

@@ -2,20 +2,30 @@
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import cast
 from weakref import WeakKeyDictionary
 
 from django.conf import settings
 
-from chats.providers.base import Provider, Timeouts
+from chats.providers import kinds
+from chats.providers.base import (
+    Provider,
+    ProviderError,
+    ProviderEvent,
+    ProviderRequest,
+    Timeouts,
+)
 from chats.providers.demo import DemoProvider
+from chats.providers.kinds import Kind
 
-Kind = Literal["openai", "demo"]
 # Imported by name when the first account of the kind is used: the openai package costs 0.7 s and
 # 30 MB, which the web process, that needs this module too, never spends.
-_OPENAI = "chats.providers.openai"
+_ADAPTERS = {
+    "openai": ("chats.providers.openai", "OpenAIProvider"),
+    "anthropic": ("chats.providers.anthropic", "AnthropicProvider"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +59,11 @@ def provider_for(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provid
     return kept[key]
 
 
-def load_adapter() -> None:
-    """Import what calls to real servers need: during that second a loop would stand still."""
-    importlib.import_module(_OPENAI)
+def load_adapters(used: Collection[str]) -> None:
+    """Import what calls to servers of these kinds need: during that second a loop stands still."""
+    for kind, (module, _) in _ADAPTERS.items():
+        if kind in used and kinds.is_installed(kind):
+            importlib.import_module(module)
 
 
 async def aclose_all() -> None:
@@ -60,11 +72,28 @@ async def aclose_all() -> None:
         await provider.aclose()
 
 
-def _openai(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:
-    adapter = importlib.import_module(_OPENAI)
+class Uninstalled:
+    """Stands for an adapter whose package is not installed: every call fails and says so."""
+
+    async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
+        """Yield nothing. Raises ProviderError."""
+        events: tuple[ProviderEvent, ...] = ()
+        for event in events:
+            yield event
+        raise ProviderError("provider_rejected", sentence=kinds.PackageMissing.sentence)
+
+    async def aclose(self) -> None:
+        """Do nothing: no connection is open."""
+
+
+def _server(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:
+    if not kinds.is_installed(account.kind):
+        return Uninstalled()
+    module, name = _ADAPTERS[account.kind]
+    adapter = getattr(importlib.import_module(module), name)
     return cast(
         Provider,
-        adapter.OpenAIProvider(
+        adapter(
             base_url=account.base_url,
             api_key=account.api_key,
             timeouts=timeouts,
@@ -79,6 +108,7 @@ def _demo(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:
 
 
 _FACTORIES: dict[Kind, Callable[[ProviderAccountValue, Timeouts], Provider]] = {
-    "openai": _openai,
+    "openai": _server,
+    "anthropic": _server,
     "demo": _demo,
 }

@@ -1,8 +1,8 @@
 """Makes the one HTTP client of the product: it goes where the address guard allows, nowhere else.
 
-The client is httpx2's, on which the openai package is built. Its connections are aiohttp's, whose
-parser is written in C: a token costs half of what it does over httpx2's own. Ours is the guard,
-which stands where aiohttp asks for addresses, and the bounds of a response: header size, no
+The client is httpx2's, on which the vendors' packages are built. Its connections are aiohttp's,
+whose parser is written in C: a token costs half of what it does over httpx2's own. Ours is the
+guard, which stands where aiohttp asks for addresses, and the bounds of a response: header size, no
 compression, short error bodies. A failed connection is a ProviderError from here on.
 """
 
@@ -28,6 +28,7 @@ MAX_ERROR_BODY = 64 * 1024
 _SENT_HEADERS = frozenset(
     {
         "accept",
+        "anthropic-version",
         "authorization",
         "content-type",
         "user-agent",

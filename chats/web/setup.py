@@ -16,7 +16,7 @@ from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retar
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts, small_account
+from chats.providers import accounts, kinds, small_account
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, actor, signed_in
 from contextpolicy.models import ModelSpec
@@ -43,7 +43,8 @@ def setup(request: PersonRequest) -> HttpResponse:
     if request.method == "GET":
         return setup_page(request)
     check_operator(request)
-    return answered(request, accounts.connect, **typed(request))
+    kind = request.POST.get("kind") or ProviderAccount.Kind.OPENAI
+    return answered(request, accounts.connect, kind=kind, **typed(request))
 
 
 @sensitive_post_parameters("api_key", "confirm_password", "confirm_link")
@@ -102,7 +103,7 @@ def check_operator(request: PersonRequest) -> None:
 
 def account_for(slug: str) -> ProviderAccount:
     """Return the connected server. Raises `NotFound`; the demo is none."""
-    found = ProviderAccount.objects.filter(slug=slug, kind=ProviderAccount.Kind.OPENAI).first()
+    found = ProviderAccount.objects.filter(slug=slug, kind__in=kinds.SERVERS).first()
     if found is None:
         raise NotFound
     return found
@@ -167,6 +168,10 @@ def setup_page(
         "is_fresh": is_fresh(request),
         "refusal": refusal,
         "edited": edited,
+        "kind": edited.kind if edited else request.POST.get("kind", ""),
+        "kinds": [(kind, ProviderAccount.Kind(kind).label) for kind in kinds.SERVERS],
+        "missing": [kind for kind in kinds.SERVERS if not kinds.is_installed(kind)],
+        "package_missing": kinds.PackageMissing.sentence,
         "name": request.POST.get("name", edited.name if edited else ""),
         "base_url": request.POST.get("base_url", edited.base_url if edited else ""),
     }

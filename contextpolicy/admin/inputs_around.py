@@ -91,6 +91,13 @@ class AroundInputs(forms.Form):
         [UNSET, *UNMANAGED.items()],
     )
     lock_unmanaged = lock()
+    cache_marks = yes_or_no(
+        "Cache marks",
+        "Whether servers with Anthropic’s interface are told which parts of a prompt stay the "
+        "same, so that the next one reads them from the cache. Keeping a part costs a quarter "
+        "more than sending it once, reading it a tenth. Other servers keep prompts unasked.",
+    )
+    lock_cache_marks = lock()
     own_instructions = yes_or_no(
         "A person's own instructions",
         "Whether the text that a person wrote for all of their chats goes along, as data.",

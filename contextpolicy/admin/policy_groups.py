@@ -50,7 +50,14 @@ REFERENCES = (
     "reference_scope",
 )
 TOOLS = ("tool_output_limit", "tool_output_rules")
-LIMITS = ("input_length_limit", "allowed_models", "temporary_chats", "warm_up", "unmanaged")
+LIMITS = (
+    "input_length_limit",
+    "allowed_models",
+    "temporary_chats",
+    "warm_up",
+    "cache_marks",
+    "unmanaged",
+)
 MEMORY = ("own_instructions", "preferences", "recent_by_user", "memory_providers")
 TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
 

@@ -196,6 +196,8 @@ def _rights(values: PolicyValues) -> list[str]:
     if values.unmanaged != "keys":
         told = UNMANAGED[values.unmanaged].lower()
         sentences.append(f"Requests of programs that are passed on as they came: {told}.")
+    if not values.cache_marks:
+        sentences.append("Servers with Anthropic’s interface keep no prompt in their cache.")
     if values.chat_system == "ignore":
         sentences.append("A chat has no system text of its own.")
     if values.system_text and values.hide_system_text:

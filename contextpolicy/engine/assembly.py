@@ -20,6 +20,7 @@ from contextpolicy.engine.budget import (
     prepare_mark,
     prompt_limit,
 )
+from contextpolicy.engine.cachemarks import NEW, cache_marks
 from contextpolicy.engine.entries import Entries
 from contextpolicy.engine.fitting import newest_pins
 from contextpolicy.engine.groups import legal_cuts
@@ -38,7 +39,6 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_checks import number_clashes
 from contextpolicy.engine.segments import (
     Block,
-    Origin,
     Segment,
     cost_of,
     prompt_json,
@@ -97,7 +97,8 @@ class AssembledContext:
     no summary covers and nobody excluded, `compressed_count` those of them sent, `truncated_count`
     the ones of these that were cut. `adjusted` names what had to differ from the policy, `notes`
     the changes, the repairs for the wire as `seq:repair[:call]`, and `strategy:fallback`. `lead`:
-    how many messages, and how many segments, stand before the tail and the question.
+    how many messages, and how many segments, stand before the tail and the question. `cache_marks`:
+    after how many messages a part ends that later prompts begin with too (see `cachemarks`).
     """
 
     messages: tuple[WireMessage, ...]
@@ -113,6 +114,7 @@ class AssembledContext:
     notes: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     lead: tuple[int, int] = (0, 0)
+    cache_marks: tuple[int, ...] = ()
 
     @property
     def prompt_sha256(self) -> str:
@@ -260,8 +262,9 @@ class _Prompt:
         told = self._account(segments, left)
         sent = len(kept) + self._uncovered(pins)
         found = (note for item in (*kept, *self.fixed.steps) for note in item.notes)
+        messages = tuple(wire for block in blocks for wire in block.wires)
         return AssembledContext(
-            messages=tuple(wire for block in blocks for wire in block.wires),
+            messages=messages,
             tools=self.given.tools,
             segments=segments,
             left_out=told.left_out,
@@ -274,6 +277,7 @@ class _Prompt:
             notes=(*([f"strategy:{fallback}"] if fallback else []), *found, *notes),
             texts={s.text_ref: self.maker.texts[s.text_ref] for s in segments if s.text_ref},
             lead=_lead(blocks),
+            cache_marks=cache_marks([(b.segments, len(b.wires)) for b in blocks], messages),
         )
 
     def _pins_beside(self, choice: WindowChoice) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
@@ -321,14 +325,9 @@ class _Prompt:
         )
 
 
-# What is another one in each prompt, and what follows it. A block that has some of it, because
-# roles were joined or because the layout is one text, is another one too.
-_NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step"})
-
-
 def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
     """Count the messages and the segments that stand before everything new."""
-    before = list(takewhile(lambda b: all(s.origin not in _NEW for s in b.segments), blocks))
+    before = list(takewhile(lambda b: all(s.origin not in NEW for s in b.segments), blocks))
     return sum(len(b.wires) for b in before), sum(len(b.segments) for b in before)
 
 
@@ -349,6 +348,7 @@ def lead_of(context: AssembledContext) -> AssembledContext | None:
         budget=replace(context.budget, **taken),
         prompt_tokens=sum(segment.tokens for segment in segments),
         texts={s.text_ref: context.texts[s.text_ref] for s in segments if s.text_ref},
+        cache_marks=(),
     )
 
 

@@ -47,6 +47,8 @@ class PolicyFields:
     `temporary_chats`: whether people may begin chats that are erased by themselves. `warm_up`:
     whether a model that costs nothing reads a changed prompt in the background. `unmanaged`: the
     requests of programs that are passed on as they came, of which no words are stored.
+    `cache_marks`: whether a server that keeps prompts only where it is told to is told where theirs
+    stay the same.
 
     `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
     every chat, goes along; `memory_providers` names the providers that may get either, and what was
@@ -105,6 +107,7 @@ class PolicyFields:
     temporary_chats: bool = True
     warm_up: bool = True
     unmanaged: Unmanaged = "keys"
+    cache_marks: bool = True
     preferences: bool = True
     own_instructions: bool = True
     memory_providers: tuple[str, ...] | None = None

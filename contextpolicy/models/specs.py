@@ -8,6 +8,16 @@ from contextpolicy.engine.calibration import Factors
 from contextpolicy.models.base import Stored
 
 
+class Thinking(models.TextChoices):
+    """The ways of asking a model to think before it replies; a number is tokens."""
+
+    OWN = "", "As the model does by itself"
+    ADAPTIVE = "adaptive", "As much as the model finds fit"
+    LITTLE = "1024", "Up to 1,024 tokens"
+    SOME = "4096", "Up to 4,096 tokens"
+    MUCH = "16384", "Up to 16,384 tokens"
+
+
 class ModelSpec(Stored):
     """One model at one provider: its limits, its price, and what experience taught about it.
 
@@ -43,6 +53,14 @@ class ModelSpec(Stored):
         db_default=False,
         help_text="Programs may ask it for embeddings at /v1/embeddings, whether or not it is "
         "switched on for chats.",
+    )
+    thinking = models.CharField(
+        max_length=10,
+        choices=Thinking.choices,
+        default=Thinking.OWN,
+        blank=True,
+        help_text="Only for models with Anthropic’s interface: how much it thinks before it "
+        "replies. Thoughts count as part of the reply’s tokens.",
     )
     enabled = models.BooleanField(default=True)
     is_default = models.BooleanField(default=False)

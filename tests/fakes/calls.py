@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from chats.providers.anthropic import AnthropicProvider
 from chats.providers.base import (
     Provider,
     ProviderEvent,
@@ -20,6 +21,12 @@ QUICK = Timeouts(connect=1.0, first_token=0.5, gap=0.5, total=5.0)
 ROOMY = Timeouts(connect=5.0, first_token=20.0, gap=20.0, total=40.0)
 
 
+ADAPTERS: dict[str, type[OpenAIProvider] | type[AnthropicProvider]] = {
+    "openai": OpenAIProvider,
+    "anthropic": AnthropicProvider,
+}
+
+
 def asked(question: str, **changes: Any) -> ProviderRequest:
     """A request with one user message."""
     given = {"model": "fake-chat", "messages": (WireMessage("user", question),), **changes}
@@ -28,9 +35,9 @@ def asked(question: str, **changes: Any) -> ProviderRequest:
 
 def adapter_to(
     server: FakeServer, *, timeouts: Timeouts = ROOMY, api_key: str = "sk-canary-0123456789"
-) -> OpenAIProvider:
-    """An adapter that may reach the fake server."""
-    return OpenAIProvider(
+) -> OpenAIProvider | AnthropicProvider:
+    """The adapter for a fake server, which it may reach."""
+    return ADAPTERS[server.kind](
         base_url=server.base_url,
         api_key=api_key,
         timeouts=timeouts,

@@ -13,15 +13,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class FakeServer:
-    """`with FakeServer() as server:` runs the server on a free port until the block ends."""
+    """`with FakeServer() as server:` runs the server on a free port until the block ends.
 
-    def __init__(self, *, port: int = 0, counter: str = "chars4") -> None:
+    `kind` is that of the account that speaks to it: `openai` or `anthropic`.
+    """
+
+    def __init__(self, *, port: int = 0, counter: str = "chars4", kind: str = "openai") -> None:
+        self.kind = kind
         self._arguments = ["--port", str(port), "--counter", counter]
         self.port = port
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fakes.openai_server", *self._arguments],
+            [sys.executable, "-m", f"tests.fakes.{self.kind}_server", *self._arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -53,7 +57,7 @@ class FakeServer:
     @property
     def base_url(self) -> str:
         """The address for a provider account."""
-        return f"http://{self.host}/v1"
+        return f"http://{self.host}/v1" if self.kind == "openai" else f"http://{self.host}"
 
     def configure(self, **settings: Any) -> dict[str, Any]:
         """Merge settings; see scripting.Script.configure for their names."""

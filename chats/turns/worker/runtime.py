@@ -245,10 +245,9 @@ class DatabaseCall(Generic[Result]):
 
 
 def load_what_calls_need() -> None:
-    """Import the adapter if a real server is set up, for the same reason as the vocabulary."""
+    """Import the adapters of the servers that are set up, for the same reason as the vocabulary."""
     with suppress(DatabaseError):
-        if ProviderAccount.objects.exclude(kind=ProviderAccount.Kind.DEMO).exists():
-            registry.load_adapter()
+        registry.load_adapters(set(ProviderAccount.objects.values_list("kind", flat=True)))
 
 
 def in_database(function: Callable[..., Result], arguments: dict[str, Any]) -> Result:

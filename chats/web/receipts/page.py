@@ -144,10 +144,16 @@ def figures_of(row: Receipt) -> list[ReceiptFigure]:
         estimate = f"≈ {grouped(round(row.prompt_tokens * factor))}"
         figures.insert(1, ReceiptFigure("Estimated for the provider", estimate, note))
     if counted_there := row.usage.get("input"):
-        cached = row.usage.get("cached", 0)
-        note = f"{grouped(cached)} of them from its cache" if cached else "the whole prompt"
+        note = cache_words(row.usage.get("cached", 0), row.usage.get("written", 0))
         figures.insert(-2, ReceiptFigure("Counted by the provider", grouped(counted_there), note))
     return figures
+
+
+def cache_words(cached: int, written: int) -> str:
+    """Say how many tokens of a prompt the provider read from its cache, and wrote to it."""
+    said = [f"{grouped(cached)} of them from its cache"] if cached else []
+    said += [f"{grouped(written)} of them written to its cache"] if written else []
+    return ", ".join(said) or "the whole prompt"
 
 
 def segment_view(

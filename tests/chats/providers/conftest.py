@@ -1,4 +1,8 @@
-"""One fake model server for all provider tests; each test finds it unconfigured."""
+"""The fake model servers for all provider tests; each test finds its server unconfigured.
+
+A test that takes `server` is run against both, through the adapter of each; one that takes
+`openai_server` or `anthropic_server` is about that one's form.
+"""
 
 from collections.abc import Iterator
 
@@ -9,13 +13,35 @@ from tests.fakes.scripting import Script
 
 
 @pytest.fixture(scope="session")
-def running_server() -> Iterator[FakeServer]:
+def running_openai() -> Iterator[FakeServer]:
     with FakeServer() as server:
         yield server
 
 
+@pytest.fixture(scope="session")
+def running_anthropic() -> Iterator[FakeServer]:
+    with FakeServer(kind="anthropic") as server:
+        yield server
+
+
 @pytest.fixture
-def server(running_server: FakeServer) -> FakeServer:
-    running_server.configure(**Script(len).settings())
-    running_server.forget_requests()
-    return running_server
+def openai_server(running_openai: FakeServer) -> FakeServer:
+    return fresh(running_openai)
+
+
+@pytest.fixture
+def anthropic_server(running_anthropic: FakeServer) -> FakeServer:
+    return fresh(running_anthropic)
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+def server(request: pytest.FixtureRequest) -> FakeServer:
+    running: FakeServer = request.getfixturevalue(f"running_{request.param}")
+    return fresh(running)
+
+
+def fresh(server: FakeServer) -> FakeServer:
+    """The server without what earlier tests configured and sent."""
+    server.configure(**Script(len).settings())
+    server.forget_requests()
+    return server

@@ -12,9 +12,8 @@ from chats.providers.address import (
     is_private,
 )
 from chats.providers.base import ProviderError
-from chats.providers.openai import OpenAIProvider
 from chats.providers.transport import MAX_ERROR_BODY, GuardedTransport, guarded_client
-from tests.fakes.calls import ROOMY, adapter_to, asked, call, text_in
+from tests.fakes.calls import ADAPTERS, ROOMY, adapter_to, asked, call, text_in
 from tests.fakes.fake_server import FakeServer
 from tests.fakes.http_server import stub_server
 
@@ -220,7 +219,7 @@ class _Rebinding:
 
 def test_S15_name_that_rebinds_after_the_check_is_not_called(server: FakeServer) -> None:
     check_base_url("https://rebind.example/v1", allowed_private=())
-    provider = OpenAIProvider(
+    provider = ADAPTERS[server.kind](
         base_url=f"https://rebind.example:{server.port}/v1",
         api_key="sk-canary",
         timeouts=ROOMY,
@@ -268,7 +267,7 @@ def test_S15_connection_goes_to_the_judged_address_under_the_name(
     server: FakeServer, name: str
 ) -> None:
     host = f"{name}:{server.port}"
-    provider = OpenAIProvider(
+    provider = ADAPTERS[server.kind](
         base_url=f"http://{host}/v1",
         api_key="",
         timeouts=ROOMY,
@@ -281,7 +280,7 @@ def test_S15_connection_goes_to_the_judged_address_under_the_name(
 
 def test_S15_next_address_is_tried_when_one_does_not_connect(server: FakeServer) -> None:
     host = f"two.example:{server.port}"
-    provider = OpenAIProvider(
+    provider = ADAPTERS[server.kind](
         base_url=f"http://{host}/v1",
         api_key="",
         timeouts=ROOMY,

@@ -16,10 +16,10 @@ from tests.fakes.fake_server import FakeServer
 from tests.fakes.http_server import send_json, stub_server
 
 
-def test_server_on_this_host_is_found_with_its_models(server: FakeServer) -> None:
-    ports = {1: "Nobody", server.port: "Ollama"}
+def test_server_on_this_host_is_found_with_its_models(openai_server: FakeServer) -> None:
+    ports = {1: "Nobody", openai_server.port: "Ollama"}
     found = asyncio.run(find_local_servers(ports=ports))
-    assert found == [FoundServer("Ollama", server.base_url, ("fake-chat", "fake-small"))]
+    assert found == [FoundServer("Ollama", openai_server.base_url, ("fake-chat", "fake-small"))]
 
 
 @pytest.mark.parametrize(

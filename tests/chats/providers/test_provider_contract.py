@@ -20,10 +20,11 @@ from tests.fakes.fake_server import FakeServer
 MakeProvider = Callable[[], Provider]
 
 
-@pytest.fixture(params=["openai", "demo"])
-def make_provider(request: pytest.FixtureRequest, server: FakeServer) -> MakeProvider:
+@pytest.fixture(params=["openai_server", "anthropic_server", "demo"])
+def make_provider(request: pytest.FixtureRequest) -> MakeProvider:
     if request.param == "demo":
         return lambda: DemoProvider(token_delay=0)
+    server: FakeServer = request.getfixturevalue(request.param)
     return lambda: adapter_to(server)
 
 

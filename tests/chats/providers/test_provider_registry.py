@@ -1,17 +1,21 @@
-"""One provider per account value, and no openai package before it is needed."""
+"""One provider per account value, and no vendor's package before it is needed."""
 
 import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from pytest_django.fixtures import Settings
 
-from chats.providers.base import Timeouts
+from chats.providers import kinds
+from chats.providers.base import ProviderError, Timeouts
 from chats.providers.demo import DemoProvider
+from chats.providers.kinds import Kind
 from chats.providers.registry import (
     ProviderAccountValue,
     aclose_all,
+    load_adapters,
     provider_for,
 )
 from tests.fakes.calls import asked, collect, text_in
@@ -19,6 +23,11 @@ from tests.fakes.fake_server import FakeServer
 
 DEMO = ProviderAccountValue("demo", "demo", "", "")
 ROOT = Path(__file__).resolve().parents[3]
+
+
+def kind_of(server: FakeServer) -> Kind:
+    """The kind of account that speaks to a fake server."""
+    return "anthropic" if server.kind == "anthropic" else "openai"
 
 
 def test_equal_accounts_share_a_provider_until_all_are_closed() -> None:
@@ -39,7 +48,7 @@ def test_changed_key_gives_a_new_provider(server: FakeServer, settings: Settings
 
     async def run() -> None:
         for key in ("sk-old-000000001111", "sk-new-000000002222"):
-            account = ProviderAccountValue("main", "openai", server.base_url, key)
+            account = ProviderAccountValue("main", kind_of(server), server.base_url, key)
             provider = provider_for(account, timeouts=Timeouts())
             assert text_in(await collect(provider, asked("Hello")))
         await aclose_all()
@@ -63,10 +72,42 @@ def test_S14_key_is_absent_from_the_account_in_print() -> None:
     assert "canary" not in f"{account!r} {account}"
 
 
-def test_registry_does_not_load_the_openai_package() -> None:
+def test_registry_does_not_load_the_packages_of_vendors() -> None:
     script = (
         "import sys, chats.providers.registry, chats.providers.discovery;"
-        "sys.exit('openai' in sys.modules)"
+        "sys.exit(bool({'openai', 'anthropic'} & set(sys.modules)))"
     )
     finished = subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=False, timeout=30)
     assert finished.returncode == 0
+
+
+@pytest.mark.parametrize("used", [{"demo"}, {"openai", "demo"}, {"anthropic"}])
+def test_only_the_adapters_of_kinds_in_use_are_loaded(used: set[str]) -> None:
+    script = (
+        "import sys; from chats.providers.registry import load_adapters;"
+        f"load_adapters({used!r});"
+        "print(*sorted({'openai', 'anthropic'} & set(sys.modules)))"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, check=True, timeout=30, capture_output=True
+    )
+    assert set(finished.stdout.decode().split()) == used - {"demo"}
+
+
+def test_a_missing_package_is_an_error_of_the_call_and_of_nothing_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kinds, "find_spec", lambda name: None)
+    load_adapters({"anthropic"})
+    account = ProviderAccountValue("main", "anthropic", kinds.ANTHROPIC_URL, "sk-canary")
+
+    async def run() -> None:
+        try:
+            await collect(provider_for(account, timeouts=Timeouts()), asked("Hello"))
+        finally:
+            await aclose_all()
+
+    with pytest.raises(ProviderError, match="provider_rejected") as caught:
+        asyncio.run(run())
+    assert "make anthropic" in caught.value.sentence
+    assert not caught.value.retryable

@@ -14,7 +14,7 @@ from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.people import signin
 from chats.people.sessions import SIGNED_IN_AT
-from chats.providers import accounts, small_account
+from chats.providers import accounts, kinds, small_account
 from chats.providers.discovery import FoundServer
 from contextpolicy.models import ModelSpec
 from tests.chats.web.conftest import HTMX
@@ -282,3 +282,97 @@ def test_the_small_model_is_offered_while_it_runs_and_is_not_connected(
 def test_the_small_model_is_offered_to_operators_alone(page: Client, settings: Settings) -> None:
     settings.SMALL_MODEL_URL = "http://127.0.0.1:4321/v1"
     assert "135 million parameters" not in page.get("/setup/").content.decode()
+
+
+@pytest.fixture(scope="module")
+def running_anthropic() -> Iterator[FakeServer]:
+    """A server with Anthropic's interface."""
+    with FakeServer(kind="anthropic") as server:
+        yield server
+
+
+@pytest.fixture
+def anthropic(running_anthropic: FakeServer, settings: Settings) -> FakeServer:
+    """That server, which this instance may call; its list states what its model takes."""
+    settings.ALLOWED_PRIVATE_PROVIDERS = [running_anthropic.host]
+    running_anthropic.configure(models=[{"id": "claude-fake", "max_input_tokens": 200_000}])
+    return running_anthropic
+
+
+def test_a_server_with_anthropics_interface_is_connected_tested_and_edited(
+    page: Client, operator: User, anthropic: FakeServer
+) -> None:
+    assert 'value="anthropic"' in page.get("/setup/").content.decode()
+    form = {
+        "kind": "anthropic",
+        "name": "Claude",
+        "base_url": f"{anthropic.base_url}/v1/",
+        "api_key": "sk-ant-canary-0123456789",
+    }
+    assert page.post("/setup/", form).headers["Location"] == "/setup/"
+
+    account = ProviderAccount.objects.get(slug="claude")
+    assert (account.kind, account.base_url) == ("anthropic", anthropic.base_url)
+    model = ModelSpec.objects.get(provider="claude")
+    assert (model.name, model.context_window, model.is_default) == ("claude-fake", 200_000, True)
+    html = page.get("/setup/").content.decode()
+    assert "Claude answered in" in html
+    assert "interface (Messages)" in html
+
+    anthropic.configure(models=["claude-fake", "claude-next"])
+    assert page.post("/setup/claude/test").status_code == 302
+    assert ModelSpec.objects.filter(provider="claude").count() == 2
+    html = page.get("/setup/claude/").content.decode()
+    assert 'name="kind"' not in html
+    assert "/chat/completions" not in html
+    changed = {"name": "Sonnets", "base_url": anthropic.base_url, "api_key": ""}
+    assert page.post("/setup/claude/", changed).status_code == 302
+    account.refresh_from_db()
+    assert (account.name, account.kind) == ("Sonnets", "anthropic")
+
+
+def test_without_an_address_it_is_anthropics_own(
+    page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def offered(**call: Any) -> dict[str, int | None]:
+        asked.append(call)
+        return {"claude-fake": None}
+
+    monkeypatch.setattr(accounts, "offered_models", offered)
+    page.post("/setup/", {"kind": "anthropic", "api_key": "sk-ant-canary"})
+    assert asked == [
+        {"base_url": kinds.ANTHROPIC_URL, "api_key": "sk-ant-canary", "kind": "anthropic"}
+    ]
+    assert ProviderAccount.objects.get(kind="anthropic").name == "api.anthropic.com"
+
+
+def test_without_its_package_the_page_says_how_it_is_installed(
+    page: Client, operator: User, anthropic: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinds, "find_spec", lambda name: None)
+    html = page.get("/setup/").content.decode()
+    assert "make anthropic" in html
+    form = {"kind": "anthropic", "base_url": anthropic.base_url}
+    refused = page.post("/setup/", form)
+    assert refused.status_code == 409
+    assert "make anthropic" in refused.content.decode()
+    assert not ProviderAccount.objects.filter(kind="anthropic").exists()
+
+
+def test_a_kind_that_does_not_exist_is_refused(page: Client, operator: User) -> None:
+    for kind in ("demo", "<b>"):
+        refused = page.post("/setup/", {"kind": kind, "base_url": "https://api.example.com/v1"})
+        assert refused.status_code == 422
+        assert "no such kind of server" in refused.content.decode()
+
+
+def test_a_server_that_offers_nothing_is_not_stored(
+    page: Client, operator: User, anthropic: FakeServer
+) -> None:
+    anthropic.configure(models=[])
+    refused = page.post("/setup/", {"kind": "anthropic", "base_url": anthropic.base_url})
+    assert refused.status_code == 422
+    assert "offers no model" in refused.content.decode()
+    assert not ProviderAccount.objects.filter(kind="anthropic").exists()

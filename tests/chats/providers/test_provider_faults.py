@@ -104,6 +104,9 @@ def test_end_without_a_finish_reason_is_not_complete(server: FakeServer) -> None
 def test_reply_without_an_answer_is_told_apart(
     server: FakeServer, fault: str, text: str, reason: str
 ) -> None:
+    if (server.kind, fault) == ("anthropic", "refusal"):
+        # There a model that declines in its own words has replied as usual.
+        reason = "stop"
     events = call(adapter_to(server), asked(f"[[fake reasoning=2 fault={fault}]]"))
     thoughts = [event.text for event in events if isinstance(event, ReasoningDelta)]
     assert thoughts == [" thought 0", " thought 1"]
@@ -189,7 +192,7 @@ def test_comments_after_the_finish_reason_keep_no_reply_open(
             await writer.drain()
             await asyncio.sleep(0.05)
 
-    monkeypatch.setattr("chats.providers.openai.AFTER_FINISH_SECONDS", 0.3)
+    monkeypatch.setattr("chats.providers.reading.AFTER_FINISH_SECONDS", 0.3)
     events = asyncio.run(asyncio.wait_for(_ask_stub(lingering), 10))
     assert text_in(events) == "Hi"
 

@@ -1,6 +1,7 @@
 """What leaves for the model server: messages, tools, options, headers, and what stays here."""
 
 import asyncio
+import json
 import logging
 from typing import Any
 
@@ -26,15 +27,15 @@ def _sent(server: FakeServer) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("S0.1")
-def test_messages_and_tools_take_the_wire_form(server: FakeServer) -> None:
+def test_messages_and_tools_take_the_wire_form(openai_server: FakeServer) -> None:
     messages = (
         WireMessage("system", "Be brief."),
         WireMessage("user", "Find it."),
         WireMessage("assistant", "", (ToolCallPart("call_1", "search", '{"q":"x"}'),)),
         WireMessage("tool", "Nothing.", (), "call_1"),
     )
-    call(adapter_to(server), asked("", messages=messages, tools=(SEARCH,)))
-    body = _sent(server)
+    call(adapter_to(openai_server), asked("", messages=messages, tools=(SEARCH,)))
+    body = _sent(openai_server)
     assert body["messages"] == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "Find it."},
@@ -58,10 +59,10 @@ def test_messages_and_tools_take_the_wire_form(server: FakeServer) -> None:
     }
 
 
-def test_parameters_pass_but_cannot_replace_the_request(server: FakeServer) -> None:
+def test_parameters_pass_but_cannot_replace_the_request(openai_server: FakeServer) -> None:
     parameters = {"temperature": 0.2, "model": "other", "messages": [], "stream": False}
-    call(adapter_to(server), asked("Hello", parameters=parameters))
-    body = _sent(server)
+    call(adapter_to(openai_server), asked("Hello", parameters=parameters))
+    body = _sent(openai_server)
     assert body["temperature"] == 0.2
     assert (body["model"], body["stream"]) == ("fake-chat", True)
     assert body["messages"][0]["content"] == "Hello"
@@ -71,6 +72,7 @@ def test_only_needed_headers_leave(server: FakeServer, monkeypatch: pytest.Monke
     monkeypatch.setenv("OPENAI_ORG_ID", "org-canary")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-canary")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Canary: 1")
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Canary: 1\nanthropic-beta: canary")
     call(adapter_to(server), asked("Hello"))
     headers = server.requests()[-1]["headers"]
     assert not {name for name in headers if name.startswith(("x-", "openai-"))}
@@ -82,18 +84,19 @@ def test_only_needed_headers_leave(server: FakeServer, monkeypatch: pytest.Monke
 def test_account_without_a_key_sends_none(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "sk-from-the-environment")
     call(adapter_to(server, api_key=""), asked("Hello"))
     assert "authorization" not in server.requests()[-1]["headers"]
 
 
 def test_server_without_the_usage_option_is_asked_again_without_it_once(
-    server: FakeServer,
+    openai_server: FakeServer,
 ) -> None:
-    server.configure(reject="stream_options")
+    openai_server.configure(reject="stream_options")
 
     async def twice() -> list[ProviderEvent]:
-        provider = adapter_to(server)
+        provider = adapter_to(openai_server)
         await collect(provider, asked("First"))
         events = await collect(provider, asked("Second"))
         await provider.aclose()
@@ -102,28 +105,28 @@ def test_server_without_the_usage_option_is_asked_again_without_it_once(
     events = asyncio.run(twice())
     assert events[-1] == Finished("stop")
     assert not any(isinstance(event, UsageReport) for event in events)
-    has_option = ["stream_options" in record["body"] for record in server.requests()]
+    has_option = ["stream_options" in record["body"] for record in openai_server.requests()]
     assert has_option == [True, False, False]
 
 
-def test_model_that_wants_the_newer_limit_gets_it(server: FakeServer) -> None:
-    server.configure(reject="max_tokens")
-    events = call(adapter_to(server), asked("Hello", max_output_tokens=5))
+def test_model_that_wants_the_newer_limit_gets_it(openai_server: FakeServer) -> None:
+    openai_server.configure(reject="max_tokens")
+    events = call(adapter_to(openai_server), asked("Hello", max_output_tokens=5))
     assert events[-1] == Finished("length")
-    assert _sent(server)["max_completion_tokens"] == 5
-    assert "max_tokens" not in _sent(server)
+    assert _sent(openai_server)["max_completion_tokens"] == 5
+    assert "max_tokens" not in _sent(openai_server)
 
 
 def test_other_rejections_are_not_repeated(server: FakeServer) -> None:
-    server.configure(reject="temperature")
+    server.configure(reject="messages")
     with pytest.raises(ProviderError) as caught:
-        call(adapter_to(server), asked("Hello", parameters={"temperature": 1}))
+        call(adapter_to(server), asked("Hello"))
     assert caught.value.code == "provider_rejected"
     assert len(server.requests()) == 1
 
 
-def test_usage_has_the_cached_share(server: FakeServer) -> None:
-    events = call(adapter_to(server), asked("x" * 400))
+def test_usage_has_the_cached_share(openai_server: FakeServer) -> None:
+    events = call(adapter_to(openai_server), asked("x" * 400))
     assert UsageReport(104, 20, 26, 0) in events
 
 
@@ -142,15 +145,16 @@ def test_tool_calls_arrive_whole(server: FakeServer, stream: bool) -> None:
             texts = found.setdefault((event.index, event.call_id), ["", ""])
             texts[0] += event.name
             texts[1] += event.arguments
-    assert found == {
-        (0, "call_fake0"): ["search", '{"q": "Gr\\u00fc\\u00dfe \\ud83e\\udd8a"}'],
-        (1, "call_b"): ["now", "{}"],
+    names = {place: (name, json.loads(arguments)) for place, (name, arguments) in found.items()}
+    assert names == {
+        (0, "call_fake0"): ("search", {"q": "Grüße 🦊"}),
+        (1, "call_b"): ("now", {}),
     }
     assert events[-1] == Finished("tool_calls")
 
 
 def test_whole_reply_has_a_limit(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chats.providers.openai.MAX_WHOLE_REPLY", 100)
+    monkeypatch.setattr("chats.providers.reading.MAX_WHOLE_REPLY", 100)
     with pytest.raises(ProviderError) as caught:
         call(adapter_to(server), asked("Hello", stream=False))
     assert caught.value.code == "provider_protocol"

@@ -1,0 +1,88 @@
+"""Adapter to servers that speak Anthropic's Messages API; the only user of that package.
+
+The package, an extra, sends the request through the product's one HTTP client; `reading` reads the
+response.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+import anthropic
+import httpx2
+from anthropic import AsyncAnthropic, AsyncStream
+
+from chats.providers.anthropic_chunks import MessageReader
+from chats.providers.anthropic_wire import body_of
+from chats.providers.base import ProviderRequest, Timeouts
+from chats.providers.failures import failure_of_response
+from chats.providers.kinds import anthropic_root
+from chats.providers.reading import Deadlines, HttpProvider, in_our_words
+from chats.providers.transport import Resolver, guarded_client, resolve_host
+
+# Below this level the package writes whole requests down.
+logging.getLogger("anthropic").setLevel(logging.INFO)
+
+
+class AnthropicProvider(HttpProvider):
+    """One account on one server. Belongs to the event loop it is first used in."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: str,
+        timeouts: Timeouts,
+        allowed_private: Collection[str],
+        resolve: Resolver = resolve_host,
+    ) -> None:
+        super().__init__(timeouts)
+        self._has_key = bool(api_key)
+        self._client = AsyncAnthropic(
+            base_url=anthropic_root(base_url),
+            # Without one the package would look for a key in the environment and in files; the
+            # header is left out below.
+            api_key=api_key or "none",
+            max_retries=0,
+            # What is said to a model is nobody else's to trace.
+            open_telemetry=False,
+            http_client=guarded_client(
+                allowed_private=allowed_private, connect_seconds=timeouts.connect, resolve=resolve
+            ),
+        )
+
+    async def aclose(self) -> None:
+        """Close the pooled connections."""
+        await self._client.close()
+
+    def _reader(self) -> MessageReader:
+        return MessageReader()
+
+    async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
+        try:
+            with in_our_words():
+                async with asyncio.timeout_at(deadlines.opening()):
+                    return await self._send(request)
+        except anthropic.APIStatusError as error:
+            response = error.response
+            raise failure_of_response(
+                status=error.status_code, headers=response.headers, body=response.text
+            ) from None
+
+    async def _send(self, request: ProviderRequest) -> httpx2.Response:
+        """Send the request and return the response, its body unread."""
+        headers = {} if self._has_key else {"Authorization": anthropic.Omit()}
+        # As a stream even where one whole reply is asked for: its length is limited as it arrives.
+        try:
+            stream = await self._client.post(
+                "/v1/messages",
+                body=body_of(request),
+                options={"headers": headers},
+                cast_to=object,
+                stream=True,
+                stream_cls=AsyncStream[object],
+            )
+        except anthropic.APIConnectionError as error:
+            # The package hides what our transport raised behind an error of its own.
+            raise error.__cause__ or error from None
+        return stream.response

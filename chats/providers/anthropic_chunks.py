@@ -1,0 +1,193 @@
+"""Reads a reply of Anthropic's Messages API as our events, alike for streams and whole replies.
+
+Thoughts are kept as reasoning, for people to read. Their signatures, without which they cannot be
+sent back, and thoughts that come encrypted, are not: no later request has any of them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chats.providers.base import (
+    Finished,
+    FinishReason,
+    ProviderError,
+    ProviderEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
+from chats.providers.chunks import CUT_BY_FILTER, count, mapping, parsed, text_of
+from chats.providers.failures import failure_in_stream
+from chats.providers.sse import TextJoiner
+
+# A reason not listed here counts as none, so that the reply never passes for complete.
+_REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+}
+# The provider's filter ended the reply; a model that declines in words of its own says `end_turn`.
+_FILTERED = "refusal"
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call that arrives in pieces."""
+
+    slot: int
+    call_id: str
+    joiner: TextJoiner = field(default_factory=TextJoiner)
+    has_arguments: bool = False
+
+
+class MessageReader:
+    """Reads one reply, event by event; the flags are those of `reading.Reader`."""
+
+    def __init__(self) -> None:
+        self.has_output = False
+        self.is_finished = False
+        self.is_ended = False
+        self._is_silent = True
+        self._reason = ""
+        self._has_words = False
+        self._usage: dict[str, int] = {}
+        self._text = TextJoiner()
+        self._reasoning = TextJoiner()
+        # By the index of their block: texts, thoughts and calls are counted together there.
+        self._calls: dict[object, _Call] = {}
+
+    def read(self, payload: bytes) -> Iterator[ProviderEvent]:
+        """Yield the events of one payload. Raises ProviderError for errors and unreadable ones."""
+        if self.is_ended:
+            return
+        event = parsed(payload)
+        if event.get("error"):
+            raise failure_in_stream(event)
+        index, kind = event.get("index"), event.get("type")
+        # Others, such as pings, say nothing of the reply.
+        if kind == "content_block_start":
+            yield from self._open(index, mapping(event.get("content_block")))
+        elif kind == "content_block_delta":
+            yield from self._delta(index, mapping(event.get("delta")))
+        elif kind == "content_block_stop":
+            yield from self._close(index)
+        elif kind == "message":
+            yield from self._whole(event)
+        else:
+            self._frame(str(kind), event)
+
+    def finish(self) -> Iterator[ProviderEvent]:
+        """Yield what is left when the stream is over: held-back text, the usage, how it finished.
+
+        Raises ProviderError when no message came (this was no such server), and when a content
+        filter ended the reply.
+        """
+        if self._is_silent:
+            raise ProviderError("provider_protocol")
+        if text := self._text.flush():
+            yield TextDelta(text)
+        if self._usage:
+            yield self._report()
+        if self._reason == _FILTERED:
+            raise ProviderError(
+                "content_filtered", sentence=CUT_BY_FILTER if self._has_words else ""
+            )
+        yield Finished(_REASONS.get(self._reason, "none"))
+
+    def _frame(self, kind: str, event: Mapping[str, Any]) -> None:
+        """Take in an event that stands around the blocks."""
+        if kind == "message_start":
+            self._begin(mapping(event.get("message")))
+        elif kind == "message_delta":
+            self._end(mapping(event.get("delta")), event.get("usage"))
+        self.is_ended = self.is_ended or kind == "message_stop"
+
+    def _begin(self, message: Mapping[str, Any]) -> None:
+        self._is_silent = False
+        self._note(message.get("usage"))
+
+    def _end(self, delta: Mapping[str, Any], usage: object) -> None:
+        self._note(usage)
+        if reason := delta.get("stop_reason"):
+            self.is_finished = True
+            self._reason = str(reason)
+
+    def _whole(self, message: Mapping[str, Any]) -> Iterator[ProviderEvent]:
+        self._begin(message)
+        content = message.get("content")
+        if not isinstance(content, list):
+            raise ProviderError("provider_protocol")
+        for index, block in enumerate(content):
+            yield from self._open(index, mapping(block))
+            yield from self._close(index)
+        self._end(message, None)
+        self.is_ended = True
+
+    def _open(self, index: object, block: Mapping[str, Any]) -> Iterator[ProviderEvent]:
+        # A thought whose words are withheld is a sign of life as well.
+        self.has_output = True
+        match block.get("type"):
+            case "text":
+                yield from self._said(text_of(block.get("text")))
+            case "thinking":
+                yield from self._thought(text_of(block.get("thinking")))
+            case "tool_use":
+                call = _Call(slot=len(self._calls), call_id=text_of(block.get("id")))
+                self._calls[index] = call
+                yield ToolCallDelta(call.slot, call.call_id, text_of(block.get("name")), "")
+                if given := block.get("input"):
+                    yield from self._argued(call, json.dumps(given, ensure_ascii=False))
+
+    def _delta(self, index: object, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
+        match delta.get("type"):
+            case "text_delta":
+                yield from self._said(text_of(delta.get("text")))
+            case "thinking_delta":
+                yield from self._thought(text_of(delta.get("thinking")))
+            case "input_json_delta" if index in self._calls:
+                yield from self._argued(self._calls[index], text_of(delta.get("partial_json")))
+
+    def _close(self, index: object) -> Iterator[ProviderEvent]:
+        """End a block; a call without arguments has an empty object of them."""
+        call = self._calls.get(index)
+        if call is not None and not call.has_arguments:
+            yield from self._argued(call, "{}")
+
+    def _said(self, piece: str) -> Iterator[ProviderEvent]:
+        if text := self._text.push(piece):
+            self._has_words = self._has_words or bool(text.strip())
+            yield TextDelta(text)
+
+    def _thought(self, piece: str) -> Iterator[ProviderEvent]:
+        if thought := self._reasoning.push(piece):
+            yield ReasoningDelta(thought)
+
+    def _argued(self, call: _Call, piece: str) -> Iterator[ProviderEvent]:
+        if arguments := call.joiner.push(piece):
+            call.has_arguments = True
+            yield ToolCallDelta(call.slot, call.call_id, "", arguments)
+
+    def _note(self, usage: object) -> None:
+        """Keep what a usage says; each is the count so far, and a later one may leave some out."""
+        self._usage |= {
+            name: count(said) for name, said in mapping(usage).items() if isinstance(said, int)
+        }
+
+    def _report(self) -> UsageReport:
+        """Return the usage by our convention: what was read from and written to a cache is input.
+
+        This interface counts the three apart.
+        """
+        cached = self._usage.get("cache_read_input_tokens", 0)
+        written = self._usage.get("cache_creation_input_tokens", 0)
+        return UsageReport(
+            input_tokens=self._usage.get("input_tokens", 0) + cached + written,
+            output_tokens=self._usage.get("output_tokens", 0),
+            cached_tokens=cached,
+            written_tokens=written,
+        )

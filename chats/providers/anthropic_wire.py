@@ -1,0 +1,196 @@
+"""The body of a request to a server that speaks Anthropic's Messages API, without the package.
+
+That interface is stricter than ours: the system text stands apart, roles alternate and begin with
+the user's, each result follows its call, no text is empty. Neighbours of one role become one
+message of several blocks, so a cache mark can stand between them.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import takewhile
+from typing import Any
+
+from chats.providers.base import ProviderRequest
+from contextpolicy.engine.layouts import OPENING
+from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+
+# What the interface wants with each request; for calls to which nobody gave a limit.
+DEFAULT_OUTPUT = 4096
+LEAST_THINKING = 1024
+# The server takes no more.
+MOST_MARKS = 4
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+_MARK = {"type": "ephemeral"}
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+
+Block = dict[str, Any]
+
+
+def body_of(request: ProviderRequest) -> dict[str, Any]:
+    """Return the body of a call.
+
+    Of the sampling options those are passed on that the interface has, under its names.
+    """
+    system, messages = _conversation(request)
+    body: dict[str, Any] = {
+        "model": request.model,
+        "max_tokens": request.max_output_tokens or DEFAULT_OUTPUT,
+        "messages": messages,
+        "stream": request.stream,
+    }
+    if system:
+        body["system"] = system
+    body |= _tools(request) | _thinking(request)
+    return body | _options(request.parameters, thinks="thinking" in body)
+
+
+def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str, Any]]]:
+    """Return the system text and the messages, with the marks that the request asks for."""
+    marked = set(sorted(request.cache_marks)[-MOST_MARKS:])
+    system: list[Block] = []
+    messages: list[dict[str, Any]] = []
+    last: Block | None = None
+    for place, message in enumerate(request.messages, start=1):
+        blocks = list(_blocks(message))
+        if message.role == "system":
+            system += blocks
+        elif blocks:
+            _append(messages, "assistant" if message.role == "assistant" else "user", blocks)
+        last = blocks[-1] if blocks else last
+        if place in marked and last is not None:
+            last["cache_control"] = _MARK
+    return system, messages or [{"role": "user", "content": [{"type": "text", "text": OPENING}]}]
+
+
+def _append(messages: list[dict[str, Any]], role: str, blocks: list[Block]) -> None:
+    if not messages and role == "assistant":
+        messages.append({"role": "user", "content": [{"type": "text", "text": OPENING}]})
+    if messages and messages[-1]["role"] == role:
+        messages[-1]["content"] += blocks
+    else:
+        messages.append({"role": role, "content": blocks})
+
+
+def _blocks(message: WireMessage) -> Iterator[Block]:
+    if message.role == "tool":
+        yield {
+            "type": "tool_result",
+            "tool_use_id": _call_id(message.tool_call_id),
+            "content": message.content,
+        }
+        return
+    if message.content.strip():
+        yield {"type": "text", "text": message.content}
+    for call in message.tool_calls:
+        yield {
+            "type": "tool_use",
+            "id": _call_id(call.call_id),
+            "name": _name(call.name),
+            "input": _arguments(call),
+        }
+
+
+def _call_id(given: str) -> str:
+    """Return the id of a call; one that another provider wrote in another form gets a new one."""
+    if _ID.fullmatch(given):
+        return given
+    return f"call_{hashlib.sha256(given.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+
+
+def _name(given: str) -> str:
+    return _NOT_IN_NAMES.sub("_", given)[:64] or "tool"
+
+
+def _arguments(call: ToolCallPart) -> dict[str, Any]:
+    """Return the arguments as an object; what a model wrote that is none stands in one."""
+    try:
+        read = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        read = call.arguments
+    return read if isinstance(read, dict) else {"arguments": read}
+
+
+def _tools(request: ProviderRequest) -> dict[str, Any]:
+    """Return the tools; those that were only used before are named, and may not be called."""
+    choice = _tool_choice(request.parameters)
+    if request.tools:
+        tools = [_tool(spec) for spec in request.tools]
+        return {"tools": tools, "tool_choice": choice} if choice else {"tools": tools}
+    used = dict.fromkeys(_name(c.name) for m in request.messages for c in m.tool_calls)
+    if not used:
+        return {}
+    named = [{"name": name, "input_schema": {"type": "object"}} for name in used]
+    return {"tools": named, "tool_choice": {"type": "none"}}
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    tool: dict[str, Any] = {
+        "name": spec.name,
+        "description": spec.description,
+        "input_schema": {"type": "object", **spec.parameters},
+    }
+    return tool | {"strict": True} if spec.strict else tool
+
+
+def _tool_choice(parameters: Mapping[str, object]) -> dict[str, Any]:
+    given = parameters.get("tool_choice")
+    function = given.get("function") if isinstance(given, dict) else None
+    choice: dict[str, Any] = {}
+    if isinstance(function, dict):
+        choice = {"type": "tool", "name": function.get("name")}
+    elif isinstance(given, str) and given in _CHOICES:
+        choice = {"type": _CHOICES[given]}
+    if parameters.get("parallel_tool_calls") is False and choice.get("type") != "none":
+        choice = {"type": "auto", **choice, "disable_parallel_tool_use": True}
+    return choice
+
+
+def _thinking(request: ProviderRequest) -> dict[str, Any]:
+    """Return how the model may think before it replies; empty where it is not asked to.
+
+    A budget is left out where calls have to be answered: the server wants the signed thoughts of
+    the step before with it, which are not kept; and where one tool has to be called.
+    """
+    if not request.thinking:
+        return {}
+    if request.thinking == "adaptive":
+        return {"thinking": {"type": "adaptive", "display": "summarized"}}
+    goes_on = _follows_tools(request.messages)
+    is_forced = _tool_choice(request.parameters).get("type") in {"any", "tool"}
+    # The reply gets at least as much of the limit as the thoughts.
+    most = (request.max_output_tokens or DEFAULT_OUTPUT) // 2
+    if goes_on or is_forced or most < LEAST_THINKING:
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": min(int(request.thinking), most)}}
+
+
+def _follows_tools(messages: tuple[WireMessage, ...]) -> bool:
+    """Tell whether results of tools stand behind the newest message of the assistant."""
+    behind = takewhile(lambda message: message.role != "assistant", reversed(messages))
+    return any(message.role == "tool" for message in behind)
+
+
+def _options(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:
+    """Return what else was asked for; `temperature` and its kin the interface has no longer."""
+    found: dict[str, Any] = {}
+    stop = parameters.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []
+    if stops := [text for text in stops if isinstance(text, str) and text.strip()]:
+        found["stop_sequences"] = stops
+    output = _output(parameters, thinks=thinks)
+    return found | {"output_config": output} if output else found
+
+
+def _output(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:
+    output: dict[str, Any] = {}
+    effort = parameters.get("reasoning_effort")
+    if thinks and effort in {"low", "medium", "high", "xhigh"}:
+        output["effort"] = effort
+    form = parameters.get("response_format")
+    given = form.get("json_schema") if isinstance(form, dict) else None
+    if isinstance(given, dict) and isinstance(given.get("schema"), dict):
+        output["format"] = {"type": "json_schema", "schema": given["schema"]}
+    return output

@@ -1,0 +1,117 @@
+"""Servers with Anthropic's interface in the administration: account, models, thoughts, marks."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from pytest_django.fixtures import Settings
+
+from chats.actions.lifecycle import create_chat
+from chats.models import Chat, ProviderAccount, Receipt
+from chats.providers import accounts, kinds
+from chats.turns.start import start
+from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.publish import assign
+from contextpolicy.roles import POLICY_ADMIN
+from tests.chats.admin.test_operator_pages import ADD, LIST, page_of
+from tests.chats.conftest import ScriptedProvider
+from tests.chats.turns.test_warm_ups_on_the_wire import OnTheWire
+from tests.contextpolicy.pages import opened, submitted
+from tests.contextpolicy.people import person, signed_in
+from tests.fakes.fake_server import FakeServer
+
+pytestmark = pytest.mark.django_db
+POLICIES = "/admin/contextpolicy/contextpolicy/add/"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[FakeServer]:
+    with FakeServer(kind="anthropic") as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: FakeServer, settings: Settings) -> FakeServer:
+    """A server with Anthropic's interface, which this instance may call."""
+    settings.ALLOWED_PRIVATE_PROVIDERS = [running.host]
+    running.configure(models=[{"id": "claude-fake", "max_input_tokens": 200_000}])
+    running.forget_requests()
+    return running
+
+
+def made(operator: Client, **values: str) -> Any:
+    """The answer to the form of a new account."""
+    given = {"name": "Claude", "slug": "claude", "kind": "anthropic", "enabled": "on"}
+    return submitted(operator, ADD, **given, **values)
+
+
+def ask(user: User, chat: Chat, text: str, now: datetime) -> None:
+    """A message and its reply, over the wire."""
+    turn = start(user=user, chat=chat, text=text, now=now).turn
+    async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+
+
+@pytest.mark.requirement("S0.6", by="admin")
+def test_administrators_connect_it_let_it_think_and_switch_marks_off(
+    operator: Client, server: FakeServer, alice: User, now: datetime
+) -> None:
+    chat = create_chat(owner=alice, now=now)
+    assert made(operator, base_url=server.base_url, api_key="sk-ant-canary").status_code == 302
+    account = ProviderAccount.objects.get(slug="claude")
+    action = {"action": "fetch_models", "_selected_action": [str(account.pk)]}
+    assert "1 new models" in operator.post(LIST, action, follow=True).content.decode()
+    model = ModelSpec.objects.get(provider="claude")
+    page = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+    assert submitted(operator, page, thinking="1024").status_code == 302
+
+    ask(alice, chat, "Hello", now)
+    (record,) = server.requests()
+    assert record["body"]["thinking"] == {"type": "enabled", "budget_tokens": 1024}
+    assert record["headers"]["authorization"] == "…nary"
+    assert "cache_control" in str(record["body"])
+    assert Receipt.objects.get().usage["written"] > 0
+
+    editor = signed_in(person("paula", POLICY_ADMIN))
+    form = {"name": "Plain", "slug": "plain", "cache_marks": "no"}
+    assert submitted(editor, POLICIES, **form).status_code == 302
+    policy = ContextPolicy.objects.select_related("current").get(slug="plain")
+    assert policy.current is not None
+    assert policy.current.values["cache_marks"] is False
+    assign(policy=policy, level="instance", actor="user:1", now=now)
+    ask(alice, chat, "And again", now)
+    assert "cache_control" not in str(server.requests()[-1]["body"])
+
+
+def test_without_an_address_it_is_anthropics_own(operator: Client) -> None:
+    assert made(operator, base_url="").status_code == 302
+    assert ProviderAccount.objects.get(slug="claude").base_url == kinds.ANTHROPIC_URL
+
+
+def test_without_its_package_the_form_says_how_it_is_installed(
+    operator: Client, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = accounts.save_account(
+        account=ProviderAccount(slug="stored"),
+        values={"name": "Stored", "kind": "anthropic", "base_url": ""},
+        actor="system",
+        now=now,
+    )
+    monkeypatch.setattr(kinds, "find_spec", lambda name: None)
+    answer = made(operator, base_url="")
+    (sentence,) = answer.context["adminform"].form.errors["kind"]
+    assert "make anthropic" in sentence
+    # One that is stored can still be renamed, and its server is not asked.
+    assert submitted(operator, page_of(stored), name="Other").status_code == 302
+    action = {"action": "fetch_models", "_selected_action": [str(stored.pk)]}
+    assert "make anthropic" in opened_after(operator, action)
+
+
+def opened_after(operator: Client, action: dict[str, Any]) -> str:
+    """What the list says after an action."""
+    operator.post(LIST, action)
+    return opened(operator, LIST).words

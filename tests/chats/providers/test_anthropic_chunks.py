@@ -1,0 +1,224 @@
+"""Events of Anthropic's Messages API, as servers send them, read as ours."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from chats.providers.anthropic_chunks import MessageReader
+from chats.providers.base import (
+    Finished,
+    ProviderError,
+    ProviderEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageReport,
+)
+from chats.providers.chunks import CUT_BY_FILTER
+
+START = {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+TEXT = {"type": "text", "text": ""}
+STOP = {"type": "message_stop"}
+
+
+def opened(block: Mapping[str, Any], *, index: int = 0) -> dict[str, Any]:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def said(text: str, *, index: int = 0) -> dict[str, Any]:
+    return more({"type": "text_delta", "text": text}, index=index)
+
+
+def more(delta: Mapping[str, Any], *, index: int = 0) -> dict[str, Any]:
+    return {"type": "content_block_delta", "index": index, "delta": delta}
+
+
+def closed(index: int = 0) -> dict[str, Any]:
+    return {"type": "content_block_stop", "index": index}
+
+
+def ended(reason: str, **usage: Any) -> dict[str, Any]:
+    return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
+
+
+def read(*events: Mapping[str, Any]) -> list[ProviderEvent]:
+    """What a reader makes of a stream."""
+    reader = MessageReader()
+    found = [e for event in events for e in reader.read(json.dumps(event).encode())]
+    return [*found, *reader.finish()]
+
+
+def test_thoughts_texts_and_calls_are_told_apart_by_their_blocks() -> None:
+    tool = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {}}
+    bare = {"type": "tool_use", "id": "toolu_2", "name": "now", "input": {}}
+    pieces = ('{"q"', ': "x"}')
+    events = read(
+        START,
+        {"type": "ping"},
+        opened({"type": "thinking", "thinking": "", "signature": ""}),
+        more({"type": "thinking_delta", "thinking": "Hm."}),
+        more({"type": "signature_delta", "signature": "c2ln"}),
+        closed(),
+        opened({"type": "redacted_thinking", "data": "c2VjcmV0"}, index=1),
+        closed(1),
+        opened(TEXT, index=2),
+        said("I look.", index=2),
+        closed(2),
+        opened(tool, index=3),
+        *(more({"type": "input_json_delta", "partial_json": p}, index=3) for p in pieces),
+        closed(3),
+        opened(bare, index=4),
+        more({"type": "input_json_delta", "partial_json": ""}, index=4),
+        closed(4),
+        opened({"type": "something_new", "text": "?"}, index=5),
+        more({"type": "something_delta", "text": "?"}, index=5),
+        closed(5),
+        ended("tool_use", output_tokens=30),
+        STOP,
+        said("after the end"),
+    )
+    assert events == [
+        ReasoningDelta("Hm."),
+        TextDelta("I look."),
+        ToolCallDelta(0, "toolu_1", "search", ""),
+        ToolCallDelta(0, "toolu_1", "", '{"q"'),
+        ToolCallDelta(0, "toolu_1", "", ': "x"}'),
+        ToolCallDelta(1, "toolu_2", "now", ""),
+        ToolCallDelta(1, "toolu_2", "", "{}"),
+        UsageReport(9, 30, 0, 0),
+        Finished("tool_calls"),
+    ]
+    assert "c2" not in str(events)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ours"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("pause_turn", "none"),
+        ("something_new", "none"),
+    ],
+)
+def test_reasons_are_ours_and_an_unknown_one_is_never_complete(reason: str, ours: str) -> None:
+    events = read(START, opened(TEXT), said("So."), closed(), ended(reason), STOP)
+    assert events[-1] == Finished(ours)  # type: ignore[arg-type]  # one of the reasons
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("So far", CUT_BY_FILTER), ("", "")])
+def test_a_refusal_is_the_filter_of_the_provider(text: str, sentence: str) -> None:
+    with pytest.raises(ProviderError) as caught:
+        read(START, opened(TEXT), said(text), closed(), ended("refusal"), STOP)
+    assert caught.value.code == "content_filtered"
+    assert not sentence or caught.value.sentence == sentence
+
+
+def test_cached_and_written_tokens_are_input_by_our_convention() -> None:
+    counts = {
+        "input_tokens": 5,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 20,
+        "cache_creation": {"ephemeral_5m_input_tokens": 20},
+        "output_tokens": 1,
+        "service_tier": "standard",
+    }
+    start = {"type": "message_start", "message": {"usage": counts}}
+    # The later one leaves some out, and null says nothing.
+    end = ended("end_turn", output_tokens=7, cache_read_input_tokens=None)
+    events = read(start, opened(TEXT), said("So."), closed(), end, STOP)
+    assert UsageReport(125, 7, 100, 20) in events
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "retryable"),
+    [
+        ({"type": "overloaded_error", "message": "Overloaded"}, "provider_unavailable", True),
+        ({"type": "api_error", "message": "Oh."}, "provider_unavailable", True),
+        ({"type": "rate_limit_error", "message": "Slow"}, "provider_rate_limited", True),
+        ({"type": "authentication_error", "message": "invalid"}, "provider_auth", False),
+        (
+            {
+                "type": "invalid_request_error",
+                "message": "prompt is too long: 200005 tokens > 200000 maximum",
+            },
+            "context_overflow",
+            False,
+        ),
+        (
+            {
+                "type": "invalid_request_error",
+                "message": "Output blocked by content filtering policy",
+            },
+            "content_filtered",
+            False,
+        ),
+    ],
+)
+def test_an_error_in_the_stream_has_its_code(
+    error: dict[str, str], code: str, retryable: bool
+) -> None:
+    with pytest.raises(ProviderError) as caught:
+        read(START, opened(TEXT), said("So"), {"type": "error", "error": error})
+    assert (caught.value.code, caught.value.retryable) == (code, retryable)
+    assert error["message"] not in caught.value.sentence
+
+
+def test_a_whole_reply_is_read_as_a_stream_is() -> None:
+    body = {
+        "type": "message",
+        "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {"q": "é"}},
+        ],
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 9, "output_tokens": 3},
+    }
+    assert read(body) == [
+        ReasoningDelta("Hm."),
+        TextDelta("I look."),
+        ToolCallDelta(0, "toolu_1", "search", ""),
+        ToolCallDelta(0, "toolu_1", "", '{"q": "é"}'),
+        UsageReport(9, 3, 0, 0),
+        Finished("tool_calls"),
+    ]
+
+
+@pytest.mark.parametrize("content", [None, "text", {"type": "text"}])
+def test_a_whole_reply_without_blocks_cannot_be_read(content: object) -> None:
+    with pytest.raises(ProviderError, match="provider_protocol"):
+        read({"type": "message", "content": content})
+
+
+@pytest.mark.parametrize("payload", [b"[]", b"{broken", b"\xff", b"[DONE]", b"[" * 100_000])
+def test_what_is_no_object_cannot_be_read(payload: bytes) -> None:
+    with pytest.raises(ProviderError, match="provider_protocol"):
+        list(MessageReader().read(payload))
+
+
+def test_objects_of_another_interface_are_no_reply() -> None:
+    with pytest.raises(ProviderError, match="provider_protocol"):
+        read({"object": "chat.completion.chunk", "choices": []})
+
+
+def test_halves_of_a_character_are_joined_across_events() -> None:
+    reader = MessageReader()
+    halves = (b"\\ud83e", b"\\udd8a")
+    events: list[ProviderEvent] = list(reader.read(json.dumps(START).encode()))
+    for half in halves:
+        payload = json.dumps(said("HALF")).encode().replace(b"HALF", half)
+        events += reader.read(payload)
+    assert events == [TextDelta("🦊")]
+
+
+def test_a_block_of_thoughts_without_words_is_a_sign_of_life() -> None:
+    reader = MessageReader()
+    list(reader.read(json.dumps(START).encode()))
+    list(reader.read(b'{"type": "ping"}'))
+    assert not reader.has_output
+    list(reader.read(json.dumps(opened({"type": "thinking", "thinking": ""})).encode()))
+    assert reader.has_output

@@ -1,0 +1,255 @@
+"""What leaves for a server with Anthropic's Messages API."""
+
+import json
+from typing import Any
+
+import pytest
+
+from chats.providers.anthropic_wire import body_of
+from chats.providers.base import UsageReport
+from chats.providers.kinds import ANTHROPIC_VERSION
+from contextpolicy.engine.layouts import OPENING
+from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+from tests.fakes.calls import adapter_to, asked, call
+from tests.fakes.fake_server import FakeServer
+
+SEARCH = ToolSpec("search", "Search the archive.", {"properties": {}}, strict=True)
+CALL = ToolCallPart("call_1", "search", '{"q":"x"}')
+MARK = {"type": "ephemeral"}
+
+
+def said(text: str, **more: Any) -> dict[str, Any]:
+    """A block of text."""
+    return {"type": "text", "text": text, **more}
+
+
+def conversation(*messages: WireMessage, **changes: Any) -> list[dict[str, Any]]:
+    """The messages of a request."""
+    found: list[dict[str, Any]] = body_of(asked("", messages=messages, **changes))["messages"]
+    return found
+
+
+@pytest.mark.requirement("S0.6")
+def test_messages_and_tools_take_its_form(anthropic_server: FakeServer) -> None:
+    messages = (
+        WireMessage("system", "Be brief."),
+        WireMessage("user", "A summary."),
+        WireMessage("user", "Find both."),
+        WireMessage("assistant", "I look.", (CALL, ToolCallPart("call_2", "search", ""))),
+        WireMessage("tool", "Nothing.", (), "call_1"),
+        WireMessage("tool", "", (), "call_2"),
+        WireMessage("user", "And?"),
+    )
+    call(
+        adapter_to(anthropic_server),
+        asked("", messages=messages, tools=(SEARCH,), max_output_tokens=77),
+    )
+    body = anthropic_server.requests()[-1]["body"]
+    assert body == {
+        "model": "fake-chat",
+        "max_tokens": 77,
+        "stream": True,
+        "system": [said("Be brief.")],
+        "messages": [
+            {"role": "user", "content": [said("A summary."), said("Find both.")]},
+            {
+                "role": "assistant",
+                "content": [
+                    said("I look."),
+                    {"type": "tool_use", "id": "call_1", "name": "search", "input": {"q": "x"}},
+                    {"type": "tool_use", "id": "call_2", "name": "search", "input": {}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": "call_1", "content": "Nothing."},
+                    {"type": "tool_result", "tool_use_id": "call_2", "content": ""},
+                    said("And?"),
+                ],
+            },
+        ],
+        "tools": [
+            {
+                "name": "search",
+                "description": "Search the archive.",
+                "input_schema": {"type": "object", "properties": {}},
+                "strict": True,
+            }
+        ],
+    }
+
+
+def test_headers_are_those_of_the_interface_and_nobody_elses(anthropic_server: FakeServer) -> None:
+    call(adapter_to(anthropic_server), asked("Hello"))
+    headers = anthropic_server.requests()[-1]["headers"]
+    assert headers["anthropic-version"] == ANTHROPIC_VERSION
+    assert headers["authorization"] == "…6789"
+    assert not {name for name in headers if name.startswith("x-")}
+
+
+def test_a_reply_that_comes_first_has_an_opening_before_it() -> None:
+    assert conversation(WireMessage("assistant", "Hello."), WireMessage("user", "Hi.")) == [
+        {"role": "user", "content": [said(OPENING)]},
+        {"role": "assistant", "content": [said("Hello.")]},
+        {"role": "user", "content": [said("Hi.")]},
+    ]
+
+
+def test_a_text_of_white_space_is_no_block() -> None:
+    assert conversation(
+        WireMessage("user", "Hi."), WireMessage("assistant", " \n"), WireMessage("user", "Well?")
+    ) == [{"role": "user", "content": [said("Hi."), said("Well?")]}]
+    assert conversation(WireMessage("user", "")) == [{"role": "user", "content": [said(OPENING)]}]
+
+
+@pytest.mark.parametrize("arguments", ['["x"]', "{broken", "[" * 100_000])
+def test_arguments_that_are_no_object_stand_in_one(arguments: str) -> None:
+    spoiled = (ToolCallPart("functions.search:0", "a.search", arguments),)
+    found = conversation(
+        WireMessage("user", "Hi."),
+        WireMessage("assistant", "", spoiled),
+        WireMessage("tool", "Nothing.", (), "functions.search:0"),
+    )
+    (use,), (result,) = found[1]["content"], found[2]["content"]
+    expected = ["x"] if arguments == '["x"]' else arguments
+    assert use["input"] == {"arguments": expected}
+    assert use["name"] == "a_search"
+    assert use["id"] == result["tool_use_id"]
+    assert use["id"].replace("_", "").isalnum()
+
+
+def test_tools_that_were_used_are_named_and_may_not_be_called() -> None:
+    body = body_of(
+        asked(
+            "",
+            messages=(
+                WireMessage("user", "Hi."),
+                WireMessage("assistant", "", (CALL,)),
+                WireMessage("tool", "Nothing.", (), "call_1"),
+            ),
+        )
+    )
+    assert body["tools"] == [{"name": "search", "input_schema": {"type": "object"}}]
+    assert body["tool_choice"] == {"type": "none"}
+
+
+OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"temperature": 0.2, "top_p": 0.9, "top_k": 5}, {}),
+    ({"stop": "END"}, {"stop_sequences": ["END"]}),
+    ({"stop": ["END", "\n", 3]}, {"stop_sequences": ["END"]}),
+    ({"seed": 7, "logit_bias": {}, "user": "u", "model": "other", "messages": []}, {}),
+    ({"reasoning_effort": "high"}, {}),
+    ({"tool_choice": "required"}, {"tool_choice": {"type": "any"}}),
+    ({"tool_choice": ["x"]}, {}),
+    (
+        {"tool_choice": {"type": "function", "function": {"name": "search"}}},
+        {"tool_choice": {"type": "tool", "name": "search"}},
+    ),
+    (
+        {"parallel_tool_calls": False},
+        {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+    ),
+    ({"tool_choice": "none", "parallel_tool_calls": False}, {"tool_choice": {"type": "none"}}),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"a": 1}}}},
+        {"output_config": {"format": {"type": "json_schema", "schema": {"a": 1}}}},
+    ),
+    ({"response_format": {"type": "json_object"}}, {}),
+]
+
+
+@pytest.mark.parametrize(("given", "sent"), OPTIONS)
+def test_options_take_its_names_and_others_stay(
+    given: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    plain = body_of(asked("Hi.", tools=(SEARCH,)))
+    assert body_of(asked("Hi.", tools=(SEARCH,), parameters=given)) == plain | sent
+
+
+def thinking(value: str, *, most: int = 8000, **changes: Any) -> dict[str, Any]:
+    """What a request says of thoughts and effort."""
+    body = body_of(asked("Hi.", thinking=value, max_output_tokens=most, **changes))
+    return {k: v for k, v in body.items() if k in {"thinking", "output_config"}}
+
+
+def test_thoughts_are_asked_for_within_the_limit_of_the_reply() -> None:
+    def budget(tokens: int) -> dict[str, Any]:
+        return {"thinking": {"type": "enabled", "budget_tokens": tokens}}
+
+    free = {"thinking": {"type": "adaptive", "display": "summarized"}}
+    assert thinking("") == {}
+    assert thinking("1024") == budget(1024)
+    assert thinking("16384") == budget(4000)
+    assert thinking("1024", most=2000) == {}
+    assert thinking("adaptive", most=10) == free
+    options = {"temperature": 0.2, "reasoning_effort": "low"}
+    assert thinking("1024", parameters=options) == budget(1024) | {
+        "output_config": {"effort": "low"}
+    }
+    assert thinking("1024", parameters={"tool_choice": "required"}, tools=(SEARCH,)) == {}
+
+
+def test_a_step_after_tools_has_no_budget_for_thoughts_that_it_cannot_show() -> None:
+    """The server wants the signed thoughts before the call, and takes the request without any."""
+    steps = (
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "", (CALL,)),
+        WireMessage("tool", "Nothing.", (), "call_1"),
+    )
+    assert thinking("4096", messages=steps) == {}
+    assert thinking("4096", messages=(*steps, WireMessage("user", "Hurry."))) == {}
+    after = (*steps, WireMessage("assistant", "No."), WireMessage("user", "Again."))
+    assert "thinking" in thinking("4096", messages=after)
+    assert "thinking" in thinking("adaptive", messages=steps)
+
+
+CHAT = (
+    WireMessage("system", "Be brief."),
+    WireMessage("user", "One."),
+    WireMessage("assistant", "Two."),
+    WireMessage("user", "Three."),
+)
+
+
+def test_marks_stand_where_the_request_wants_them() -> None:
+    body = body_of(asked("", messages=CHAT, cache_marks=(1, 3, 4)))
+    assert body["system"] == [said("Be brief.", cache_control=MARK)]
+    assert body["messages"] == [
+        {"role": "user", "content": [said("One.")]},
+        {"role": "assistant", "content": [said("Two.", cache_control=MARK)]},
+        {"role": "user", "content": [said("Three.", cache_control=MARK)]},
+    ]
+    assert "cache_control" not in json.dumps(body_of(asked("", messages=CHAT)))
+
+
+def test_no_more_than_four_marks_are_sent_and_the_last_ones_count() -> None:
+    many = tuple(WireMessage("user", str(n)) for n in range(9))
+    blocks = body_of(asked("", messages=many, cache_marks=tuple(range(1, 10))))["messages"][0]
+    marked = [block["text"] for block in blocks["content"] if "cache_control" in block]
+    assert marked == ["5", "6", "7", "8"]
+
+
+def test_a_mark_moves_to_the_block_before_where_a_message_has_none() -> None:
+    messages = (WireMessage("user", "One."), WireMessage("assistant", " "))
+    (only,) = conversation(*messages, cache_marks=(2,))
+    assert only["content"] == [said("One.", cache_control=MARK)]
+
+
+def test_what_was_marked_is_read_from_the_cache_the_next_time(anthropic_server: FakeServer) -> None:
+    """All three kinds of input are input; those read and written are told beside it."""
+    long = (WireMessage("system", "Be brief. " * 200), *CHAT[1:])
+
+    def used(messages: tuple[WireMessage, ...], marks: tuple[int, ...]) -> UsageReport:
+        request = asked("", messages=messages, cache_marks=marks)
+        events = call(adapter_to(anthropic_server), request)
+        return next(event for event in events if isinstance(event, UsageReport))
+
+    first = used(long[:2], (1, 2))
+    assert (first.cached_tokens, first.written_tokens) == (0, first.input_tokens)
+    second = used(long, (1, 4))
+    assert second.cached_tokens + second.written_tokens == second.input_tokens
+    assert second.cached_tokens > 0.8 * second.input_tokens
+    third = used(long, ())
+    assert (third.cached_tokens, third.written_tokens) == (0, 0)
+    assert third.input_tokens == second.input_tokens

@@ -1,0 +1,112 @@
+"""Where a prompt has parts that later prompts begin with too."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given as examples
+from hypothesis import strategies as st
+
+from contextpolicy.engine.assembly import AssembledContext, compose, lead_of
+from contextpolicy.engine.messages import ToolSpec
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.policy_fields import Layout
+from contextpolicy.engine.transcript import Background
+from tests.engine.engine_builders import chat, given, message, step
+from tests.engine.test_engine_lead import SUMMARY, TOOLS, rich
+
+TODAY = Background(date="2026-11-20")
+
+
+def assembled(*args: Any, **facts: Any) -> AssembledContext:
+    made = compose(given(*args, **facts))
+    assert isinstance(made, AssembledContext)
+    return made
+
+
+def ends(context: AssembledContext) -> list[str]:
+    """The messages behind which a mark stands."""
+    return [context.messages[place - 1].content for place in context.cache_marks]
+
+
+def test_marks_stand_behind_the_system_text_the_last_question_the_lead_and_the_end() -> None:
+    assert ends(assembled(chat(4))) == ["Be brief.", "message 3", "message 4", "and now?"]
+
+
+def test_a_first_question_has_the_system_text_and_itself() -> None:
+    assert ends(assembled()) == ["Be brief.", "and now?"]
+    assert ends(assembled(system=())) == ["and now?"]
+
+
+def test_a_tail_changes_so_nothing_behind_it_is_marked_without_tools() -> None:
+    plain = assembled(chat(4), background=TODAY)
+    assert ends(plain) == ["Be brief.", "message 3", "message 4"]
+    # With tools the same tail stands in the next step.
+    with_tools = assembled(chat(4), background=TODAY, tools=TOOLS)
+    assert ends(with_tools) == ["Be brief.", "message 3", "message 4", "and now?"]
+
+
+def test_the_next_step_of_a_turn_begins_with_all_of_the_one_before() -> None:
+    steps = (step(6, calls=2),)
+    first = assembled(chat(4), tools=TOOLS, question=(message(5),), background=TODAY)
+    second = assembled(chat(4), tools=TOOLS, question=(message(5),), steps=steps, background=TODAY)
+    end = first.cache_marks[-1]
+    assert end == len(first.messages)
+    assert second.messages[:end] == first.messages
+    assert second.cache_marks[-1] == len(second.messages)
+
+
+def test_a_summary_alone_ends_the_lead() -> None:
+    summary = replace(SUMMARY, exceptions=())
+    context = assembled(summary=summary, question=(message(7),), last_seq=7)
+    assert len(context.cache_marks) == 3
+    assert "Ann lives in Oslo" in ends(context)[1]
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_one_text_is_another_one_each_time(layout: Layout) -> None:
+    values = PolicyValues(strategy="sliding_window", layout=layout)
+    context = assembled(chat(4), values=values, background=TODAY)
+    assert len(context.cache_marks) <= 2
+    assert all(place < len(context.messages) for place in context.cache_marks)
+
+
+def test_what_is_read_ahead_needs_no_marks() -> None:
+    lead = lead_of(rich())
+    assert lead is not None
+    assert lead.cache_marks == ()
+
+
+@examples(
+    count=st.integers(0, 12),
+    has_tail=st.booleans(),
+    tools=st.sampled_from([(), TOOLS]),
+    strict=st.booleans(),
+    system=st.sampled_from([(), (("policy", "Be brief."),)]),
+)
+def test_there_are_at_most_four_ascending_and_the_next_prompt_has_each_before_its_tail(
+    count: int,
+    has_tail: bool,
+    tools: tuple[ToolSpec, ...],
+    strict: bool,
+    system: tuple[tuple[str, str], ...],
+) -> None:
+    facts = {
+        "background": TODAY if has_tail else Background(),
+        "tools": tools,
+        "strict_roles": strict,
+        "system": system,
+    }
+    now = assembled(chat(count * 2), **facts)
+    marks = now.cache_marks
+    assert len(marks) <= 4
+    assert list(marks) == sorted(set(marks))
+    assert all(0 < place <= len(now.messages) for place in marks)
+    later = assembled(chat(count * 2 + 2, lambda n: text_at(n, count * 2)), **facts)
+    kept = [place for place in marks if place <= now.lead[0] or not has_tail]
+    assert all(later.messages[:place] == now.messages[:place] for place in kept)
+
+
+def text_at(seq: int, before: int) -> str:
+    """The text of a message, in which the question of `given` stands where it was asked."""
+    return "and now?" if seq == before + 1 else f"message {seq}"

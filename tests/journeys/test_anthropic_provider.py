@@ -1,0 +1,142 @@
+"""Real processes whose model server has Anthropic's interface: pages, the gateway, summaries."""
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from tests.fakes.fake_server import FakeServer
+from tests.faults.client import Client, Screen
+from tests.faults.harness import Tree, new_folder
+from tests.faults.programs import until
+from tests.faults.promises import reply_of, text_of
+from tests.faults.stores import SQLite
+
+pytestmark = pytest.mark.processes
+WORDS = "the order of a heron and a page " * 10
+
+
+@pytest.fixture(autouse=True)
+def sent() -> None:
+    """Here the broker is real."""
+
+
+@pytest.fixture(scope="module")
+def tree() -> Iterator[Tree]:
+    """One instance with its fake model server."""
+    folder = new_folder()
+    with FakeServer(kind="anthropic") as fake:
+        made = Tree(folder=folder, database=SQLite(folder), fake=fake)
+        try:
+            made.broker.start()
+            made.prepare()
+            made.worker()
+            made.beat()
+            made.web()
+            yield made
+        finally:
+            made.close()
+            shutil.rmtree(folder)
+
+
+@pytest.fixture
+def alice(tree: Tree) -> Iterator[Client]:
+    """Alice's program."""
+    tree.fake.configure(replies=[], faults=[], reply="")
+    tree.fake.forget_requests()
+    with Client(tree) as client:
+        yield client
+
+
+def test_a_stop_ends_the_call_at_the_server(tree: Tree, alice: Client) -> None:
+    chat = alice.new_chat()
+    turn = alice.send(chat, "Stop me [[fake tokens=400 ms=40]]")
+    screen = Screen()
+    with alice.events(chat, turn) as events:
+        for event in events:
+            screen.show(event)
+            if screen.text:
+                break
+        assert alice.stop(chat, turn).status_code == 202
+        screen.show_all(events)
+    assert (screen.status, screen.text) == ("stopped", text_of(reply_of(tree, turn)))
+    tree.fake.wait_for_outcome("client_gone", timeout=5)
+
+
+def test_summaries_are_written_and_sent_in_place_of_messages(tree: Tree, alice: Client) -> None:
+    chat = alice.new_chat()
+    tree.desk.ask("fold_early", chat=chat)
+    tree.fake.configure(reply="summary")
+    for number in range(3):
+        turn = tree.post(f"Round {number} {WORDS}", chat=chat)
+        assert tree.wait_until_over(turn)["status"] == "completed"
+    asked = "SELECT * FROM chats_compaction WHERE status = 'ready' OR published_at IS NOT NULL"
+    until(lambda: tree.database.rows(asked, []), seconds=40, what="a summary")
+    turn = tree.post("And now?", chat=chat)
+    assert tree.wait_until_over(turn)["status"] == "completed"
+    (newest,) = tree.fake.requests()[-1:]
+    assert "Summary of the earlier messages" in str(newest["body"]["messages"][0])
+    assert "Round 0" not in str(newest["body"]["messages"][1:])
+
+
+def test_openai_programs_speak_to_it_through_the_gateway(tree: Tree, alice: Client) -> None:
+    transport = httpx2.HTTPTransport(uds=tree.socket)
+    tool: Any = {
+        "type": "function",
+        "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
+    }
+    messages: list[Any] = [{"role": "user", "content": "Look. " + WORDS}]
+    with httpx2.Client(transport=transport, timeout=60) as http:
+        client = openai.OpenAI(
+            base_url="http://localhost/v1",
+            api_key=tree.keys["alice"],
+            http_client=http,
+            max_retries=0,
+        )
+        call = {"name": "look", "arguments": {"at": "é"}, "id": "toolu_1"}
+        tree.fake.configure(replies=[{"text": "I look.", "tool_calls": [call]}])
+        chunks = client.chat.completions.create(
+            model="fake",
+            messages=messages,
+            tools=[tool],
+            stream=True,
+            temperature=0.2,
+            stream_options={"include_usage": True},
+        )
+        heard = list(chunks)
+        deltas = [chunk.choices[0].delta for chunk in heard if chunk.choices]
+        assert "".join(delta.content or "" for delta in deltas) == "I look."
+        called = [c for delta in deltas for c in delta.tool_calls or []]
+        assert called[0].id == "toolu_1"
+        assert [c.choices[0].finish_reason for c in heard if c.choices][-1] == "tool_calls"
+
+        messages.append(
+            {
+                "role": "assistant",
+                "content": "I look.",
+                "tool_calls": [
+                    {
+                        "id": "toolu_1",
+                        "type": "function",
+                        "function": {"name": "look", "arguments": '{"at": "é"}'},
+                    }
+                ],
+            }
+        )
+        messages.append({"role": "tool", "tool_call_id": "toolu_1", "content": "A heron."})
+        answer = client.chat.completions.with_raw_response.create(
+            model="fake", messages=messages, tools=[tool]
+        )
+    whole = answer.parse()
+    assert answer.headers["X-Context-Decision"] == "continue"
+    assert whole.choices[0].finish_reason == "stop"
+    assert whole.usage
+    assert whole.usage.prompt_tokens_details
+    assert (whole.usage.prompt_tokens_details.cached_tokens or 0) > 0
+    last = tree.fake.requests()[-1]["body"]
+    assert [message["role"] for message in last["messages"]] == ["user", "assistant", "user"]
+    assert last["messages"][1]["content"][1]["input"] == {"at": "é"}
+    assert "temperature" not in last
