@@ -70,7 +70,8 @@ def embedding_model(name: str, *, user: User) -> ModelSpec:
 
     Raises `ModelNotFound`, `MakesNoEmbeddings`, `PolicyRefused` and `ModelNotAllowed`.
     """
-    accounts = ProviderAccount.objects.filter(enabled=True).values("slug")
+    # Anthropic's interface has no embeddings.
+    accounts = ProviderAccount.objects.filter(enabled=True, kind="openai").values("slug")
     specs = list(ModelSpec.objects.filter(embeds=True, provider__in=accounts))
     named = [spec for spec in specs if spec.name == name]
     spec = next((spec for spec in specs if spec.slug == name), None)

@@ -148,8 +148,7 @@ def is_closing() -> bool:
 
 async def stream(spoken: Spoken, call: Call) -> AsyncGenerator[ProviderEvent, None]:
     """Return the events of the call. The adapter is loaded in a thread: that takes a second."""
-    if call.account.kind == "openai":
-        await asyncio.to_thread(registry.load_adapter)
+    await asyncio.to_thread(registry.load_adapters, {call.account.kind})
     provider = registry.provider_for(call.account, timeouts=direct.timeouts())
     return cast(AsyncGenerator[ProviderEvent, None], provider.stream(spoken.request))
 

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """Add the kind."""
 
-    dependencies: ClassVar = [("chats", "0032_webhooks")]
+    dependencies: ClassVar = [("chats", "0034_message_images")]
 
     operations: ClassVar = [
         migrations.AlterField(

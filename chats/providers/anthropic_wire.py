@@ -14,7 +14,7 @@ from typing import Any
 
 from chats.providers.base import ProviderRequest
 from contextpolicy.engine.layouts import OPENING
-from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage, image_text
 
 # What the interface wants with each request; for calls to which nobody gave a limit.
 DEFAULT_OUTPUT = 4096
@@ -24,6 +24,7 @@ MOST_MARKS = 4
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _MARK = {"type": "ephemeral"}
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_DATA_URL = re.compile(r"data:(?P<kind>[^;,]+);base64,(?P<data>.*)", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 Block = dict[str, Any]
@@ -54,7 +55,7 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
     messages: list[dict[str, Any]] = []
     last: Block | None = None
     for place, message in enumerate(request.messages, start=1):
-        blocks = list(_blocks(message))
+        blocks = list(_blocks(message, images=request.images))
         if message.role == "system":
             system += blocks
         elif blocks:
@@ -74,7 +75,7 @@ def _append(messages: list[dict[str, Any]], role: str, blocks: list[Block]) -> N
         messages.append({"role": role, "content": blocks})
 
 
-def _blocks(message: WireMessage) -> Iterator[Block]:
+def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Block]:
     if message.role == "tool":
         yield {
             "type": "tool_result",
@@ -82,8 +83,10 @@ def _blocks(message: WireMessage) -> Iterator[Block]:
             "content": message.content,
         }
         return
-    if message.content.strip():
-        yield {"type": "text", "text": message.content}
+    for piece in message.pieces() if message.images else (message.content,):
+        block = _piece(piece, images=images)
+        if block["type"] != "text" or block["text"].strip():
+            yield block
     for call in message.tool_calls:
         yield {
             "type": "tool_use",
@@ -91,6 +94,21 @@ def _blocks(message: WireMessage) -> Iterator[Block]:
             "name": _name(call.name),
             "input": _arguments(call),
         }
+
+
+def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> Block:
+    """Return a text or an image; of an image whose bytes are not at hand the line that names it."""
+    if isinstance(piece, str):
+        return {"type": "text", "text": piece}
+    image = piece.image
+    url = (image.url or images.get(image.sha256, "")) if image else ""
+    if not url:
+        return {"type": "text", "text": image_text(piece)}
+    found = _DATA_URL.fullmatch(url)
+    if found is None:
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    source = {"type": "base64", "media_type": found["kind"], "data": found["data"]}
+    return {"type": "image", "source": source}
 
 
 def _call_id(given: str) -> str:

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     """Add the field; none is asked to think."""
 
-    dependencies: ClassVar = [("contextpolicy", "0011_ledger_checkpoints")]
+    dependencies: ClassVar = [("contextpolicy", "0012_models_that_embed")]
 
     operations: ClassVar = [
         migrations.AddField(

@@ -25,10 +25,10 @@ from contextpolicy.models import (
     PolicyVersion,
 )
 from tests.chats.gateway.conftest import MakeProgram, Program, key_of
-from tests.chats.providers.conftest import running_server, server
+from tests.chats.providers.conftest import openai_server, running_openai
 from tests.fakes.fake_server import FakeServer
 
-__all__ = ["running_server", "server"]
+__all__ = ["openai_server", "running_openai"]
 
 pytestmark = pytest.mark.django_db
 
@@ -58,10 +58,10 @@ def client_of(program: Program) -> openai.OpenAI:
 
 
 @pytest.fixture
-def embedder(server: FakeServer, settings: Settings) -> ModelSpec:
+def embedder(openai_server: FakeServer, settings: Settings) -> ModelSpec:
     """A model that makes embeddings and is in no chat."""
-    settings.ALLOWED_PRIVATE_PROVIDERS = frozenset({server.host})
-    ProviderAccount.objects.create(slug="vectors", name="Vectors", base_url=server.base_url)
+    settings.ALLOWED_PRIVATE_PROVIDERS = frozenset({openai_server.host})
+    ProviderAccount.objects.create(slug="vectors", name="Vectors", base_url=openai_server.base_url)
     return ModelSpec.objects.create(
         slug="vectors-embed",
         provider="vectors",
@@ -80,7 +80,7 @@ def events() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["text-embedding-3", "vectors-embed"])
 def test_embeddings_come_back_counted_and_nothing_is_stored(
-    program: Program, alice: User, embedder: ModelSpec, server: FakeServer, name: str
+    program: Program, alice: User, embedder: ModelSpec, openai_server: FakeServer, name: str
 ) -> None:
     client = client_of(program)
     for texts, size, form in (
@@ -95,7 +95,7 @@ def test_embeddings_come_back_counted_and_nothing_is_stored(
             dimensions=size,
             encoding_format=form,  # type: ignore[arg-type]
         )
-        sent = server.requests()[-1]["body"]
+        sent = openai_server.requests()[-1]["body"]
         assert (sent["model"], sent["input"], sent["dimensions"]) == (embedder.name, texts, size)
         wanted = 1 if isinstance(texts, str) or isinstance(texts[0], int) else len(texts)
         assert (len(made.data), made.model) == (wanted, name)
@@ -178,9 +178,14 @@ def test_what_cannot_be_embedded_is_refused_in_the_form_of_openai(
     ],
 )
 def test_a_failure_of_the_provider_is_told_and_counted(
-    program: Program, embedder: ModelSpec, server: FakeServer, fault: str, status: int, code: str
+    program: Program,
+    embedder: ModelSpec,
+    openai_server: FakeServer,
+    fault: str,
+    status: int,
+    code: str,
 ) -> None:
-    server.configure(faults=[{"fault": fault}])
+    openai_server.configure(faults=[{"fault": fault}])
     with pytest.raises(openai.APIStatusError) as caught:
         client_of(program).embeddings.create(model="vectors-embed", input=SECRET)
     assert (caught.value.status_code, caught.value.code) == (status, code)

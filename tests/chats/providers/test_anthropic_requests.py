@@ -1,5 +1,6 @@
 """What leaves for a server with Anthropic's Messages API."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ from chats.providers.anthropic_wire import body_of
 from chats.providers.base import UsageReport
 from chats.providers.kinds import ANTHROPIC_VERSION
 from contextpolicy.engine.layouts import OPENING
-from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import adapter_to, asked, call
 from tests.fakes.fake_server import FakeServer
 
@@ -253,3 +254,30 @@ def test_what_was_marked_is_read_from_the_cache_the_next_time(anthropic_server: 
     third = used(long, ())
     assert (third.cached_tokens, third.written_tokens) == (0, 0)
     assert third.input_tokens == second.input_tokens
+
+
+def test_images_go_as_blocks_and_one_that_is_gone_as_a_line() -> None:
+    hashes = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("kept", "gone")}
+    kept, gone = (
+        FilePart("image/png", "", f"image:tokens=1000&detail=&sha256={sha}&size=9")
+        for sha in hashes.values()
+    )
+    elsewhere = FilePart(
+        "image/*", "", "image:tokens=1000&detail=&url=https://pictures.example/a.png"
+    )
+    text = "What are these?"
+    places = tuple((len(text), part) for part in (kept, elsewhere, gone))
+    (message,) = conversation(
+        WireMessage("user", text, images=places),
+        images={hashes["kept"]: "data:image/png;base64,aGVsbG8="},
+    )
+    first, *images, last = message["content"]
+    assert first == said(text)
+    assert images == [
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="},
+        },
+        {"type": "image", "source": {"type": "url", "url": "https://pictures.example/a.png"}},
+    ]
+    assert "image/png" in last["text"]
