@@ -12,6 +12,7 @@ from chats.models.memory import (
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
+from chats.models.retention import ErasureWish, RetentionEntry, RetentionRun
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
@@ -25,6 +26,7 @@ __all__ = [
     "Chat",
     "ChatState",
     "Compaction",
+    "ErasureWish",
     "Folder",
     "ForgottenPreference",
     "GatewayChat",
@@ -41,6 +43,8 @@ __all__ = [
     "ProviderAccount",
     "Receipt",
     "Rendering",
+    "RetentionEntry",
+    "RetentionRun",
     "Round",
     "SearchCount",
     "SearchPlace",

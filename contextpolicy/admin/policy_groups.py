@@ -48,7 +48,13 @@ REFERENCES = (
     "reference_scope",
 )
 TOOLS = ("tool_output_limit", "tool_output_rules")
-LIMITS = ("input_length_limit", "allowed_models", "temporary_chats", "warm_up")
+LIMITS = (
+    "input_length_limit",
+    "allowed_models",
+    "temporary_chats",
+    "retention_days",
+    "warm_up",
+)
 MEMORY = ("own_instructions", "preferences", "recent_by_user", "memory_providers")
 TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
 

@@ -181,6 +181,9 @@ def _rights(values: PolicyValues) -> list[str]:
         sentences.append(f"Allowed models: {', '.join(values.allowed_models) or 'none'}.")
     if not values.temporary_chats:
         sentences.append("People cannot begin temporary chats.")
+    if values.retention_days is not None:
+        days = "1 day" if values.retention_days == 1 else f"{values.retention_days:,} days"
+        sentences.append(f"Messages are erased after {days}, unless a legal hold covers them.")
     if not values.warm_up:
         sentences.append("No prompt is read ahead.")
     if values.chat_system == "ignore":
