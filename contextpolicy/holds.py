@@ -46,7 +46,7 @@ class HoldReleased(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is held at a moment: all of it, or the chats of some people, and some chats."""
+    """The extent of all holds at a moment: everything, or some people and some chats."""
 
     everything: bool = False
     people: frozenset[int] = frozenset()

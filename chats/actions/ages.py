@@ -27,7 +27,7 @@ MOST_PEOPLE = 100
 
 @dataclass(frozen=True, slots=True)
 class PersonDue:
-    """What of one person's messages is due."""
+    """A person with messages that are due."""
 
     username: str
     chats: int
@@ -37,9 +37,10 @@ class PersonDue:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a run would erase if it began now. `looked_at`: chats; `is_all`: no chat was left out.
+    """The messages that a run would erase if it began now.
 
-    `people`: those with most messages first; `more_people`: so many are not named.
+    `looked_at`: so many chats; `is_all`: no chat was left out; `people`: those with
+    most messages first; `more_people`: so many are not named.
     """
 
     looked_at: int

@@ -19,7 +19,6 @@ from django.db.models import F
 
 from chats.actions import ages, erasure
 from chats.ground import leases, queue
-from chats.ground.failpoints import failpoint
 from chats.models import Chat, RetentionEntry, RetentionRun
 from chats.record.ageing import free, is_due
 from chats.record.holds import UnderHold
@@ -119,7 +118,6 @@ def erase_in(
         try:
             with transaction.atomic():
                 more = erase_some(chat.pk, lease=lease, ending=ending, now=clock())
-                failpoint("in_retention")
         except UnderHold:
             more = False
             book(lease, **ending, chats_held=1)

@@ -105,7 +105,7 @@ class EraseChat(Erasure):
 
 
 class Wishes(Endpoint):
-    """What the person wants to be erased, and a legal hold keeps."""
+    """The person's wishes to erase what a legal hold keeps."""
 
     scopes: ClassVar = {"GET": "chats:read"}
 

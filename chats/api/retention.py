@@ -23,7 +23,7 @@ SEE, BEGIN = "view_retentionrun", "add_retentionrun"
 
 
 class PersonDueOut(serializers.Serializer[object]):
-    """What of one person's messages is due."""
+    """A person with messages that are due."""
 
     username = serializers.CharField()
     chats = serializers.IntegerField()
@@ -32,7 +32,7 @@ class PersonDueOut(serializers.Serializer[object]):
 
 
 class RetentionOut(serializers.Serializer[object]):
-    """What a run would erase if it began now; no words."""
+    """The messages that a run would erase if it began now, in numbers."""
 
     looked_at = serializers.IntegerField(help_text="The number of chats that were looked at.")
     is_all = serializers.BooleanField(help_text="False: there are more chats than that.")
@@ -68,7 +68,7 @@ class LedgerPlace(serializers.Serializer[object]):
 
 
 class RetentionCertificate(serializers.Serializer[object]):
-    """What a run erased: ids, numbers and hashes."""
+    """The certificate of a run: ids, numbers and hashes."""
 
     run = serializers.UUIDField()
     started_at = serializers.DateTimeField()
@@ -89,7 +89,7 @@ class RetentionCertificate(serializers.Serializer[object]):
 
 
 class Retention(Endpoint):
-    """What retention would erase."""
+    """The preview of a run."""
 
     scopes: ClassVar = {"GET": "policy:read"}
 

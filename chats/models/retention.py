@@ -1,4 +1,4 @@
-"""What is to be erased later: wishes that a legal hold keeps waiting, and the runs of retention."""
+"""Later erasures: wishes that a legal hold keeps waiting, and the runs of retention."""
 
 import uuid
 from typing import ClassVar
@@ -75,7 +75,7 @@ class RetentionRun(Stored):
 
 
 class RetentionEntry(Stored):
-    """What a run erased in one chat in one transaction: the rows of the ledger that certify it."""
+    """One transaction of a run in one chat, and the rows of the ledger that certify it."""
 
     run = models.ForeignKey(RetentionRun, on_delete=models.CASCADE, related_name="entries")
     number = models.PositiveBigIntegerField()

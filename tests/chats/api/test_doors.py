@@ -78,6 +78,8 @@ OFFERS = {
     "NewVersion": ["based_on", "draft", "locks", "note", "values"],
     "PolicyImport": ["form", "into", "name"],
     "NewAssignment": ["chat", "group", "level", "policy", "user"],
+    "NewHold": ["case", "chat", "group", "level", "reason", "review_on", "user"],
+    "HoldRelease": ["reason"],
     "NewKey": ["lifetime_days", "name", "scopes"],
     "PatchedTeamTask": ["teamTask"],
     "NewTeamMessage": ["message"],
