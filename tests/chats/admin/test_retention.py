@@ -196,7 +196,7 @@ def program(owner: User) -> Program:
 def test_owners_are_told(ninety: None, alice: User, chat: Chat) -> None:
     page = signed_in(alice)
     told = " ".join(page.get(f"/chats/{chat.pk}/").content.decode().split())
-    assert "Messages here are erased after 90 days" in told
+    assert "Messages here are erased after</span> 90 days" in told
     assert "Messages are erased after 90 days" in page.get("/chats/new").content.decode()
     values = program(alice).get(f"chats/{chat.pk}/policy").json()["values"]
     assert values["retention_days"] == 90
