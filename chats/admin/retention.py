@@ -34,6 +34,7 @@ class RetentionRunAdmin(ReadOnlyAdmin):
         "chats_erased",
         "chats_held",
         "chats_busy",
+        "chats_failed",
         "digest",
         "ledger",
         "file",

@@ -56,6 +56,7 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
     messages_erased = serializers.IntegerField()
     chats_held = serializers.IntegerField(help_text="Left because of a legal hold.")
     chats_busy = serializers.IntegerField(help_text="Left because a reply was being written.")
+    chats_failed = serializers.IntegerField(help_text="Left because of a fault; the log tells it.")
     digest = serializers.CharField()
 
 
@@ -78,6 +79,7 @@ class RetentionCertificate(serializers.Serializer[object]):
     messages_erased = serializers.IntegerField()
     chats_held = serializers.IntegerField()
     chats_busy = serializers.IntegerField()
+    chats_failed = serializers.IntegerField()
     digest = serializers.CharField(
         help_text="SHA-256 of the digest before and the line, from 64 zeros through all entries."
     )

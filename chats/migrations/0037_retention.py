@@ -36,6 +36,7 @@ class Migration(migrations.Migration):
                 ("messages_erased", models.PositiveBigIntegerField(default=0)),
                 ("chats_held", models.PositiveBigIntegerField(default=0)),
                 ("chats_busy", models.PositiveBigIntegerField(default=0)),
+                ("chats_failed", models.PositiveBigIntegerField(default=0)),
                 ("digest", models.CharField(max_length=64)),
             ],
             options={

@@ -54,9 +54,11 @@ class RetentionRun(Stored):
     chats = models.PositiveBigIntegerField(default=0)
     chats_erased = models.PositiveBigIntegerField(default=0)
     messages_erased = models.PositiveBigIntegerField(default=0)
-    # Chats with something that is due and was left, because of a hold or of a reply being written.
+    # Chats with something that is due and was left: because of a hold, of a reply that was being
+    # written, or of a fault that the log tells of.
     chats_held = models.PositiveBigIntegerField(default=0)
     chats_busy = models.PositiveBigIntegerField(default=0)
+    chats_failed = models.PositiveBigIntegerField(default=0)
     # SHA-256 over the digest before and the line of the newest entry; see `RetentionEntry`.
     digest = models.CharField(max_length=64)
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client, TestCase
 from django.utils import timezone
 
-from chats.actions import ages, certificates, lifecycle, retention
+from chats.actions import ages, certificates, erasure, lifecycle, retention
 from chats.ground import queue
 from chats.memory import preferences
 from chats.models import (
@@ -253,6 +253,24 @@ def test_a_chat_in_which_a_reply_is_written_waits(
     assert (run.chats_busy, run.messages_erased) == (1, 0)
     Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.COMPLETED)
     assert run_all().messages_erased == 1
+
+
+def test_a_chat_that_fails_holds_up_no_other(
+    ninety: None, alice: User, demo_model: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sorted([aged(alice, 200, 10), aged(alice, 200, 10)], key=pk_of)
+    take = erasure.take_words
+
+    def fails_at_first(message: Message, **more: Any) -> Any:
+        if message.branch.chat_id == first.pk:
+            raise ValueError("a fault")
+        return take(message, **more)
+
+    monkeypatch.setattr(erasure, "take_words", fails_at_first)
+    run = run_all()
+    assert (left(first), left(second)) == ([1, 2], [2])
+    assert (run.chats_failed, run.messages_erased, run.chats) == (1, 1, 2)
+    assert not certificates.faults(run)
 
 
 @pytest.mark.policy_case(27)
