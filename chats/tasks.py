@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.utils import timezone
 
-from chats.actions import erasure
+from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
 from chats.compaction import indexing, maintain, publish, running
 from chats.ground import queue, queues
@@ -112,6 +112,18 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
 def erase_chat(*, chat_id: str, **_later: Any) -> None:
     """Erase a chat whose time is over, if it is still there and no reply is written in it."""
     erasure.erase_expired(chat_id=uuid.UUID(chat_id), now=timezone.now())
+
+
+@shared_task(name=queue.FULFIL_WISH)
+def fulfil_wish(*, wish_id: str, **_later: Any) -> None:
+    """Erase what a legal hold kept waiting, if none covers it any more."""
+    wishes.fulfil(wish_id=uuid.UUID(wish_id), now=timezone.now())
+
+
+@shared_task(name=queue.RETAIN)
+def retain(**_later: Any) -> None:
+    """Go on with the run of retention that is due, for some seconds."""
+    retention.go_on(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.DELIVER)

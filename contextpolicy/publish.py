@@ -128,7 +128,7 @@ def new_version(
         if newest is not None and based_on not in {None, newest.number}:
             raise PolicyChangedMeanwhile(current=newest.number)
         waits = not (is_draft or is_agreed) and two_persons.waits(
-            locked, locks=locks, before=before, author=author
+            locked, values=values, locks=locks, before=before, author=author
         )
         is_draft = is_draft or waits
         version = PolicyVersion.objects.create(

@@ -243,6 +243,12 @@ def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool]
     return value, layer, locked
 
 
+def value_of(field: str, layers: Collection[Layer]) -> object:
+    """Return what the layers say of one field; None where none sets it."""
+    found = _decide(field, layers)
+    return found[0] if found is not None else None
+
+
 def layers_that_count(field: str, layers: Collection[Layer]) -> list[Layer]:
     """Return the layers that a lock on the field does not silence."""
     return _until_lock(field, layers)[0]

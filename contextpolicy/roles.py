@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from contextpolicy.ledger import record
-from contextpolicy.models import PolicyAssignment
+from contextpolicy.models import LegalHold, PolicyAssignment
 
 USER = "User"
 POLICY_ADMIN = "Policy admin"
@@ -34,11 +34,16 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.delete_policyassignment",
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_effectivepolicy",
+            "contextpolicy.add_legalhold",
+            "contextpolicy.change_legalhold",
+            "contextpolicy.view_legalhold",
             "contextpolicy.add_skill",
             "contextpolicy.change_skill",
             "contextpolicy.view_skill",
             "chats.view_compaction",
             "chats.view_team",
+            "chats.add_retentionrun",
+            "chats.view_retentionrun",
         }
     ),
     OPERATOR: frozenset(
@@ -58,11 +63,13 @@ ROLES: Mapping[str, frozenset[str]] = {
         {
             "chats.view_compaction",
             "chats.view_receipt",
+            "chats.view_retentionrun",
             "chats.view_team",
             "chats.view_turn",
             "contextpolicy.view_auditevent",
             "contextpolicy.view_contextpolicy",
             "contextpolicy.view_effectivepolicy",
+            "contextpolicy.view_legalhold",
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_policyversion",
             "contextpolicy.view_skill",
@@ -87,12 +94,15 @@ class UnknownPermission(Exception):
 
 
 class GroupInUse(Exception):
-    """A role, or a group that a policy applies to, cannot be taken away."""
+    """A role, or a group that a policy or a legal hold applies to, cannot be taken away."""
 
     code = "group_in_use"
 
     def __init__(self) -> None:
-        super().__init__("This group is a role or has a policy. Remove the assignment first.")
+        super().__init__(
+            "This group is a role, has a policy or is under a legal hold. Remove the assignment, "
+            "or release the hold first."
+        )
 
 
 class LastOwner(Exception):
@@ -171,9 +181,11 @@ def save_group(*, group: Group, actor: str, now: datetime) -> None:
 
 
 def delete_group(*, group: Group, actor: str, now: datetime) -> None:
-    """Take away a group that is no role and has no policy. Raises GroupInUse."""
+    """Take away a group that is no role, has no policy and is not held. Raises GroupInUse."""
     with transaction.atomic():
-        if group.name in ROLES or PolicyAssignment.objects.filter(group=group).exists():
+        is_held = LegalHold.objects.filter(group=group, released_at=None).exists()
+        has_policy = PolicyAssignment.objects.filter(group=group).exists()
+        if group.name in ROLES or has_policy or is_held:
             raise GroupInUse
         names = {"from": group.name, "to": None}
         data = {"group": group.pk, "name": names, "members": group.user_set.count()}

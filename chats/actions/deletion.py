@@ -12,8 +12,9 @@ from django.db import transaction
 
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import Chat, Message
+from chats.models import Chat, ErasureWish, Message
 from chats.people import sessions
+from chats.record import holds
 from chats.turns.stop import stop_all
 from contextpolicy import ledger
 
@@ -50,7 +51,7 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 @transaction.atomic
 def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Bring a deleted chat back, as it was. Raises `CannotComeBack`.
+    """Bring a deleted chat back, as it was; it is no longer to be erased. Raises `CannotComeBack`.
 
     A chat that is not deleted stays as it is.
     """
@@ -59,6 +60,7 @@ def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
     deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
     if deleted.update(deleted_at=None, erase_at=None):
         ledger.record("chat.restored", actor=actor, now=now, chat_id=chat.pk)
+        holds.withdraw(ErasureWish.objects.filter(chat=chat), now=now)
     chat.refresh_from_db()
     return chat
 

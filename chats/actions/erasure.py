@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from chats.actions import copies
+from chats.actions.deletion import delete_chat
 from chats.compaction.coverage import branches_of, contains, made_of, withdraw
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment_of, new_salt
@@ -32,8 +33,9 @@ from chats.models import (
     TurnReference,
 )
 from chats.models.turns import UNFINISHED
-from chats.record import messages
+from chats.record import holds, messages
 from chats.record.expiry import expired
+from chats.record.holds import UnderHold
 from chats.record.locking import locked_chat
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, quotes_of
@@ -87,23 +89,31 @@ def erase_message(
     Summaries that were made of it lose their text and go out of use, and the originals around it
     are sent again. Other messages that quote it are named in its certificate; those in `also`, or
     all of them `with_quotes`, are erased in the same step, now or by a later call. An id that does
-    not quote it changes nothing. Raises `StillAnswering` and `StillReferred`.
+    not quote it changes nothing. Raises `StillAnswering`, `StillReferred`, and `UnderHold`, after
+    which the wish is kept.
     """
-    with transaction.atomic():
-        chat = locked_chat(message.branch.chat_id)
-        message = Message.objects.select_related("branch").get(pk=message.pk)
-        quotes = quoting(message)
-        chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
-        left = [quote for quote in quotes if quote.message not in chosen]
-        rows = chosen if message.erased_at else [message, *chosen]
-        for row in rows:
-            check_over(row)
-        proofs = {}
-        for row in rows:
-            more: dict[str, object] = {"quotes": str(message.pk)}
-            if row is message:
-                more = {"quoted_by": [str(quote.message.pk) for quote in left]}
-            proofs[row] = take_words(row, chat=chat, by=f"user:{user.pk}", now=now, more=more)
+    rows: list[Message] = []
+    try:
+        with transaction.atomic():
+            chat = locked_chat(message.branch.chat_id)
+            message = Message.objects.select_related("branch").get(pk=message.pk)
+            quotes = quoting(message)
+            chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
+            left = [quote for quote in quotes if quote.message not in chosen]
+            rows = chosen if message.erased_at else [message, *chosen]
+            for row in rows:
+                check_over(row)
+            proofs = {}
+            for row in rows:
+                more: dict[str, object] = {"quotes": str(message.pk)}
+                if row is message:
+                    more = {"quoted_by": [str(quote.message.pk) for quote in left]}
+                proofs[row] = take_words(row, chat=chat, by=f"user:{user.pk}", now=now, more=more)
+    except UnderHold:
+        with transaction.atomic():
+            for row in rows:
+                holds.keep_wish(owner_id=int(user.pk), message=row, now=now)
+        raise UnderHold(meanwhile=holds.MESSAGE_STAYS) from None
     return Erased(message, left, proofs)
 
 
@@ -127,7 +137,8 @@ def quoting(message: Message) -> list[Quote]:
 def take_words(
     message: Message, *, chat: Chat, by: str, now: datetime, more: Mapping[str, object]
 ) -> Proof:
-    """Erase one message of a locked chat, with every copy, and certify it."""
+    """Erase one message of a locked chat, with every copy, and certify it. Raises `UnderHold`."""
+    holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     text = message.text
     withdrawn, changed = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
     raise_revision(message, chat=chat, already=changed)
@@ -221,19 +232,28 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
 
     Returns a commitment to all that was said, and its salt, which is kept nowhere. Raises
     `StillAnswering` while one of its replies is being written, `StillReferred` while one of
-    another chat is that was given its words.
+    another chat is that was given its words, and `UnderHold`, after which the chat is hidden and
+    the wish kept.
     """
-    with transaction.atomic():
-        return erase_locked(locked_chat(chat.pk), by=f"user:{user.pk}", reason="asked", now=now)
+    by = f"user:{user.pk}"
+    try:
+        with transaction.atomic():
+            return erase_locked(locked_chat(chat.pk), by=by, reason="asked", now=now)
+    except UnderHold:
+        with transaction.atomic():
+            holds.keep_wish(owner_id=int(user.pk), chat=chat, now=now)
+            delete_chat(chat=chat, actor=by, now=now)
+        raise UnderHold(meanwhile=holds.CHAT_HIDDEN) from None
 
 
 def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """Erase a chat whose time is over; return whether it is gone.
 
-    It stays while one of its replies is being written: the next sweep asks again. Looked at under
-    its lock: it may have been brought back, or written in, a moment ago.
+    It stays while one of its replies is being written or a hold covers it: the next sweep asks
+    again. Looked at under its lock: it may have been brought back, or written in, a moment ago.
     """
-    with suppress(Chat.DoesNotExist, StillAnswering, StillReferred), transaction.atomic():
+    left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
+    with suppress(*left), transaction.atomic():
         chat = locked_chat(chat_id)
         if expired(now=now).filter(pk=chat_id).exists():
             reason = "temporary" if chat.temporary else "deleted"
@@ -242,9 +262,13 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     return False
 
 
-def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime) -> Proof:
-    """Erase a locked chat and certify it. Raises `StillAnswering` and `StillReferred`."""
+def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: object) -> Proof:
+    """Erase a locked chat and certify it; `more` stands in the certificate too.
+
+    Raises `StillAnswering`, `StillReferred` and `UnderHold`.
+    """
     check_chat_over(chat)
+    holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     chat_id = chat.pk
     counted = {
         "messages": Message.objects.filter(branch__chat=chat).count(),
@@ -267,6 +291,7 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime) -> Proof:
         "copies": counted,
         "commitment": proof.commitment,
         "reason": reason,
+        **more,
     }
     certify("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
     transaction.on_commit(clear_index)

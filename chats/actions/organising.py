@@ -4,6 +4,7 @@ None of it changes what is sent or said, so the ledger has nothing of it.
 """
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -11,6 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 
 from chats.ground.refusals import Refusal
+from chats.memory import preferences
 from chats.models import Chat, Folder
 from chats.record import notices
 
@@ -138,8 +140,9 @@ def rename_folder(*, folder: Folder, name: str) -> Folder:
 
 
 @transaction.atomic
-def delete_folder(*, folder: Folder) -> None:
-    """Take the folder away; its chats stay, in no folder."""
+def delete_folder(*, folder: Folder, now: datetime) -> None:
+    """Take the folder away; its chats stay, in no folder, and so do preferences that are held."""
+    preferences.put_aside_in(folder, now=now)
     Chat.objects.filter(folder=folder).update(folder=None)
     notices.tell_of_list(folder.owner_id)
     folder.delete()

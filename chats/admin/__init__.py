@@ -10,8 +10,9 @@ from chats.admin.policies import PreviewedPolicyAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
 from chats.admin.reading import ReadReceiptAdmin
 from chats.admin.records import TurnAdmin
+from chats.admin.retention import RetentionRunAdmin
 from chats.admin.teams import TeamAdmin
-from chats.models import Compaction, ProviderAccount, Receipt, Team, Turn
+from chats.models import Compaction, ProviderAccount, Receipt, RetentionRun, Team, Turn
 from contextpolicy.admin import site
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 
@@ -24,6 +25,7 @@ site.register(Turn, TurnAdmin)
 site.register(Receipt, ReadReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
 site.register(Team, TeamAdmin)
+site.register(RetentionRun, RetentionRunAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
 # Replace the pages that cannot verify in the background, and that know no chats and agents.

@@ -7,18 +7,38 @@ import uuid
 from typing import ClassVar
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.actions import erasure
+from chats.actions import erasure, wishes
 from chats.api import examples
 from chats.api.endpoint import Endpoint, key_of, person
-from chats.api.inputs import Erasing, Nothing
-from chats.api.outputs import ErasedOut, MessageOut, ProofOut, one
-from chats.api.schema import answers
+from chats.api.inputs import Erasing, Nothing, PageQuery
+from chats.api.outputs import ErasedOut, MessageOut, ProofOut, items, listed, one
+from chats.api.pages import page_of
+from chats.api.schema import READ_ERRORS, answers
+from chats.ground.refusals import NotFound
+from chats.models import ErasureWish
 from chats.people import sessions
-from chats.record import access
+from chats.record import access, holds
+
+
+class WishOut(serializers.Serializer[ErasureWish]):
+    """A wish to erase a chat, a message or a preference that a legal hold covers."""
+
+    id = serializers.UUIDField()
+    chat = serializers.SerializerMethodField(help_text="Of a chat or a message.")
+    message = serializers.UUIDField(source="message_id", allow_null=True)
+    preference = serializers.UUIDField(source="preference_id", allow_null=True)
+    asked_at = serializers.DateTimeField()
+
+    @extend_schema_field(serializers.UUIDField(allow_null=True))
+    def get_chat(self, wish: ErasureWish) -> str | None:
+        """Return the id of the chat."""
+        chat_id = wish.message.branch.chat_id if wish.message else wish.chat_id
+        return str(chat_id) if chat_id else None
 
 
 class Erasure(Endpoint):
@@ -49,7 +69,8 @@ class EraseMessage(Erasure):
         """Erase what the message said, also from summaries, receipts and stored pages.
 
         Its id and place stay, with a certificate among the audit events. Other messages that quote
-        it are named in both; erase them by the same call with `quotes`, at once or later.
+        it are named in both; erase them by the same call with `quotes`, at once or later. 409
+        `under_legal_hold`: it is erased by itself once the hold has ended.
         """
         message = access.message_for(user=person(request), chat_id=chat_id, message_id=message_id)
         self.check(request)
@@ -72,9 +93,48 @@ class EraseChat(Erasure):
 
     @extend_schema(operation_id="chats_erase", request=None, responses=answers({200: ProofOut}))
     def post(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Erase the chat, deleted or not, and every copy of its words; a certificate stays."""
+        """Erase the chat, deleted or not, and every copy of its words; a certificate stays.
+
+        409 `under_legal_hold`: it is hidden, and erased by itself once the hold has ended.
+        """
         chat = access.kept_chat_for(user=person(request), chat_id=chat_id)
         self.check(request)
         Nothing.read(request.data)
         proof = erasure.erase_chat(user=person(request), chat=chat, now=timezone.now())
         return Response(proof._asdict())
+
+
+class Wishes(Endpoint):
+    """The person's wishes to erase what a legal hold keeps."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="erasures_list",
+        parameters=[PageQuery],
+        responses=answers({200: listed(WishOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List what waits until a legal hold ends, newest first; then it is erased by itself."""
+        query = PageQuery.read(request.query_params.dict())
+        rows = holds.wishes_of(owner_id=person(request).pk)
+        page = page_of(rows, order=("-asked_at", "-id"), name="erasures", **query)
+        return Response({"data": items(WishOut, page.rows), "next_cursor": page.next_cursor})
+
+
+class OneWish(Endpoint):
+    """One wish."""
+
+    scopes: ClassVar = {"DELETE": "chats:erase"}
+
+    @extend_schema(operation_id="erasures_withdraw", request=None, responses=answers({204: None}))
+    def delete(self, request: Request, wish_id: uuid.UUID) -> Response:
+        """Keep it after all; a hidden chat stays hidden until it is brought back.
+
+        Raises `NotFound`.
+        """
+        Nothing.read(request.data)
+        owner_id, now = person(request).pk, timezone.now()
+        if not wishes.withdraw(owner_id=owner_id, wish_id=wish_id, now=now):
+            raise NotFound
+        return Response(status=204)

@@ -3,6 +3,7 @@
 import uuid
 from typing import ClassVar
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -67,5 +68,5 @@ class OneFolder(Endpoint):
         """Take the folder away; its chats stay, in no folder."""
         folder = access.folder_for(user=person(request), folder_id=folder_id)
         Nothing.read(request.data)
-        organising.delete_folder(folder=folder)
+        organising.delete_folder(folder=folder, now=timezone.now())
         return Response(status=204)

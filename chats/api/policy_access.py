@@ -8,7 +8,7 @@ from django.db.models import Count, Max, QuerySet
 
 from chats.api.errors import Forbidden
 from chats.ground.refusals import NotFound, Refusal
-from contextpolicy import imports, publish
+from contextpolicy import holds, imports, publish
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import MalformedImport
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -25,11 +25,13 @@ STATUS: Mapping[type[Exception], int] = {
     imports.PolicyExists: 409,
     imports.ReservedName: 422,
     MalformedImport: 422,
+    holds.HoldIncomplete: 422,
+    holds.HoldReleased: 409,
 }
 
 
 class PolicyNotChanged(Refusal):
-    """A refusal of the domain of policies, with its own code and words."""
+    """A refusal of the domain of policies and holds, with its own code and words."""
 
     sentence = "{reason}"
 
@@ -53,12 +55,12 @@ def told() -> Iterator[None]:
         raise PolicyNotChanged(error) from error
 
 
-def require(user: User, *rights: str) -> None:
+def require(user: User, *rights: str, app: str = "contextpolicy") -> None:
     """Let nobody through whom the administration would not let through.
 
     Raises `Forbidden` for those who may see policies, and `NotFound` for all others.
     """
-    if user.is_staff and all(user.has_perm(f"contextpolicy.{right}") for right in rights):
+    if user.is_staff and all(user.has_perm(f"{app}.{right}") for right in rights):
         return
     if user.is_staff and user.has_perm(f"contextpolicy.{SEE}"):
         raise Forbidden

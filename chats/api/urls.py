@@ -14,6 +14,7 @@ from chats.api import (
     erasures,
     exchange,
     folders,
+    holds,
     memory,
     message_actions,
     messages,
@@ -25,6 +26,7 @@ from chats.api import (
     policy_preview,
     policy_versions,
     recent,
+    retention,
     rosters,
     search,
     state,
@@ -56,6 +58,7 @@ app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
+HOLD = "holds/<uuid:hold_id>"
 WEBHOOK = "webhooks/<uuid:webhook_id>"
 POLICY = "policies/<slug:slug>"
 VERSION = f"{POLICY}/versions/<number:number>"
@@ -88,6 +91,8 @@ urlpatterns = [
     path(f"{MESSAGE}/branch", message_actions.BranchFrom.as_view(), name="message-branch"),
     path(f"{MESSAGE}/erase", erasures.EraseMessage.as_view(), name="message-erase"),
     path(f"{CHAT}/erase", erasures.EraseChat.as_view(), name="chat-erase"),
+    path("erasures", erasures.Wishes.as_view(), name="erasures"),
+    path("erasures/<uuid:wish_id>", erasures.OneWish.as_view(), name="erasure"),
     path(f"{CHAT}/archive", archive.Archive.as_view(), name="archive"),
     path(f"{CHAT}/pins", message_actions.Pins.as_view(), name="pins"),
     path(TURN, turns.OneTurn.as_view(), name="turn"),
@@ -152,6 +157,16 @@ urlpatterns = [
     path("teams", rosters.Rosters.as_view(), name="rosters"),
     path("teams/<uuid:team_id>", rosters.OneRoster.as_view(), name="roster"),
     path("teams/<uuid:team_id>/copy", rosters.CopyRoster.as_view(), name="roster-copy"),
+    path("holds", holds.Holds.as_view(), name="holds"),
+    path(HOLD, holds.OneHold.as_view(), name="hold"),
+    path(f"{HOLD}/release", holds.ReleaseHold.as_view(), name="hold-release"),
+    path("retention", retention.Retention.as_view(), name="retention"),
+    path("retention/runs", retention.RetentionRuns.as_view(), name="retention-runs"),
+    path(
+        "retention/runs/<uuid:run_id>/certificate",
+        retention.RetentionCertificates.as_view(),
+        name="retention-certificate",
+    ),
     path("audit/events", audit.Events.as_view(), name="events"),
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),

@@ -24,6 +24,8 @@ VERIFY_LEDGER = "chats.verify_ledger"
 KEEP_LEDGER = "chats.keep_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
+FULFIL_WISH = "chats.fulfil_wish"
+RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
 DELIVER = "chats.deliver"
@@ -37,6 +39,8 @@ TASKS = frozenset(
         VERIFY_LEDGER,
         KEEP_LEDGER,
         ERASE_CHAT,
+        FULFIL_WISH,
+        RETAIN,
         WARM_UP,
         WRITE_TITLE,
         DELIVER,

@@ -25,6 +25,8 @@ from chats.models import (
     Preference,
     PreferenceEvidence,
 )
+from chats.record import holds
+from chats.record.holds import UnderHold
 from chats.record.messages import UNSTORABLE
 from contextpolicy import ledger
 
@@ -247,7 +249,7 @@ def rewrite(*, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime
     )
     _put(row, closes=_current(row).filter(Q(pk=old.pk) | _has_one_value(row)))
     if old.status == Preference.Status.PROPOSED:
-        remove([old], reopen=False)
+        _drop_proposed(old, now=now)
     _record("preference.written", owner_id=owner_id, now=now, data=_data(row))
     return row
 
@@ -274,16 +276,49 @@ def delete(
 
     Its words stay in no row; a keyed hash knows them again. `reopen`: what it had closed is in use
     again, as if it had never been noted. Returns what was deleted, for copies of it elsewhere.
-    Raises `NotFound`.
+    Raises `NotFound` and `UnderHold`.
     """
     settings = locked(owner_id)
     row = preference_for(owner_id=owner_id, preference_id=preference_id)
-    ForgottenPreference.objects.get_or_create(
-        owner_id=owner_id, digest=digest_of(row.text, settings=settings)
-    )
+    check_free([row], now=now)
+    _forget_text(settings, row.text)
     _record("preference.deleted", owner_id=owner_id, now=now, data=_data(row))
     remove([row], reopen=reopen)
     return [row]
+
+
+def check_free(rows: Iterable[Preference], *, now: datetime) -> None:
+    """Raise `UnderHold` where a hold covers a preference's person, or a chat that it is from."""
+    for row in rows:
+        evidence = PreferenceEvidence.objects.filter(preference=row)
+        chats = evidence.values_list("message__branch__chat", flat=True)
+        holds.check_free(owner_id=row.owner_id, chats=chats, now=now)
+
+
+def put_aside(row: Preference, *, now: datetime) -> None:
+    """Take a held preference out of use and keep the wish to erase it.
+
+    It is not learned again. Runs in the caller's transaction.
+    """
+    _forget_text(locked(row.owner_id), row.text)
+    if row.status != Preference.Status.SUPERSEDED:
+        row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
+        row.save(update_fields=["status", "valid_to", "closed_at"])
+    holds.keep_wish(owner_id=row.owner_id, preference=row, now=now)
+
+
+def put_aside_in(folder: Folder, *, now: datetime) -> None:
+    """Keep the held preferences of a folder that is about to go, out of use and in no folder.
+
+    The others go with it. Runs in the caller's transaction.
+    """
+    for row in Preference.objects.filter(folder=folder):
+        try:
+            check_free([row], now=now)
+        except UnderHold:
+            put_aside(row, now=now)
+            row.folder = None
+            row.save(update_fields=["folder"])
 
 
 def note(
@@ -496,6 +531,23 @@ def _give(row: Preference, *, told: Told, message: Message) -> bool:
         preference=row, message=message, defaults={"start": told.start, "end": told.end}
     )
     return is_new
+
+
+def _drop_proposed(row: Preference, *, now: datetime) -> None:
+    """Delete a proposed preference that was put in other words; put it aside while it is held."""
+    try:
+        check_free([row], now=now)
+    except UnderHold:
+        put_aside(row, now=now)
+    else:
+        remove([row], reopen=False)
+
+
+def _forget_text(settings: MemorySettings, text: str) -> None:
+    """Know a text again by a keyed hash, so that it is not learned once more."""
+    ForgottenPreference.objects.get_or_create(
+        owner_id=settings.owner_id, digest=digest_of(text, settings=settings)
+    )
 
 
 def _remember(settings: MemorySettings, *, text: str) -> None:

@@ -20,6 +20,7 @@ from chats.models.memory import (
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
+from chats.models.retention import ErasureWish, RetentionEntry, RetentionRun
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
@@ -33,6 +34,7 @@ __all__ = [
     "Chat",
     "ChatState",
     "Compaction",
+    "ErasureWish",
     "Folder",
     "ForgottenPreference",
     "GatewayChat",
@@ -51,6 +53,8 @@ __all__ = [
     "ProviderAccount",
     "Receipt",
     "Rendering",
+    "RetentionEntry",
+    "RetentionRun",
     "Round",
     "SearchCount",
     "SearchPlace",

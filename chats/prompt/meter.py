@@ -52,6 +52,8 @@ class Meter:
     system_hidden: bool
     kept: states.Kept | None
     writes_summaries: bool
+    # Some policy says how old messages may become.
+    limits_age: bool
     # What it was made of.
     outlook: Outlook
 
@@ -91,6 +93,7 @@ def meter(
         system_hidden=values.hide_system_text,
         kept=outlook.kept,
         writes_summaries=values.strategy == "dynamic_summary",
+        limits_age=values.retention_days is not None,
         outlook=outlook,
     )
 

@@ -109,14 +109,19 @@ def without(
     """
     marked, digests = 0, set[str]()
     for receipt in parts_of(rows):
-        if not any(gone(segment) for segment in receipt.segments):
+        meant = [segment for segment in receipt.segments if gone(segment)]
+        if not meant:
             continue
-        digests |= {segment[5] for segment in receipt.segments if segment[5] and gone(segment)}
+        marked += 1
+        named = {segment[5] for segment in meant if segment[5]}
+        if receipt.erased_at is not None and not named:
+            # An earlier erasure has taken all that there was.
+            continue
+        digests |= named
         receipt.segments = [nameless(s) if gone(s) else s for s in receipt.segments]
         receipt.prompt_sha256 = receipt.salt = ""
         receipt.erased_at = receipt.erased_at or now
         receipt.save(update_fields=["segments", "prompt_sha256", "salt", "erased_at"])
-        marked += 1
     return marked, forget(digests)
 
 

@@ -14,7 +14,7 @@ from chats.compaction import claims, maintain
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
-from chats.record import locking, outbox, passed_on
+from chats.record import ageing, holds, locking, outbox, passed_on
 from chats.record.expiry import expired
 from chats.turns import rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
@@ -33,8 +33,9 @@ def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
-    chats whose time is over are erased, the ledger is signed and verified when that is due,
-    webhooks are told what waits for them, and calls of gateways that ended are told as lost.
+    chats whose time is over are erased, retention, signing and verifying of the ledger are begun
+    when they are due, webhooks are told what waits for them, and calls of gateways that ended are
+    told as lost.
     """
     return (
         release_expired(now=now)
@@ -45,6 +46,7 @@ def sweep(*, now: datetime) -> int:
         + titles.sweep(now=now)
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
+        + ageing.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
         + outbox.enqueue_due(now=now)
         + passed_on.sweep(now=now)
@@ -128,11 +130,17 @@ def enqueue_verifications(*, now: datetime) -> int:
 
 
 def enqueue_erasures(*, now: datetime) -> int:
-    """Send tasks for chats that are to be erased by now; a few, the next sweep sends more."""
+    """Send tasks for what is to be erased by now: chats, and what a legal hold kept waiting.
+
+    A few of each; the next sweep sends more.
+    """
     found = expired(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
     for chat_id in found:
         queue.enqueue(queue.ERASE_CHAT, chat_id=chat_id)
-    return len(found)
+    wished = holds.due(now=now).values_list("pk", flat=True)[:ERASED_AT_ONCE]
+    for wish_id in wished:
+        queue.enqueue(queue.FULFIL_WISH, wish_id=wish_id)
+    return len(found) + len(wished)
 
 
 def enqueue_overdue() -> int:

@@ -129,6 +129,7 @@ def welcome(
         "composer": composer,
         "suggestions": SUGGESTIONS,
         "may_be_temporary": policy.temporary_chats,
+        "erased_after": policy.retention_days,
         "temporary": "temporary" in request.POST,
         "teams": teams,
         "chosen_team": request.POST.get("team") or request.GET.get("team", ""),

@@ -1,8 +1,10 @@
 """A person's chats in order: pinned, archived, in folders, deleted and brought back."""
 
 import uuid
+from collections.abc import Collection
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -10,14 +12,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.actions import deletion, listing, organising
 from chats.ground.refusals import Refusal
-from chats.models import Chat, Folder
-from chats.record import access
+from chats.models import Chat, ErasureWish, Folder
+from chats.record import access, holds
 from chats.web.auth import PersonRequest, actor, signed_in
 from chats.web.chat_list import chat_in
 from chats.web.shell import archive_for, deleted_for, deleted_place_in, folder_part, place_in
 
 # The answers of the buttons that set a mark or take it away.
 FLAGS = {"yes": True, "no": False}
+WISHES_SHOWN = 100
 
 
 @require_POST
@@ -93,7 +96,8 @@ def chat_delete(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def chat_deleted(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Say of a deleted chat until when it can be brought back."""
     chat = access.deleted_chat_for(user=request.user, chat_id=chat_id)
-    return render(request, "chats/chat_deleted.html", {"chat": chat})
+    is_held = holds.is_held(chat, now=timezone.now())
+    return render(request, "chats/chat_deleted.html", {"chat": chat, "is_held": is_held})
 
 
 @require_POST
@@ -116,8 +120,22 @@ def archive(request: PersonRequest) -> HttpResponse:
         "archived": None if after_deleted else archive_for(user=request.user, after=after),
         "deleted": None if after else deleted_for(user=request.user, after=after_deleted),
         "days": settings.DELETED_CHAT_DAYS,
+        "held": held_ids(request),
+        "wishes": () if after or after_deleted else wishes_for(user=request.user),
     }
     return render(request, "chats/archive.html", context)
+
+
+def held_ids(request: PersonRequest) -> Collection[uuid.UUID]:
+    """Return the ids of the person's deleted chats that a legal hold covers."""
+    rows = access.chats_kept_for(user=request.user).filter(deleted_at__isnull=False)
+    free = holds.free(rows, now=timezone.now())
+    return set(rows.exclude(pk__in=free.values("pk")).values_list("pk", flat=True))
+
+
+def wishes_for(*, user: User) -> list[ErasureWish]:
+    """Return the messages and preferences that are to be erased once a legal hold ends."""
+    return list(holds.wishes_of(owner_id=user.pk).filter(chat=None)[:WISHES_SHOWN])
 
 
 @require_GET
@@ -159,5 +177,6 @@ def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 @signed_in
 def folder_delete(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
     """Take the folder away; its chats stay in the list."""
-    organising.delete_folder(folder=access.folder_for(user=request.user, folder_id=folder_id))
+    row = access.folder_for(user=request.user, folder_id=folder_id)
+    organising.delete_folder(folder=row, now=timezone.now())
     return redirect("chats:home")

@@ -86,6 +86,7 @@ urlpatterns = [
     path(CHAT + "export", exchange.chat_export, name="chat-export"),
     path(CHAT + "erase", erasing.chat_erase, name="chat-erase"),
     path(CHAT + "erased", erasing.chat_erased, name="chat-erased"),
+    path("chats/wishes/<uuid:wish_id>/withdraw", erasing.wish_withdraw, name="wish-withdraw"),
     path(CHAT + "compact", compactions.compact, name="compact"),
     path(CHAT + "resume", compactions.compaction_resume, name="compaction-resume"),
     path(CHAT + "reset", compactions.compaction_reset, name="compaction-reset"),

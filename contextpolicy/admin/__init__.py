@@ -1,6 +1,7 @@
-"""The administration's pages of policies and of the ledger."""
+"""The administration's pages of policies, of legal holds and of the ledger."""
 
 from contextpolicy.admin.assignments import PolicyAssignmentAdmin
+from contextpolicy.admin.holds import LegalHoldAdmin
 from contextpolicy.admin.ledger import AuditEventAdmin, EffectivePolicyAdmin
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.site import site
@@ -9,6 +10,7 @@ from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
     EffectivePolicy,
+    LegalHold,
     PolicyAssignment,
     Skill,
 )
@@ -19,5 +21,6 @@ __all__ = ["site"]
 site.register(ContextPolicy, ContextPolicyAdmin)
 site.register(PolicyAssignment, PolicyAssignmentAdmin)
 site.register(Skill, SkillAdmin)
+site.register(LegalHold, LegalHoldAdmin)
 site.register(EffectivePolicy, EffectivePolicyAdmin)
 site.register(AuditEvent, AuditEventAdmin)

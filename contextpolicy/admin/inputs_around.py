@@ -78,6 +78,14 @@ class AroundInputs(forms.Form):
         "the last message. The audit ledger keeps their numbers.",
     )
     lock_temporary_chats = lock()
+    retention_days = number(
+        "Days until messages are erased",
+        "Messages older than this are erased each night with every copy of their words, and so "
+        "are summaries made of them; a chat whose messages are all older goes as a whole. Nothing "
+        f"under a legal hold is erased. {LOWEST} Empty: this policy erases nothing.",
+        1,
+    )
+    lock_retention_days = lock()
     warm_up = yes_or_no(
         "Warm-ups",
         "Whether a model server that costs nothing reads a changed prompt in the background, so "

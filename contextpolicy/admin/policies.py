@@ -202,7 +202,11 @@ class ContextPolicyAdmin(DomainAdmin):
         is_own = draft.created_by_id is not None and draft.created_by_id == request.user.pk
         policy = draft.policy
         return is_own and two_persons.waits(
-            policy, locks=draft.locks, before=policy.current, author=draft.created_by_id
+            policy,
+            values=draft.values,
+            locks=draft.locks,
+            before=policy.current,
+            author=draft.created_by_id,
         )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

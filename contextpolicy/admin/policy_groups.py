@@ -54,6 +54,7 @@ LIMITS = (
     "input_length_limit",
     "allowed_models",
     "temporary_chats",
+    "retention_days",
     "warm_up",
     "cache_marks",
     "unmanaged",

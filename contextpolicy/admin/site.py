@@ -24,6 +24,8 @@ MENU = {
         "PolicyAssignment": "Assignments",
         "Skill": "Skills",
         "Team": "Teams",
+        "LegalHold": "Legal holds",
+        "RetentionRun": "Retention",
     },
     "Check": {
         "AuditEvent": "Audit ledger",

@@ -67,6 +67,7 @@ def plain_words(values: PolicyValues) -> str:
         *_cuts(values),
         *_layout(values),
         *_rights(values),
+        *_servers(values),
         *_memory(values),
     ]
     return " ".join(sentences)
@@ -191,6 +192,18 @@ def _rights(values: PolicyValues) -> list[str]:
         sentences.append(f"Allowed models: {', '.join(values.allowed_models) or 'none'}.")
     if not values.temporary_chats:
         sentences.append("People cannot begin temporary chats.")
+    if values.retention_days is not None:
+        days = "1 day" if values.retention_days == 1 else f"{values.retention_days:,} days"
+        sentences.append(f"Messages are erased after {days}, unless a legal hold covers them.")
+    if values.chat_system == "ignore":
+        sentences.append("A chat has no system text of its own.")
+    if values.system_text and values.hide_system_text:
+        sentences.append("The system text is hidden from the people who chat.")
+    return sentences
+
+
+def _servers(values: PolicyValues) -> list[str]:
+    sentences = []
     if not values.warm_up:
         sentences.append("No prompt is read ahead.")
     if values.unmanaged != "keys":
@@ -198,10 +211,6 @@ def _rights(values: PolicyValues) -> list[str]:
         sentences.append(f"Requests of programs that are passed on as they came: {told}.")
     if not values.cache_marks:
         sentences.append("Servers with Anthropic’s interface keep no prompt in their cache.")
-    if values.chat_system == "ignore":
-        sentences.append("A chat has no system text of its own.")
-    if values.system_text and values.hide_system_text:
-        sentences.append("The system text is hidden from the people who chat.")
     return sentences
 
 

@@ -36,6 +36,7 @@ LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
     "allowed_models": "intersection",
     "memory_providers": "intersection",
     "recent_by_user": "min",
+    "retention_days": "min",
 }
 
 # Texts of administrators: a policy may hide them from people, and the ledger has no words.

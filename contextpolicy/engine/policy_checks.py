@@ -20,6 +20,8 @@ LONGEST_PREFIX = 200
 MOST_SECTIONS, LONGEST_SECTION = 10, 60
 # The passages that go along with one question.
 MOST_REFERENCES = 20
+# A hundred years.
+MOST_DAYS = 36_500
 
 
 def estimated_tokens(text: str) -> int:
@@ -124,6 +126,9 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
             f"reference_count is {values.reference_count:,}. Set it to {MOST_REFERENCES} or less."
         )
         found.append(("too_many_references", ("reference_count",), sentence))
+    if values.retention_days is not None and values.retention_days > MOST_DAYS:
+        sentence = f"retention_days is {values.retention_days:,}. Set it to {MOST_DAYS:,} or less."
+        found.append(("retention_too_long", ("retention_days",), sentence))
     if len(values.question_prefix) > LONGEST_PREFIX:
         sentence = f"question_prefix is longer than {LONGEST_PREFIX} characters. Shorten it."
         found.append(("question_prefix_too_long", ("question_prefix",), sentence))

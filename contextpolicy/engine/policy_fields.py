@@ -44,11 +44,11 @@ class PolicyFields:
     `references`: whether what was said elsewhere goes along with a question that shares words with
     it: at most `reference_count` passages and `reference_tokens`, each sharing `reference_floor`
     telling words (a rare one counts as two), out of `reference_scope`.
-    `temporary_chats`: whether people may begin chats that are erased by themselves. `warm_up`:
-    whether a model that costs nothing reads a changed prompt in the background. `unmanaged`: the
-    requests of programs that are passed on as they came, of which no words are stored.
-    `cache_marks`: whether a server that keeps prompts only where it is told to is told where theirs
-    stay the same.
+    `temporary_chats`: whether people may begin chats that are erased by themselves.
+    `retention_days`: after so many days messages are erased. `warm_up`: whether a model that costs
+    nothing reads a changed prompt in the background. `unmanaged`: the requests of programs that are
+    passed on as they came, of which no words are stored. `cache_marks`: whether a server that keeps
+    prompts only where it is told to is told where theirs stay the same.
 
     `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
     every chat, goes along; `memory_providers` names the providers that may get either, and what was
@@ -105,6 +105,7 @@ class PolicyFields:
     reference_floor: int = 2
     reference_scope: ReferenceScope = "folder"
     temporary_chats: bool = True
+    retention_days: int | None = None
     warm_up: bool = True
     unmanaged: Unmanaged = "keys"
     cache_marks: bool = True

@@ -13,6 +13,7 @@ from contextpolicy.engine.policy_checks import estimated_tokens
 # A compaction that frees less than this share of the prompt limit comes back within a few turns.
 SMALL_GAP = 0.15
 SMALL_RESERVE = 500
+FEW_DAYS, USUAL_DAYS = 7, 90
 # The usual turn of a human chat: a question of 80 tokens and a reply of 400.
 USUAL_TURN = 480
 # The bytes of a token: three in scripts like Chinese, and at most so many in any.
@@ -257,6 +258,28 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
+def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+    days = values.retention_days
+    if days is None:
+        return
+    if days < FEW_DAYS:
+        yield Finding(
+            "retention_short",
+            "retention_days",
+            f"Messages are erased after {days:,} days. Who is away for a week finds nothing of "
+            "what was said before.",
+            "risk",
+            {"retention_days": USUAL_DAYS},
+        )
+    if values.strategy == "dynamic_summary":
+        yield Finding(
+            "retention_takes_summaries",
+            "retention_days",
+            f"In a chat that goes on for more than {days:,} days, summaries made of messages of "
+            "that age are erased with them each night. What is left is summarised anew.",
+        )
+
+
 def unused_fields(values: PolicyValues) -> frozenset[str]:
     """Return the fields that these values' strategy and layout never read, set or not."""
     prefix = {"question_prefix"} if values.layout in ("multi_turn", "B") else set()
@@ -291,5 +314,6 @@ _JUDGES: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (
     _pins,
     _tools,
     _state,
+    _retention,
     _unused,
 )

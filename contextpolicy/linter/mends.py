@@ -6,6 +6,7 @@ from contextpolicy.engine.budget import low_mark, prompt_limit
 from contextpolicy.engine.policy import PolicyValues, Problem, quarter
 from contextpolicy.engine.policy_checks import (
     LONGEST_PREFIX,
+    MOST_DAYS,
     MOST_REFERENCES,
     SMALLEST_BYTES,
     SMALLEST_ROOM,
@@ -80,6 +81,7 @@ _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
     "pins_too_large": lambda v: {"pins_tokens": _room(v)},
     "references_too_large": lambda v: {"reference_tokens": _room(v)},
     "too_many_references": lambda _: {"reference_count": MOST_REFERENCES},
+    "retention_too_long": lambda _: {"retention_days": MOST_DAYS},
     "question_prefix_too_long": lambda v: {"question_prefix": v.question_prefix[:LONGEST_PREFIX]},
     "unknown_model": lambda _: {"summarization_model": UNSET},
 }

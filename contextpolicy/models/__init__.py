@@ -7,6 +7,7 @@ from contextpolicy.models.checkpoints import (
     LedgerLeaf,
     LedgerOrigin,
 )
+from contextpolicy.models.holds import LegalHold
 from contextpolicy.models.policies import (
     ContextPolicy,
     EffectivePolicy,
@@ -26,6 +27,7 @@ __all__ = [
     "LedgerLeaf",
     "LedgerOrigin",
     "LedgerVerification",
+    "LegalHold",
     "ModelSpec",
     "PolicyAssignment",
     "PolicyVersion",

@@ -17,12 +17,14 @@ from chats.models import (
     Message,
     ProviderAccount,
     Receipt,
+    RetentionRun,
     Team,
     TeamVersion,
     Turn,
 )
 from contextpolicy import roles
 from contextpolicy.admin.site import site
+from contextpolicy.holds import place
 from contextpolicy.ledger import record
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec, Skill
 from contextpolicy.publish import assign, create_policy
@@ -42,12 +44,14 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "contextpolicy_skill": ({P, A, S}, {P, S}, {P, S}, set()),
     "contextpolicy_effectivepolicy": ({P, A, S}, set(), set(), set()),
     "contextpolicy_auditevent": ({A, S}, set(), set(), set()),
+    "contextpolicy_legalhold": ({P, A, S}, {P, S}, {P, S}, set()),
     "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
     "chats_provideraccount": ({O, S}, {O, S}, {O, S}, {O, S}),
     "chats_turn": ({O, A, S}, set(), set(), set()),
     "chats_receipt": ({A, S}, set(), set(), set()),
     "chats_compaction": ({P, O, A, S}, set(), set(), set()),
     "chats_team": ({P, A, S}, set(), set(), set()),
+    "chats_retentionrun": ({P, A, S}, set(), set(), set()),
     "auth_user": ({W, S}, {W, S}, {W, S}, set()),
     "auth_group": ({W, S}, {W, S}, {W, S}, {W, S}),
 }
@@ -59,7 +63,12 @@ OTHER = {
     "admin:chats_receipt_words": {A, S},
     "admin:contextpolicy_policy_import": {P, S},
     "admin:contextpolicy_effective_explain": {P, A, S},
-    "admin:auth_user_password_change": {W, S},
+    "admin:chats_retention_preview": {P, A, S},
+}
+# The pages of one row each, with its model.
+OF_A_ROW = {
+    "admin:auth_user_password_change": ("auth_user", {W, S}),
+    "admin:chats_retention_certificate": ("chats_retentionrun", {P, A, S}),
 }
 
 
@@ -132,6 +141,12 @@ def rows(now: datetime) -> dict[str, object]:
         "chats_receipt": receipt,
         "chats_compaction": compaction,
         "chats_team": team_of(alice, now=now),
+        "chats_retentionrun": RetentionRun.objects.create(
+            started_at=now, finished_at=now, is_open=False, digest="0" * 64
+        ),
+        "contextpolicy_legalhold": place(
+            level="user", user=alice, case="7", reason="Why", actor="system", now=now
+        ),
         "auth_user": alice,
         "auth_group": Group.objects.create(name="Plain"),
     }
@@ -192,13 +207,11 @@ def test_S02_the_pages_beside_the_models_follow_the_table(
     role: str, rows: dict[str, object]
 ) -> None:
     client = browser(role)
-    key = getattr(rows["auth_user"], "pk")  # noqa: B009 - the same
-
-    for page in set(OTHER) - {"admin:auth_user_password_change"}:
-        assert opens(client, page) == (role in OTHER[page])
-    assert opens(client, "admin:auth_user_password_change", key) == (
-        role in OTHER["admin:auth_user_password_change"]
-    )
+    for page, allowed in OTHER.items():
+        assert opens(client, page) == (role in allowed)
+    for page, (model, allowed) in OF_A_ROW.items():
+        key = getattr(rows[model], "pk")  # noqa: B009 - the same
+        assert opens(client, page, key) == (role in allowed)
 
 
 def test_S02_the_table_names_every_page_of_the_admin() -> None:
@@ -206,7 +219,7 @@ def test_S02_the_table_names_every_page_of_the_admin() -> None:
     ordinary |= {"autocomplete", "app_list", "view_on_site"}
     kinds = ("changelist", "add", "history", "delete", "change")
     told = {f"{model}_{kind}" for model in TABLE for kind in kinds}
-    told |= {name.removeprefix("admin:") for name in OTHER}
+    told |= {name.removeprefix("admin:") for name in (*OTHER, *OF_A_ROW)}
 
     def names(found: list[URLPattern | URLResolver]) -> set[str]:
         here = {entry.name for entry in found if isinstance(entry, URLPattern) and entry.name}

@@ -126,6 +126,8 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {"reference_tokens": 11_000},
         "12,000",
     ),
+    ({"retention_days": 90_000}, "retention_too_long", {"retention_days": 36_500}, "36,500"),
+    ({**WINDOW, "retention_days": 2}, "retention_short", {"retention_days": 90}, "2 days"),
     ({"reference_count": 90}, "too_many_references", {"reference_count": 20}, "20"),
     (
         {"system_text": "x" * 20_000, "token_budget": 8_000},

@@ -8,6 +8,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 from pytest_django import Settings
 
+from contextpolicy import holds
 from contextpolicy.audit.sentences import names_in, sentence
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
 from contextpolicy.publish import activate, assign, create_policy, new_version, restore
@@ -132,6 +133,27 @@ def test_for_one_person_only_a_changed_lock_waits(ines: User, now: datetime, ali
     assign(policy=own, level="user", user=alice, actor=by(ines), now=now)
     assert not waits(changed(own, ines, now))
     assert waits(changed(own, ines, now, locks=["token_budget"]))
+
+
+def test_what_erases_sooner_waits_and_who_placed_a_hold_does_not_release_it(
+    ines: User, ivan: User, now: datetime, alice: User
+) -> None:
+    values = {"token_budget": 12_000, "retention_days": 90}
+    own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
+    assign(policy=own, level="user", user=alice, actor=by(ines), now=now)
+    assert not waits(changed(own, ines, now, values={"retention_days": 120}))
+    assert waits(changed(own, ines, now, values={"retention_days": 30}))
+
+    given: dict[str, Any] = {
+        "case": "2026-118",
+        "reason": "Complaint",
+        "actor": by(ines),
+        "now": now,
+    }
+    hold = holds.place(level="user", user=alice, **given)
+    with pytest.raises(SecondPersonNeeded, match="Ask somebody else to release it"):
+        holds.release(hold=hold, reason="Over", actor=by(ines), now=now)
+    holds.release(hold=hold, reason="Over", actor=by(ivan), now=now)
 
 
 def test_what_was_in_force_lately_returns_at_once(

@@ -110,6 +110,10 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "webhook_id": webhook.json()["id"],
         # Of a webhook of somebody else no delivery is looked for.
         "delivery_id": uuid.uuid4(),
+        # Who may not see them is told of none, whatever their ids are.
+        "hold_id": uuid.uuid4(),
+        "run_id": uuid.uuid4(),
+        "wish_id": uuid.uuid4(),
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     ids["role_id"] = "quillwright"

@@ -42,7 +42,8 @@ ABSENT = {404, 405}
 OF_ALICE = [
     route
     for route in routes()
-    if {"chat_id", "key_id", "folder_id", "preference_id", "webhook_id"} & set(route.gaps)
+    if {"chat_id", "key_id", "folder_id", "preference_id", "webhook_id", "wish_id"}
+    & set(route.gaps)
 ]
 
 

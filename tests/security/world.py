@@ -12,6 +12,7 @@ from chats.compaction.sections import sections_of
 from chats.models import (
     Chat,
     Compaction,
+    ErasureWish,
     Folder,
     MemorySettings,
     Message,
@@ -20,6 +21,7 @@ from chats.models import (
     PromptText,
     ProviderAccount,
     Receipt,
+    RetentionRun,
     Turn,
 )
 from chats.people import keys
@@ -27,6 +29,7 @@ from chats.prompt import model_choice
 from chats.turns.start import open_branch
 from chats.webhooks import managing as webhooks
 from contextpolicy.engine.factscan import KINDS
+from contextpolicy.holds import place
 from contextpolicy.ledger import record
 from contextpolicy.models import EffectivePolicy, ModelSpec, Skill
 from contextpolicy.publish import assign, create_policy
@@ -107,7 +110,22 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     webhook, _ = webhooks.create(
         owner=alice, url="https://example.org/told", events=["task.changed"], now=now
     )
+    wish = ErasureWish.objects.create(owner=alice, preference=preference, asked_at=now)
+    hold = place(
+        level="chat",
+        chat_id=uuid.uuid4(),
+        case=texts.group[:120],
+        reason=texts.policy_text[:500],
+        actor="system",
+        now=now,
+    )
+    run = RetentionRun.objects.create(
+        started_at=now, finished_at=now, is_open=False, digest="0" * 64
+    )
     ids = {
+        "wish_id": wish.pk,
+        "hold_id": hold.pk,
+        "run_id": run.pk,
         "webhook_id": webhook.pk,
         "delivery_id": webhooks.test(webhook=webhook, now=now).public_id,
         "chat_id": chat.pk,
@@ -132,6 +150,8 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "contextpolicy_skill": Skill.objects.create(
             slug="skill", name="Skill", text="Be kind.", updated_at=now
         ),
+        "contextpolicy_legalhold": hold,
+        "chats_retentionrun": run,
         "chats_provideraccount": account,
         "chats_turn": turns[0],
         "chats_receipt": receipt,

@@ -11,16 +11,16 @@ from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from chats.actions import erasure
-from chats.ground.refusals import Refusal
-from chats.models import Chat, Message
+from chats.actions import erasure, wishes
+from chats.ground.refusals import NotFound, Refusal
+from chats.models import Chat, ErasureWish, Message
 from chats.people import sessions
-from chats.record import access
+from chats.record import access, holds
 from chats.record.messages import Proof
 from chats.web.auth import PersonRequest, View, signed_in
 from chats.web.reasons import ERASED
@@ -93,8 +93,11 @@ def message_page(
         (quote.message, clipped(quote.words or quote.message.text, SHOWN))
         for quote in erasure.quoting(row)
     ]
+    chat = row.branch.chat
     context = {
-        "chat": row.branch.chat,
+        "chat": chat,
+        "is_held": holds.is_held(chat, now=timezone.now()),
+        "wish": ErasureWish.objects.filter(message=row).first(),
         "message": row,
         "quotes": quotes,
         "proofs": (proofs or {}).items(),
@@ -126,10 +129,14 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             proof = erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
         except Refusal as error:
             refusal = error
+            # One that is held is hidden now.
+            chat.refresh_from_db()
         else:
             return certificate(request, chat_id=chat_id, proof=proof)
     context = {
         "chat": chat,
+        "is_held": holds.is_held(chat, now=timezone.now()),
+        "wish": ErasureWish.objects.filter(chat=chat).first(),
         "size": size_of(chat),
         "lock": lock_of(lambda: erasure.check_chat_over(chat)),
         "refusal": refusal,
@@ -144,6 +151,15 @@ def size_of(chat: Chat) -> dict[str, int]:
         "messages": Message.objects.filter(branch__chat=chat).count(),
         "branches": chat.branches.count(),
     }
+
+
+@require_POST
+@signed_in
+def wish_withdraw(request: PersonRequest, wish_id: uuid.UUID) -> HttpResponse:
+    """Keep after all what was to be erased once a legal hold ends. Raises `NotFound`."""
+    if not wishes.withdraw(owner_id=request.user.pk, wish_id=wish_id, now=timezone.now()):
+        raise NotFound
+    return redirect("chats:archive")
 
 
 @require_GET

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.actions import lifecycle, marks
+from chats.actions import ages, lifecycle, marks
 from chats.actions.lifecycle import OfferedModel
 from chats.actions.marks import PinRoom
 from chats.compaction import pauses
@@ -140,6 +140,8 @@ class MeterView:
     state: StateView | None = None
     limit: int = 0
     writes_summaries: bool = False
+    # So many days old, messages here are erased; None: they stay.
+    erased_after: int | None = None
     # The state of compaction here, with what people may do about it; see `resting_on`.
     is_paused: bool = False
     paused_at: datetime | None = None
@@ -226,6 +228,7 @@ def meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
         state=state_view(meter.kept) if meter.kept else None,
         limit=meter.limit,
         writes_summaries=meter.writes_summaries,
+        erased_after=ages.days_for(chat) if meter.limits_age else None,
         pins=pin_words(chat, room=thread.locks.pins if thread else None),
         ahead=ahead_words(chat, outlook=meter.outlook) if chat.team_id else None,
         **resting,

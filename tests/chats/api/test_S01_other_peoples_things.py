@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 from chats.actions import lifecycle, organising
 from chats.api.schema import Generator
 from chats.memory import preferences
-from chats.models import ApiKey, Chat, Compaction, TeamVersion, Turn
+from chats.models import ApiKey, Chat, Compaction, ErasureWish, RetentionRun, TeamVersion, Turn
 from chats.people import keys
 from chats.teams import rosters
 from chats.turns.start import start
 from chats.webhooks import managing as webhooks
-from contextpolicy import publish
+from contextpolicy import holds, publish
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, PolicyAssignment
 from tests.chats.api.programs import MakeProgram, Program
 
@@ -38,6 +38,7 @@ BODIES: dict[str, Any] = {
     "teams_create": {"name": "mine", "agents": [{"name": "Writer"}]},
     "teams_change": {"name": "stolen", "agents": [{"name": "Writer"}]},
     "webhooks_change": {"is_on": False},
+    "holds_release": {"reason": "stolen"},
 }
 
 
@@ -51,9 +52,12 @@ def paths() -> dict[str, Any]:
 PATHS = paths()
 ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
 # The archive of everything is no text; its own test opens it.
-# An archive is no list, and who may not see policies is told of none.
+# An archive is no list, and who may not see policies, holds or retention is told of none.
 NO_LISTS = {
     "/api/v1/export",
+    "/api/v1/holds",
+    "/api/v1/retention",
+    "/api/v1/retention/runs",
     "/api/v1/policies",
     "/api/v1/policies/assignments",
     "/api/v1/policies/effective",
@@ -91,7 +95,15 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     assigned = publish.assign(policy=governing, level="instance", actor="system", now=now)
     url = f"https://example.org/{CANARY}"
     webhook, _ = webhooks.create(owner=alice, url=url, events=["task.changed"], now=now)
+    hold = holds.place(
+        level="chat", chat_id=chat.pk, case=CANARY, reason=CANARY, actor="system", now=now
+    )
+    run = RetentionRun.objects.create(started_at=now, is_open=False, digest="0" * 64)
+    wish = ErasureWish.objects.create(owner=alice, chat=chat, asked_at=now)
     return {
+        "hold_id": str(hold.pk),
+        "run_id": str(run.pk),
+        "wish_id": str(wish.pk),
         "webhook_id": str(webhook.pk),
         "delivery_id": str(webhooks.test(webhook=webhook, now=now).public_id),
         "slug": CANARY,

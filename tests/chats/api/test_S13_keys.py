@@ -123,6 +123,16 @@ MATRIX = {
     "teams_change": "chats:write",
     "teams_delete": "chats:write",
     "teams_copy": "chats:write",
+    "erasures_list": "chats:read",
+    "erasures_withdraw": "chats:erase",
+    "holds_list": "policy:read",
+    "holds_place": "policy:write",
+    "holds_retrieve": "policy:read",
+    "holds_release": "policy:write",
+    "retention_preview": "policy:read",
+    "retention_runs_list": "policy:read",
+    "retention_runs_begin": "policy:write",
+    "retention_certificate": "policy:read",
     "webhooks_list": "webhooks",
     "webhooks_create": "webhooks",
     "webhooks_retrieve": "webhooks",
@@ -152,7 +162,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
-    kinds += ["preference", "webhook", "delivery"]
+    kinds += ["preference", "webhook", "delivery", "hold", "run", "wish"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()

@@ -80,6 +80,8 @@ OFFERS = {
     "NewVersion": ["based_on", "draft", "locks", "note", "values"],
     "PolicyImport": ["form", "into", "name"],
     "NewAssignment": ["chat", "group", "level", "policy", "user"],
+    "NewHold": ["case", "chat", "group", "level", "reason", "review_on", "user"],
+    "HoldRelease": ["reason"],
     "NewKey": ["lifetime_days", "name", "scopes", "unmanaged"],
     "PatchedTeamTask": ["teamTask"],
     "NewTeamMessage": ["message"],

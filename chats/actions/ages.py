@@ -1,0 +1,169 @@
+"""Says what is older than its policies let it be: for the runs of retention, and for their preview.
+
+A message's age counts from the time at which it was said. The shortest time of all policies that
+apply to a chat holds.
+"""
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Min, QuerySet
+
+from chats.models import Chat, Message
+from chats.prompt.model_choice import asked_policy
+from chats.record.ageing import FIELD, is_limited
+from contextpolicy import holds, resolution
+from contextpolicy.models import PolicyAssignment
+
+# The chats that are looked at together.
+PAGE = 200
+# A preview looks at so many chats that some policy lets grow old, and names so many people.
+MOST_CHATS = 20_000
+MOST_PEOPLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class PersonDue:
+    """A person with messages that are due."""
+
+    username: str
+    chats: int
+    messages: int
+    oldest: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The messages that a run would erase if it began now.
+
+    `looked_at`: so many chats; `is_all`: no chat was left out; `people`: those with
+    most messages first; `more_people`: so many are not named.
+    """
+
+    looked_at: int
+    is_all: bool
+    chats: int
+    messages: int
+    oldest: datetime | None
+    held_chats: int
+    held_messages: int
+    people: Sequence[PersonDue]
+    more_people: int
+
+
+def days_for(chat: Chat) -> int | None:
+    """Return after how many days messages of a chat are erased; None: they stay."""
+    layers = resolution.layers_for(
+        user_id=chat.owner_id, chat_id=chat.pk, agent_policy=asked_policy(chat)
+    )
+    found = resolution.value_of(FIELD, layers)
+    return found if isinstance(found, int) else None
+
+
+def days_of(chats: Sequence[Chat]) -> dict[uuid.UUID, int]:
+    """Return after how many days messages are erased, for the chats in which they are."""
+    ids = [chat.pk for chat in chats]
+    own = set(PolicyAssignment.objects.filter(chat_id__in=ids).values_list("chat_id", flat=True))
+    of_people: dict[int, int | None] = {}
+    found: dict[uuid.UUID, int] = {}
+    for chat in chats:
+        if chat.pk in own or chat.policy_id is not None:
+            days = days_for(chat)
+        elif chat.owner_id in of_people:
+            days = of_people[chat.owner_id]
+        else:
+            days = of_people[chat.owner_id] = days_for(chat)
+        if days is not None:
+            found[chat.pk] = days
+    return found
+
+
+def too_old(chats: Collection[uuid.UUID], *, days: int, now: datetime) -> QuerySet[Message]:
+    """Return the messages of chats that are older than so many days, but not the erased ones."""
+    until = now - timedelta(days=days)
+    return Message.objects.filter(branch__chat__in=chats, erased_at=None, created_at__lte=until)
+
+
+def has_younger(chat: Chat, *, days: int, now: datetime) -> bool:
+    """Tell whether a chat has messages that are not so old yet."""
+    since = now - timedelta(days=days)
+    rows = Message.objects.filter(branch__chat=chat, erased_at=None, created_at__gt=since)
+    return rows.exists()
+
+
+def page_after(place: uuid.UUID | None) -> list[Chat]:
+    """Return the next chats by their ids."""
+    rows = Chat.objects.order_by("pk").only("pk", "owner", "policy")
+    return list((rows.filter(pk__gt=place) if place else rows)[:PAGE])
+
+
+def due_in(chats: Sequence[Chat], *, now: datetime) -> dict[uuid.UUID, tuple[int, datetime]]:
+    """Return how many messages of each chat are due, and the oldest time; only where some are."""
+    by_days: dict[int, list[uuid.UUID]] = {}
+    for pk, days in days_of(chats).items():
+        by_days.setdefault(days, []).append(pk)
+    due: dict[uuid.UUID, tuple[int, datetime]] = {}
+    for days, ids in by_days.items():
+        grouped = too_old(ids, days=days, now=now).order_by().values("branch__chat")
+        counted = grouped.annotate(messages=Count("pk"), oldest=Min("created_at"))
+        due |= {row["branch__chat"]: (row["messages"], row["oldest"]) for row in counted}
+    return due
+
+
+def pages() -> Iterator[list[Chat]]:
+    """Yield all chats, page by page; none where no policy limits the age of messages."""
+    place = None
+    while is_limited() and (page := page_after(place)):
+        yield page
+        place = page[-1].pk
+
+
+def preview(*, now: datetime) -> Preview:
+    """Count what a run would erase; what a legal hold covers is counted apart."""
+    held = holds.held(now=now)
+    looked_at, held_chats, held_messages = 0, 0, 0
+    of_people: dict[int, list[tuple[int, datetime]]] = {}
+    is_all = True
+    for page in pages():
+        if looked_at >= MOST_CHATS:
+            is_all = False
+            break
+        looked_at += len(page)
+        owners = {chat.pk: chat.owner_id for chat in page}
+        for pk, (messages, oldest) in due_in(page, now=now).items():
+            if held.covers(owner_id=owners[pk], chats=[pk]):
+                held_chats, held_messages = held_chats + 1, held_messages + messages
+            else:
+                of_people.setdefault(owners[pk], []).append((messages, oldest))
+    people = people_of(of_people)
+    found = [each for chats in of_people.values() for each in chats]
+    return Preview(
+        looked_at=looked_at,
+        is_all=is_all,
+        chats=len(found),
+        messages=sum(messages for messages, _ in found),
+        oldest=min((oldest for _, oldest in found), default=None),
+        held_chats=held_chats,
+        held_messages=held_messages,
+        people=people,
+        more_people=len(of_people) - len(people),
+    )
+
+
+def people_of(found: Mapping[int, Sequence[tuple[int, datetime]]]) -> list[PersonDue]:
+    """Name the people with most messages that are due, by what was found in each of their chats."""
+    counted = {owner: sum(messages for messages, _ in chats) for owner, chats in found.items()}
+    most = sorted(found, key=lambda owner: (-counted[owner], owner))[:MOST_PEOPLE]
+    names = dict(User.objects.filter(pk__in=most).values_list("pk", "username"))
+    return [
+        PersonDue(
+            username=names.get(owner, f"user {owner}"),
+            chats=len(found[owner]),
+            messages=counted[owner],
+            oldest=min(oldest for _, oldest in found[owner]),
+        )
+        for owner in most
+    ]

@@ -1,0 +1,73 @@
+"""The certificate of a run of retention: a file, and whether the ledger says the same."""
+
+import uuid
+from typing import Any
+
+from chats.actions.retention import CERTIFICATES, certified, digest_of, line_of
+from chats.ground.refusals import NotFound
+from chats.models import RetentionEntry, RetentionRun
+from contextpolicy.ledger import event_hash
+from contextpolicy.models import AuditEvent
+
+
+def run_of(run_id: uuid.UUID) -> RetentionRun:
+    """Return a run that has ended. Raises `NotFound`."""
+    run = RetentionRun.objects.filter(pk=run_id, is_open=False).first()
+    if run is None:
+        raise NotFound
+    return run
+
+
+def event_of(run: RetentionRun) -> AuditEvent | None:
+    """Return the row of the ledger that certifies a run."""
+    rows = AuditEvent.objects.filter(type="retention.ended", data__run=str(run.pk))
+    return rows.order_by("pk").first()
+
+
+def certificate(run: RetentionRun) -> dict[str, Any]:
+    """Return the certificate of a run that has ended, JSON-ready: ids, numbers and hashes.
+
+    Hashing the lines of `entries` one after the other gives `digest`, which the row of the ledger
+    holds.
+    """
+    event = event_of(run)
+    return {
+        **certified(run),
+        "started_at": run.started_at.isoformat(),
+        "finished_at": run.finished_at.isoformat() if run.finished_at else None,
+        "ledger": {"scope": event.scope, "seq": event.seq, "hash": event.hash} if event else None,
+        "entries": [line_of(entry) for entry in run.entries.order_by("number")],
+    }
+
+
+def faults(run: RetentionRun) -> list[str]:
+    """Say where a certificate and the ledger differ; nothing when they agree."""
+    event = event_of(run)
+    if event is None:
+        return ["The ledger has no row that certifies this run."]
+    found = []
+    if event.hash != event_hash(event):
+        found.append(f"Row {event.seq} of the ledger was changed.")
+    entries = list(run.entries.order_by("number"))
+    if event.data != certified(run) or digest_of([line_of(e) for e in entries]) != run.digest:
+        found.append("The entries are not those that the ledger certifies.")
+    found += [fault for entry in entries if (fault := fault_of(entry))]
+    return found
+
+
+def fault_of(entry: RetentionEntry) -> str:
+    """Say why the ledger does not certify an entry; empty when it does."""
+    rows = AuditEvent.objects.filter(
+        scope=f"chat:{entry.chat_id}", seq__range=(entry.first_seq, entry.last_seq)
+    )
+    events = list(rows.order_by("seq"))
+    erased = [
+        event
+        for event in events
+        if event.type in CERTIFICATES and event.data.get("run") == str(entry.run_id)
+    ]
+    counted = sum(1 if event.type == "message.erased" else event.data["erased"] for event in erased)
+    is_whole = bool(events) and events[-1].hash == entry.last_hash == event_hash(events[-1])
+    if not is_whole or counted != entry.messages:
+        return f"The ledger does not certify entry {entry.number}, of chat {entry.chat_id}."
+    return ""

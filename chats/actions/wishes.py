@@ -1,0 +1,55 @@
+"""Carries out what a legal hold kept waiting, once the hold has ended."""
+
+import uuid
+from contextlib import suppress
+from datetime import datetime
+
+from django.db import transaction
+
+from chats.actions import erasure, memory
+from chats.models import Chat, ErasureWish
+from chats.record import holds
+from chats.record.holds import UnderHold
+from chats.record.locking import locked_chat
+
+
+def fulfil(*, wish_id: uuid.UUID, now: datetime) -> bool:
+    """Erase what a person wished; return whether it is gone.
+
+    It stays while a hold covers it, or while a reply is being written with it: the next sweep asks
+    again.
+    """
+    busy = (erasure.StillAnswering, erasure.StillReferred)
+    with suppress(ErasureWish.DoesNotExist, Chat.DoesNotExist, UnderHold, *busy):
+        wish = ErasureWish.objects.select_related("message__branch", "preference").get(pk=wish_id)
+        with transaction.atomic():
+            carry_out(wish, now=now)
+            return True
+    return False
+
+
+def carry_out(wish: ErasureWish, *, now: datetime) -> None:
+    """Erase what is wished, in the caller's transaction; the wish goes with it.
+
+    Raises `UnderHold`, `StillAnswering` and `StillReferred`.
+    """
+    by = f"user:{wish.owner_id}"
+    if wish.preference is not None:
+        memory.erase(wish.preference, now=now)
+    elif wish.message is not None:
+        chat = locked_chat(wish.message.branch.chat_id)
+        erasure.check_over(wish.message)
+        more = {"wished_at": wish.asked_at.isoformat(), "quoted_by": []}
+        erasure.take_words(wish.message, chat=chat, by=by, now=now, more=more)
+        wish.delete()
+    elif wish.chat_id is not None:
+        erasure.erase_locked(locked_chat(wish.chat_id), by=by, reason="asked", now=now)
+
+
+def withdraw(*, owner_id: int, wish_id: uuid.UUID, now: datetime) -> bool:
+    """Keep what a person wished to be erased after all; return whether there was such a wish.
+
+    A hidden chat stays hidden until it is brought back, which withdraws its wish too.
+    """
+    with transaction.atomic():
+        return bool(holds.withdraw(holds.wishes_of(owner_id=owner_id).filter(pk=wish_id), now=now))

@@ -1,0 +1,147 @@
+"""Legal holds, for those who may see and place them."""
+
+import uuid
+from typing import ClassVar
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import PageQuery, PlainText, Strict
+from chats.api.outputs import items, listed, one
+from chats.api.pages import page_of
+from chats.api.policy_access import require, told
+from chats.api.policy_assignments import target_of
+from chats.api.policy_inputs import Words, storable
+from chats.api.schema import READ_ERRORS, answers
+from chats.ground.refusals import NotFound
+from contextpolicy import holds
+from contextpolicy.models import LegalHold, PolicyAssignment
+from contextpolicy.models.holds import LONGEST_CASE, LONGEST_REASON
+
+SEE, PLACE, RELEASE = "view_legalhold", "add_legalhold", "change_legalhold"
+ROWS = LegalHold.objects.select_related("group", "user")
+
+
+class NewHold(Strict):
+    """A hold to place: exactly the target that its level needs."""
+
+    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
+    group = PlainText(default="", help_text="Of level `group`: its name.")
+    user = PlainText(default="", help_text="Of level `user`: the name with which they sign in.")
+    chat = serializers.UUIDField(default=None, allow_null=True, help_text="Of level `chat`.")
+    case = Words(least=1, most=LONGEST_CASE, help_text="Its name or number.")
+    reason = Words(least=1, most=LONGEST_REASON, help_text="Stands in the ledger.")
+    review_on = serializers.DateField(default=None, allow_null=True)
+
+
+class HoldRelease(Strict):
+    """The release of a hold."""
+
+    reason = Words(least=1, most=LONGEST_REASON, help_text="Stands in the ledger.")
+
+
+class HoldOut(serializers.Serializer[LegalHold]):
+    """A hold; it is in force until `ends_at`."""
+
+    id = serializers.UUIDField()
+    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
+    group = serializers.CharField(source="group.name", default=None, allow_null=True)
+    user = serializers.CharField(source="user.username", default=None, allow_null=True)
+    chat = serializers.UUIDField(source="chat_id", allow_null=True)
+    case = serializers.CharField()
+    reason = serializers.CharField()
+    review_on = serializers.DateField(allow_null=True)
+    placed_by = serializers.CharField(help_text="`user:<id>`")
+    placed_at = serializers.DateTimeField()
+    released_by = serializers.CharField()
+    released_at = serializers.DateTimeField(allow_null=True)
+    release_reason = serializers.CharField()
+    ends_at = serializers.DateTimeField(
+        allow_null=True, help_text="Seven days after the release; null before it."
+    )
+
+
+class Holds(Endpoint):
+    """All legal holds."""
+
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="holds_list",
+        parameters=[PageQuery],
+        responses=answers({200: listed(HoldOut)}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the holds, newest first, ended ones too, for those who may see them."""
+        require(person(request), SEE)
+        query = PageQuery.read(request.query_params.dict())
+        page = page_of(ROWS.all(), order=("-placed_at", "-id"), name="holds", **query)
+        return Response({"data": items(HoldOut, page.rows), "next_cursor": page.next_cursor})
+
+    @extend_schema(operation_id="holds_place", request=NewHold, responses=answers({201: HoldOut}))
+    def post(self, request: Request) -> Response:
+        """Hold everything, a group's people, a person or a chat: nothing of it is erased.
+
+        Raises `InvalidField`, and `Forbidden` and `NotFound` by their rights.
+        """
+        user = person(request)
+        require(user, PLACE)
+        asked = storable(NewHold.read(request.data))
+        with told():
+            row = holds.place(
+                level=asked["level"],
+                **target_of(asked),
+                case=asked["case"],
+                reason=asked["reason"],
+                review_on=asked["review_on"],
+                actor=f"user:{user.pk}",
+                now=timezone.now(),
+            )
+        return Response(one(HoldOut, row), status=201)
+
+
+class OneHold(Endpoint):
+    """One legal hold."""
+
+    scopes: ClassVar = {"GET": "policy:read"}
+
+    @extend_schema(
+        operation_id="holds_retrieve", responses=answers({200: HoldOut}, errors=READ_ERRORS)
+    )
+    def get(self, request: Request, hold_id: uuid.UUID) -> Response:
+        """Read the hold."""
+        require(person(request), SEE)
+        return Response(one(HoldOut, hold_of(hold_id)))
+
+
+class ReleaseHold(Endpoint):
+    """The release of a legal hold."""
+
+    scopes: ClassVar = {"POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="holds_release", request=HoldRelease, responses=answers({200: HoldOut})
+    )
+    def post(self, request: Request, hold_id: uuid.UUID) -> Response:
+        """End the hold in seven days: then what waited for it is erased. 409 `hold_released`."""
+        user = person(request)
+        require(user, RELEASE)
+        hold = hold_of(hold_id)
+        asked = storable(HoldRelease.read(request.data))
+        with told():
+            row = holds.release(
+                hold=hold, reason=asked["reason"], actor=f"user:{user.pk}", now=timezone.now()
+            )
+        return Response(one(HoldOut, row))
+
+
+def hold_of(hold_id: uuid.UUID) -> LegalHold:
+    """Return the hold of that id. Raises `NotFound`."""
+    row = ROWS.filter(pk=hold_id).first()
+    if row is None:
+        raise NotFound
+    return row

@@ -1,0 +1,53 @@
+"""Says whether a run of retention is due, and sends its task.
+
+The run itself is in `chats.actions.retention`; the sweep asks here.
+"""
+
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from chats.ground import leases, queue
+from chats.models import RetentionRun
+from contextpolicy.models import ContextPolicy
+
+FIELD = "retention_days"
+NIGHT = range(1, 5)
+NIGHTLY, LATE = timedelta(hours=20), timedelta(hours=36)
+
+
+def enqueue_due(*, now: datetime) -> int:
+    """Send the task if a run is due or was left; return how many were sent."""
+    left = RetentionRun.objects.filter(free(), is_open=True)
+    if not left.exists() and not is_due(now=now):
+        return 0
+    queue.enqueue(queue.RETAIN)
+    return 1
+
+
+def is_due(*, now: datetime) -> bool:
+    """Tell whether a run is to begin: once a night, where any policy limits the age of messages.
+
+    A night in which the server was off is made up for by day.
+    """
+    last = RetentionRun.objects.order_by("-started_at").first()
+    if last is not None:
+        since = NIGHTLY if now.hour in NIGHT else LATE
+        if last.is_open or now - last.started_at < since:
+            return False
+    elif now.hour not in NIGHT:
+        return False
+    return is_limited()
+
+
+def free() -> Q:
+    """Return the condition of runs that nobody works on."""
+    return Q(lease_until=None) | leases.ended()
+
+
+def is_limited() -> bool:
+    """Tell whether any policy limits the age of messages."""
+    policies = ContextPolicy.objects.filter(retired=False, current__values__has_key=FIELD)
+    return any(
+        values[FIELD] is not None for values in policies.values_list("current__values", flat=True)
+    )

@@ -1,0 +1,147 @@
+"""Refuses to delete what a legal hold covers, and keeps the wish to have it erased.
+
+Every deletion of words calls `check_free` in its own transaction; nothing else decides whether
+something is held.
+"""
+
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q, QuerySet
+from django.db.models.signals import pre_delete
+from django.utils import timezone
+
+from chats.ground.refusals import Refusal
+from chats.models import Chat, ErasureWish, Message, Preference
+from contextpolicy import holds, ledger
+
+CHAT_HIDDEN = "Until then nobody sees the chat."
+MESSAGE_STAYS = "Until then the message stays where it is."
+PREFERENCE_UNUSED = "Until then the preference is not used."
+
+
+class UnderHold(Refusal):
+    """A legal hold covers what is to be erased; the wish is kept."""
+
+    code = "under_legal_hold"
+    status = 409
+    sentence = (
+        "This is under a legal hold and cannot be erased now. It will be erased by itself once the"
+        " hold has ended. {meanwhile}"
+    )
+
+    def __init__(self, *, meanwhile: str = "Until then it stays.") -> None:
+        super().__init__(meanwhile=meanwhile)
+
+
+def check_free(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime) -> None:
+    """Raise `UnderHold` where a hold covers a person, or one of their chats.
+
+    Runs in the transaction of a deletion: no hold is placed before that has ended.
+    """
+    if holds.held_for_good(now=now).covers(owner_id=owner_id, chats=chats):
+        raise UnderHold
+
+
+def is_held(chat: Chat, *, now: datetime) -> bool:
+    """Tell whether a hold covers the chat, for pages that say so."""
+    return holds.held(now=now).covers(owner_id=chat.owner_id, chats=[chat.pk])
+
+
+def free(rows: QuerySet[Chat], *, now: datetime) -> QuerySet[Chat]:
+    """Return the chats that no hold covers."""
+    held = holds.held(now=now)
+    if held.everything:
+        return rows.none()
+    if held.people:
+        rows = rows.exclude(owner__in=held.people)
+    return rows.exclude(pk__in=held.chats) if held.chats else rows
+
+
+def keep_wish(
+    *,
+    owner_id: int,
+    now: datetime,
+    chat: Chat | None = None,
+    message: Message | None = None,
+    preference: Preference | None = None,
+) -> ErasureWish:
+    """Keep the wish to erase one thing that is held; one that is kept already stays as it is.
+
+    Runs in the caller's transaction.
+    """
+    wish, is_new = ErasureWish.objects.get_or_create(
+        chat=chat,
+        message=message,
+        preference=preference,
+        defaults={"owner_id": owner_id, "asked_at": now},
+    )
+    if is_new:
+        note("erasure.asked", wish, now=now)
+    return wish
+
+
+def withdraw(wishes: QuerySet[ErasureWish], *, now: datetime) -> int:
+    """Give wishes up, in the caller's transaction; return how many there were."""
+    rows = list(wishes.select_related("message__branch"))
+    for wish in rows:
+        note("erasure.withdrawn", wish, now=now)
+        wish.delete()
+    return len(rows)
+
+
+def wishes_of(*, owner_id: int) -> QuerySet[ErasureWish]:
+    """Return what a person wants to be erased and a hold covers, newest first."""
+    rows = ErasureWish.objects.filter(owner=owner_id)
+    rows = rows.select_related("chat", "message__branch__chat", "preference")
+    return rows.order_by("-asked_at", "-pk")
+
+
+def due(*, now: datetime) -> QuerySet[ErasureWish]:
+    """Return the wishes that no hold keeps waiting any more, the oldest first."""
+    held = holds.held(now=now)
+    if held.everything:
+        return ErasureWish.objects.none()
+    rows = ErasureWish.objects.order_by("asked_at", "pk")
+    if held.people:
+        rows = rows.exclude(owner__in=held.people)
+    if held.chats:
+        of_held = Q(chat__in=held.chats) | Q(message__branch__chat__in=held.chats)
+        of_held |= Q(preference__evidence__message__branch__chat__in=held.chats)
+        rows = rows.exclude(pk__in=ErasureWish.objects.filter(of_held).values("pk"))
+    return rows
+
+
+def note(event: str, wish: ErasureWish, *, now: datetime) -> None:
+    """Record a wish of its owner: of a chat or a message in the chat's chain."""
+    chat_id = wish.message.branch.chat_id if wish.message else wish.chat_id
+    data = {
+        "message": str(wish.message_id) if wish.message_id else None,
+        "preference": str(wish.preference_id) if wish.preference_id else None,
+    }
+    ledger.record(
+        event,
+        actor=f"user:{wish.owner_id}",
+        now=now,
+        chat_id=chat_id,
+        data={name: value for name, value in data.items() if value},
+    )
+
+
+def refuse_held(sender: type[Chat | User], instance: Any, **_signal: Any) -> None:
+    """Raise `UnderHold` for a row whose deletion would take held words along.
+
+    The product's own ways have asked before; this is for those beside them, such as a shell.
+    """
+    if sender is User:
+        owned = Chat.objects.filter(owner=instance.pk).values_list("pk", flat=True)
+        check_free(owner_id=instance.pk, chats=owned, now=timezone.now())
+    else:
+        check_free(owner_id=instance.owner_id, chats=[instance.pk], now=timezone.now())
+
+
+pre_delete.connect(refuse_held, sender=Chat)
+pre_delete.connect(refuse_held, sender=User)

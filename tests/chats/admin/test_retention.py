@@ -1,0 +1,419 @@
+"""Messages older than their policy allows are erased each night, in steps, with a certificate."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client, TestCase
+from django.utils import timezone
+
+from chats.actions import ages, certificates, erasure, lifecycle, retention
+from chats.ground import queue
+from chats.memory import preferences
+from chats.models import (
+    Chat,
+    Compaction,
+    Message,
+    Preference,
+    RetentionEntry,
+    RetentionRun,
+    Turn,
+)
+from chats.people import keys
+from chats.record import ageing
+from chats.turns.start import start
+from contextpolicy import holds, ledger
+from contextpolicy.models import AuditEvent, ContextPolicy
+from contextpolicy.publish import assign, create_policy
+from contextpolicy.roles import AUDITOR, OPERATOR, POLICY_ADMIN
+from tests.chats.api.programs import Program
+from tests.contextpolicy.pages import submitted
+from tests.contextpolicy.people import person, signed_in
+from tests.load.bulk import cover, fill
+
+pytestmark = pytest.mark.django_db
+PREVIEW = "/admin/chats/retentionrun/preview/"
+NEVER: Callable[[], bool] = lambda: False  # noqa: E731  # a name for what it says
+
+
+@pytest.fixture
+def browser() -> Client:
+    """The browser of Ines, who administers policies."""
+    return signed_in(person("ines", POLICY_ADMIN))
+
+
+@pytest.fixture
+def ninety(db: None, now: datetime) -> None:
+    """A policy for everybody under which messages are erased after ninety days."""
+    limit("ninety", 90, level="instance")
+
+
+def limit(slug: str, days: int, **target: Any) -> None:
+    """A policy with a limit of age that applies somewhere."""
+    at = timezone.now()
+    values = {"retention_days": days}
+    policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=at)
+    assign(policy=policy, actor="system", now=at, **target)
+
+
+def aged(owner: User, *days: int, title: str = "") -> Chat:
+    """A chat with a message for each number: so many days old, the oldest first."""
+    at = timezone.now()
+    chat = lifecycle.create_chat(owner=owner, now=at, title=title)
+    fill(chat, [f"Word{number} of {number} days" for number in days], now=at)
+    for seq, number in enumerate(days, start=1):
+        rows = Message.objects.filter(branch__chat=chat, seq=seq)
+        rows.update(created_at=at - timedelta(days=number, minutes=1))
+    return chat
+
+
+def run_all() -> RetentionRun:
+    """A run from its beginning to its end."""
+    run = retention.begin(actor="system", now=timezone.now())
+    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    run.refresh_from_db()
+    assert not run.is_open
+    return run
+
+
+def left(chat: Chat) -> list[int | None]:
+    """The seqs of a chat's messages that still have words."""
+    rows = Message.objects.filter(branch__chat=chat, erased_at=None).order_by("seq")
+    return list(rows.values_list("seq", flat=True))
+
+
+@pytest.mark.requirement("S4.5")
+def test_an_administrator_sets_previews_and_runs_it(
+    browser: Client, alice: User, charlie: User, demo_model: object
+) -> None:
+    partly, wholly = aged(alice, 200, 95, 10), aged(charlie, 300, 120)
+    young = aged(alice, 89)
+    answer = submitted(
+        browser,
+        "/admin/contextpolicy/contextpolicy/add/",
+        name="Ninety days",
+        slug="ninety",
+        retention_days="90",
+    )
+    assert answer.status_code == 302
+    made = ContextPolicy.objects.get(slug="ninety")
+    assert made.current is not None
+    assert made.current.values["retention_days"] == 90
+    assign(policy=made, level="instance", actor="system", now=timezone.now())
+
+    page = browser.get(PREVIEW).content.decode()
+    assert "<b>4</b> messages in" in " ".join(page.split())
+    for name in ("alice", "charlie"):
+        assert f"<td>{name}</td>" in page
+    assert "Word" not in page
+    assert left(partly) == [1, 2, 3]
+
+    begun = browser.post(PREVIEW)
+    retention.go_on(clock=timezone.now, is_closing=NEVER)
+
+    run = RetentionRun.objects.get()
+    assert begun.headers["Location"] == f"/admin/chats/retentionrun/{run.pk}/change/"
+    assert left(partly) == [3]
+    assert left(young) == [1]
+    assert not Chat.objects.filter(pk=wholly.pk).exists()
+    assert (run.chats, run.chats_erased, run.messages_erased) == (3, 1, 4)
+    assert (
+        "The ledger certifies every entry."
+        in browser.get(begun.headers["Location"]).content.decode()
+    )
+    assert "A run would erase nothing." in browser.get(PREVIEW).content.decode()
+
+
+def test_the_certificate_is_a_file_that_the_ledger_confirms(
+    browser: Client, ninety: None, alice: User, demo_model: object
+) -> None:
+    aged(alice, 200, 120)
+    browser.post(PREVIEW)
+    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    run = RetentionRun.objects.get()
+    started = AuditEvent.objects.get(type="retention.started")
+    assert started.actor.startswith("user:")
+    file = browser.get(f"/admin/chats/retentionrun/{run.pk}/certificate/")
+    assert "attachment" in file.headers["Content-Disposition"]
+    said = json.loads(file.content)
+    assert said["messages_erased"] == 2
+    ended = AuditEvent.objects.get(type="retention.ended")
+    assert said["ledger"] == {"scope": "instance", "seq": ended.seq, "hash": ended.hash}
+    assert retention.digest_of(said["entries"]) == said["digest"] == ended.data["digest"]
+    assert not list(ledger.verify())
+
+
+def test_auditors_look_and_operators_do_not(browser: Client, ninety: None) -> None:
+    run = run_all()
+    auditor, operator = (
+        signed_in(person(name, role)) for name, role in (("axel", AUDITOR), ("olga", OPERATOR))
+    )
+    certificate = f"/admin/chats/retentionrun/{run.pk}/certificate/"
+    for where in (PREVIEW, certificate, "/admin/chats/retentionrun/"):
+        assert auditor.get(where).status_code == 200
+        assert operator.get(where).status_code == 403
+    assert "Begin a run now" not in auditor.get(PREVIEW).content.decode()
+    assert auditor.post(PREVIEW).status_code == 403
+    missing = "/admin/chats/retentionrun/0e8b8a4c-0c56-4d55-9d5b-6a8f0e0f6c11/certificate/"
+    assert auditor.get(missing).status_code == 404
+
+
+def test_a_program_previews_begins_and_reads_the_certificate(ninety: None, alice: User) -> None:
+    aged(alice, 200, 10)
+    ines = person("ines", POLICY_ADMIN)
+    of_ines, of_axel, of_alice = (program(each) for each in (ines, person("axel", AUDITOR), alice))
+    said = of_ines.get("retention").json()
+    assert (said["chats"], said["messages"], said["is_all"]) == (1, 1, True)
+    assert said["people"][0]["username"] == "alice"
+    assert of_axel.post("retention/runs").status_code == 403
+    assert of_alice.get("retention").status_code == 404
+    assert of_alice.get("retention/runs").status_code == 404
+    begun = of_ines.post("retention/runs")
+    assert begun.status_code == 202
+    # While it is under way there is no other one, and no certificate.
+    assert of_ines.post("retention/runs").json()["id"] == begun.json()["id"]
+    where = f"retention/runs/{begun.json()['id']}/certificate"
+    assert of_ines.get(where).status_code == 404
+    retention.go_on(clock=timezone.now, is_closing=NEVER)
+    certificate = of_axel.get(where).json()
+    assert certificate["messages_erased"] == 1
+    assert retention.digest_of(certificate["entries"]) == certificate["digest"]
+    assert of_axel.get("retention/runs").json()["data"][0]["messages_erased"] == 1
+    assert of_alice.get(where).status_code == 404
+
+
+def program(owner: User) -> Program:
+    """A program of somebody's, with a key that may do everything."""
+    _, secret = keys.create_key(
+        owner=owner, name="a program", scopes=keys.SCOPES, now=timezone.now()
+    )
+    return Program(secret)
+
+
+def test_owners_are_told(ninety: None, alice: User, chat: Chat) -> None:
+    page = signed_in(alice)
+    told = " ".join(page.get(f"/chats/{chat.pk}/").content.decode().split())
+    assert "Messages here are erased after</span> 90 days" in told
+    assert "Messages are erased after 90 days" in page.get("/chats/new").content.decode()
+    values = program(alice).get(f"chats/{chat.pk}/policy").json()["values"]
+    assert values["retention_days"] == 90
+
+
+def test_the_shortest_time_of_all_levels_holds(
+    ninety: None, alice: User, charlie: User, demo_model: object
+) -> None:
+    hers, theirs = aged(alice, 40, 5), aged(charlie, 40, 5)
+    other = aged(alice, 10, 1)
+    limit("thirty", 30, level="user", user=alice)
+    limit("longer", 400, level="chat", chat_id=hers.pk)
+    limit("week", 7, level="chat", chat_id=other.pk)
+    found = ages.days_of([hers, theirs, other])
+    assert found == {hers.pk: 30, theirs.pk: 90, other.pk: 7}
+    run_all()
+    assert (left(hers), left(theirs), left(other)) == ([2], [1, 2], [2])
+
+
+def test_it_takes_what_was_made_of_the_messages(
+    ninety: None, alice: User, chat: Chat, now: datetime, work: Any
+) -> None:
+    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    for text in ("My name is Alice Berg.", "And the code is 7781.", "Thanks"):
+        work(start(user=alice, chat=chat, text=text, now=now).turn)
+    branch = chat.branches.get()
+    cover(branch, to_seq=4, now=now)
+    old = timezone.now() - timedelta(days=91)
+    Message.objects.filter(seq__lte=2).update(created_at=old)
+    assert Preference.objects.exists()
+
+    run = run_all()
+
+    assert left(chat) == [3, 4, 5, 6]
+    assert not Preference.objects.exists()
+    summary = Compaction.objects.get()
+    assert (summary.text, summary.erased_at is not None) == ("", True)
+    branch.refresh_from_db()
+    assert branch.active_compaction is None
+    events = AuditEvent.objects.filter(type="message.erased").order_by("seq")
+    assert [event.data["reason"] for event in events] == ["retention", "retention"]
+    assert all(event.actor == "system" for event in events)
+    entry = run.entries.get()
+    assert (entry.messages, entry.days, entry.last_hash) == (2, 90, events[1].hash)
+    assert not certificates.faults(run)
+
+
+def test_a_chat_in_which_a_reply_is_written_waits(
+    ninety: None, alice: User, chat: Chat, now: datetime
+) -> None:
+    turn = start(user=alice, chat=chat, text="Hello", now=now).turn
+    Message.objects.update(created_at=timezone.now() - timedelta(days=91))
+    run = run_all()
+    assert (run.chats_busy, run.messages_erased) == (1, 0)
+    Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.COMPLETED)
+    assert run_all().messages_erased == 1
+
+
+def test_a_chat_that_fails_holds_up_no_other(
+    ninety: None, alice: User, demo_model: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = sorted([aged(alice, 200, 10), aged(alice, 200, 10)], key=pk_of)
+    take = erasure.take_words
+
+    def fails_at_first(message: Message, **more: Any) -> Any:
+        if message.branch.chat_id == first.pk:
+            raise ValueError("a fault")
+        return take(message, **more)
+
+    monkeypatch.setattr(erasure, "take_words", fails_at_first)
+    run = run_all()
+    assert (left(first), left(second)) == ([1, 2], [2])
+    assert (run.chats_failed, run.messages_erased, run.chats) == (1, 1, 2)
+    assert not certificates.faults(run)
+
+
+@pytest.mark.policy_case(27)
+def test_a_hold_that_is_placed_in_the_middle_of_a_run_holds(
+    ninety: None, alice: User, charlie: User, demo_model: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 1)
+    first, second = sorted([aged(alice, 200, 190, 10), aged(charlie, 200, 190, 10)], key=pk_of)
+    run = retention.begin(actor="system", now=timezone.now())
+    lease = retention.claim()
+    assert lease is not None
+    steps = retention.steps(lease, clock=timezone.now)
+    next(steps)
+    assert left(first) == [2, 3]
+    for chat in (first, second):
+        holds.place(
+            level="chat",
+            chat_id=chat.pk,
+            case="7",
+            reason="Why",
+            actor="user:1",
+            now=timezone.now(),
+        )
+    rest(steps)
+    assert (left(first), left(second)) == ([2, 3], [1, 2, 3])
+    run.refresh_from_db()
+    assert (run.chats_held, run.messages_erased, run.chats) == (2, 1, 2)
+    found = ages.preview(now=timezone.now())
+    assert (found.messages, found.held_messages, found.held_chats) == (0, 3, 2)
+    assert not certificates.faults(run)
+
+
+def pk_of(chat: Chat) -> Any:
+    """The id by which a run goes through the chats."""
+    return chat.pk
+
+
+def rest(steps: Iterator[None]) -> int:
+    """The number of steps that are left, done."""
+    return sum(1 for _ in steps)
+
+
+@pytest.mark.parametrize("stops", range(1, 9))
+def test_a_run_that_was_left_goes_on_where_it_ended(
+    stops: int,
+    ninety: None,
+    alice: User,
+    demo_model: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", 2)
+    chats = [aged(alice, 200, 190, 180, 10), aged(alice, 200, 190), aged(alice, 5)]
+    chats += [aged(alice, 100, 99, 98, 97, 96, 3)]
+    retention.begin(actor="system", now=timezone.now())
+    lease = retention.claim()
+    assert lease is not None
+    for _, _ in zip(range(stops), retention.steps(lease, clock=timezone.now), strict=False):
+        pass
+    # While its worker lives, nobody else goes on with it.
+    is_over = not RetentionRun.objects.get().is_open
+    assert retention.claim() is None
+    RetentionRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
+
+    retention.go_on(clock=timezone.now, is_closing=NEVER)
+
+    run = RetentionRun.objects.get()
+    assert not run.is_open or is_over
+    assert (run.chats, run.messages_erased, run.chats_erased) == (4, 10, 1)
+    assert [left(chat) for chat in chats if chat != chats[1]] == [[4], [1], [6]]
+    assert AuditEvent.objects.filter(type="message.erased").count() == 8
+    assert AuditEvent.objects.filter(type="retention.ended").count() == 1
+    assert not certificates.faults(run)
+
+
+def test_who_lost_the_run_erases_nothing(ninety: None, alice: User, demo_model: object) -> None:
+    chat = aged(alice, 200, 10)
+    retention.begin(actor="system", now=timezone.now())
+    late = retention.claim()
+    assert late is not None
+    RetentionRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
+    assert retention.claim() is not None
+    with pytest.raises(retention.LeaseLost):
+        rest(retention.steps(late, clock=timezone.now))
+    assert left(chat) == [1, 2]
+    assert not RetentionEntry.objects.exists()
+
+
+def test_a_worker_that_is_told_to_end_hands_the_run_on(
+    ninety: None, alice: User, demo_model: object, sent: list[Any]
+) -> None:
+    aged(alice, 200, 10)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        retention.begin(actor="system", now=timezone.now())
+        retention.go_on(clock=timezone.now, is_closing=lambda: True)
+    assert RetentionRun.objects.get().is_open
+    assert (queue.RETAIN, {}) in sent
+    assert retention.claim() is not None
+
+
+def test_it_is_due_once_a_night_where_a_policy_asks(
+    alice: User, demo_model: object, sent: list[Any]
+) -> None:
+    night = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
+    assert not ageing.is_due(now=night)
+    limit("ninety", 90, level="instance")
+    assert ageing.is_due(now=night)
+    assert not ageing.is_due(now=night.replace(hour=12))
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        assert ageing.enqueue_due(now=night) == 1
+    assert sent[-1] == (queue.RETAIN, {})
+    retention.go_on(clock=lambda: night, is_closing=NEVER)
+    assert RetentionRun.objects.get().finished_at == night
+    assert not ageing.is_due(now=night + timedelta(hours=2))
+    assert ageing.enqueue_due(now=night + timedelta(hours=2)) == 0
+    assert ageing.is_due(now=night + timedelta(days=1))
+    # A night in which the server was off is made up for.
+    assert ageing.is_due(now=night + timedelta(days=1, hours=13))
+
+
+@pytest.mark.parametrize("what", ["entry", "count", "ledger"])
+def test_a_certificate_that_was_changed_is_found(
+    what: str, ninety: None, alice: User, demo_model: object
+) -> None:
+    aged(alice, 200, 190, 10)
+    run = run_all()
+    assert not certificates.faults(run)
+    if what == "entry":
+        RetentionEntry.objects.update(messages=7)
+    elif what == "count":
+        RetentionRun.objects.update(messages_erased=7)
+    else:
+        RetentionEntry.objects.update(last_hash="0" * 64)
+    run.refresh_from_db()
+    assert certificates.faults(run)
+
+
+def test_days_have_their_limits(browser: Client) -> None:
+    for days in ("0", "36501", "-1"):
+        submitted(
+            browser,
+            "/admin/contextpolicy/contextpolicy/add/",
+            name="Days",
+            slug="days",
+            retention_days=days,
+        )
+        assert not ageing.is_limited()

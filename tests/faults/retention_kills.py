@@ -1,0 +1,131 @@
+"""`python -m tests.faults.retention_kills`: runs of retention, killed at random borders.
+
+A child of this program goes on with a run and is killed (SIGKILL) before a statement or on either
+side of a commit; its successor goes on where it ended. Holds are placed between kills. At the end
+every message that was due and free is erased once, nothing else is, and the certificate holds.
+
+    --kills N      so many kills; the rest is done without
+    --chats N      so many chats
+    --seed N       of the borders and of what is held
+
+Ends with a code other than 0 at the first violation. Data lies where that of `crashes` does.
+"""
+
+import argparse
+import random
+import sys
+from datetime import datetime, timedelta
+from functools import partial
+
+from tests.faults.crashes import in_child  # Sets up Django, so it comes first.
+
+# isort: split
+
+from django.contrib.auth.models import User
+from django.db import connection
+from django.utils import timezone
+
+from chats.actions import certificates, lifecycle, retention
+from chats.models import Chat, Message, RetentionRun
+from contextpolicy import holds, ledger
+from contextpolicy.models import AuditEvent
+from contextpolicy.publish import assign, create_policy
+from tests.faults import town
+from tests.faults.laws import Violation
+from tests.load.bulk import fill
+
+DAYS = 90
+HOLDS = 3
+# Enough for a few steps, so that most of those who are sent are killed.
+BORDERS = 150
+
+
+def prepare(owner: User, *, chats: int, dice: random.Random, now: datetime) -> None:
+    """Make chats in which some messages are too old, all are, or none."""
+    policy = create_policy(
+        slug="ninety", name="Ninety", values={"retention_days": DAYS}, actor="system", now=now
+    )
+    assign(policy=policy, level="user", user=owner, actor="system", now=now)
+    for _ in range(chats):
+        chat = lifecycle.create_chat(owner=owner, now=now)
+        size, old = dice.randrange(2, 9), dice.randrange(0, 9)
+        fill(chat, [f"Message {number} of the chat" for number in range(size)], now=now)
+        ago = now - timedelta(days=DAYS + 1)
+        Message.objects.filter(branch__chat=chat, seq__lte=old).update(created_at=ago)
+
+
+def look(due: set[str], *, young: set[str]) -> None:
+    """Raise `Violation` where something was erased twice, or that was not due."""
+    left = {str(pk) for pk in Message.objects.filter(erased_at=None).values_list("pk", flat=True)}
+    if not young <= left:
+        raise Violation("a message was erased that was not due")
+    events = AuditEvent.objects.filter(type="message.erased")
+    told = [event.data["message"] for event in events]
+    if len(told) != len(set(told)) or not set(told) <= due:
+        raise Violation("a message was certified twice, or was not due")
+
+
+def play(owner: User, *, kills: int, dice: random.Random, now: datetime) -> tuple[int, int]:
+    """Kill the run until it ends all the same; how often, and how many holds were placed."""
+    due, young = by_age(owner, now=now)
+    go_on = partial(retention.go_on, clock=timezone.now, is_closing=lambda: False)
+    killed = held = 0
+    while RetentionRun.objects.get().is_open:
+        killed += in_child(go_on, at=dice.randrange(1, BORDERS) if killed < kills else 0)
+        RetentionRun.objects.update(lease_until=None)
+        look(due, young=young)
+        free = Chat.objects.exclude(pk__in=holds.held(now=now).chats).order_by("-pk")
+        if held < HOLDS and (chat := free.first()) is not None:
+            held += 1
+            holds.place(
+                level="chat", chat_id=chat.pk, case="7", reason="Why", actor="user:1", now=now
+            )
+    return killed, held
+
+
+def by_age(owner: User, *, now: datetime) -> tuple[set[str], set[str]]:
+    """The messages that are too old, and the others."""
+    ago = now - timedelta(days=DAYS)
+    rows = Message.objects.filter(branch__chat__owner=owner).values_list("pk", "created_at")
+    return (
+        {str(pk) for pk, said_at in rows if said_at <= ago},
+        {str(pk) for pk, said_at in rows if said_at > ago},
+    )
+
+
+def settle(run: RetentionRun, *, chats: int, now: datetime) -> None:
+    """Raise `Violation` where the run left something out, or its certificate does not hold."""
+    run.refresh_from_db()
+    kept = holds.held(now=now).chats
+    old = Message.objects.filter(erased_at=None, created_at__lte=now - timedelta(days=DAYS))
+    if old.exclude(branch__chat__in=kept).exists():
+        raise Violation("a message that was due and free was left")
+    if run.chats != chats:
+        raise Violation(f"{run.chats} chats were looked at, {chats} there were")
+    if faults := [*certificates.faults(run), *map(str, ledger.verify())]:
+        raise Violation(f"the certificate or the ledger is broken: {faults}")
+
+
+def main() -> None:
+    """Do what is asked for and print what came of it."""
+    given = argparse.ArgumentParser()
+    given.add_argument("--kills", type=int, default=30)
+    given.add_argument("--chats", type=int, default=24)
+    given.add_argument("--seed", type=int, default=1)
+    asked = given.parse_args()
+    dice = random.Random(asked.seed)  # noqa: S311  # a test's dice
+    owner, now = town.prepare(dice), timezone.now()
+    prepare(owner, chats=asked.chats, dice=dice, now=now)
+    retention.AT_ONCE = 2
+    run = retention.begin(actor="system", now=now)
+    killed, held = play(owner, kills=asked.kills, dice=dice, now=now)
+    settle(run, chats=asked.chats, now=now)
+    sys.stdout.write(
+        f"database: {connection.vendor}, seed {asked.seed}\n{killed} kills, {held} holds, "
+        f"{run.messages_erased} messages erased, {run.chats_erased} chats, {run.chats_held} held\n"
+        "0 lost, 0 doubled, the certificate holds\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
