@@ -205,7 +205,7 @@ def test_S01_as_served_no_page_of_alices_opens_for_charlie(
     instance: Instance, of_alice: dict[str, str]
 ) -> None:
     before = everything(instance, of_alice)
-    absent = {name: str(uuid.uuid4()) for name in of_alice}
+    absent = {name: str(uuid.uuid4()) for name in of_alice} | {"sha256": "1" * 64}
     with browser(instance, "charlie") as charlie:
         for route in PAGES_OF_ALICE:
             for method in ("GET", "POST"):
