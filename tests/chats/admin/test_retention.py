@@ -1,8 +1,10 @@
 """Messages older than their policy allows are erased each night, in steps, with a certificate."""
 
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ from tests.contextpolicy.people import person, signed_in
 from tests.load.bulk import cover, fill
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).parents[3]
 PREVIEW = "/admin/chats/retentionrun/preview/"
 NEVER: Callable[[], bool] = lambda: False  # noqa: E731  # a name for what it says
 
@@ -128,7 +131,7 @@ def test_an_administrator_sets_previews_and_runs_it(
 
 
 def test_the_certificate_is_a_file_that_the_ledger_confirms(
-    browser: Client, ninety: None, alice: User, demo_model: object
+    browser: Client, ninety: None, alice: User, demo_model: object, tmp_path: Path
 ) -> None:
     aged(alice, 200, 120)
     browser.post(PREVIEW)
@@ -144,6 +147,13 @@ def test_the_certificate_is_a_file_that_the_ledger_confirms(
     assert said["ledger"] == {"scope": "instance", "seq": ended.seq, "hash": ended.hash}
     assert retention.digest_of(said["entries"]) == said["digest"] == ended.data["digest"]
     assert not list(ledger.verify())
+    # As the documentation says, without the product.
+    (tmp_path / "retention-ID.json").write_bytes(file.content)
+    documentation = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+    _, _, about = documentation.partition("## The certificate of a run of retention")
+    command = about.split("```sh\n")[1].split("```")[0]
+    done = subprocess.run(["sh", "-ec", command], cwd=tmp_path, capture_output=True, text=True)  # noqa: S607
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_auditors_look_and_operators_do_not(browser: Client, ninety: None) -> None:
