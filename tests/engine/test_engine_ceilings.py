@@ -273,7 +273,7 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"tool_output_rules": {"a": {"keep_newest": -1}}}, "number_out_of_range"),
         ({"compact_every_turns": 0}, "number_out_of_range"),
     ],
-    ids=range(11),
+    ids=range(17),
 )
 def test_inv_22_new_limits_that_cannot_work_are_named(fields: dict[str, object], code: str) -> None:
     values = from_json({"keep_last_messages": 8, **fields})
