@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # A file goes whole to one tester, with the processes and databases that its tests share.
 TESTERS := auto
 # Tests with processes and browsers wait half of their time.
-WAITERS := $(shell expr 2 + $$(nproc))
+WAITERS := $(shell expr 1 + $$(nproc))
 # What is run a second time, on PostgreSQL.
 ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/chats/simulation \
 	tests/chats/webhooks \
