@@ -4,38 +4,23 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 from django.utils import timezone
 
 from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.targets import TargetInputs
 from contextpolicy.models import ContextPolicy, PolicyAssignment
 from contextpolicy.two_persons import SecondPersonNeeded
 
-TARGETS = {
-    PolicyAssignment.Level.GROUP.value: "members_of",
-    PolicyAssignment.Level.USER.value: "person",
-    PolicyAssignment.Level.CHAT.value: "chat",
-}
 
-
-class AssignmentForm(forms.ModelForm[PolicyAssignment]):
+class AssignmentForm(TargetInputs, forms.ModelForm[PolicyAssignment]):
     """The form of an assignment: a place and exactly the target it needs.
 
     The places are fields of the form, not of the model, whose constraints would refuse a place that
     has a policy already; here a policy replaces the one before.
     """
-
-    place = forms.ChoiceField(
-        label="Applies to", choices=[("", "choose"), *PolicyAssignment.Level.choices]
-    )
-    members_of = forms.ModelChoiceField(
-        label="Group", queryset=Group.objects.order_by("name"), required=False
-    )
-    person = forms.CharField(label="Person", required=False, help_text="Their user name.")
-    chat = forms.UUIDField(label="Chat", required=False, help_text="Its id.")
 
     class Meta:
         model = PolicyAssignment
@@ -46,29 +31,6 @@ class AssignmentForm(forms.ModelForm[PolicyAssignment]):
         policy = self.fields.get("policy")
         if isinstance(policy, forms.ModelChoiceField):
             policy.queryset = ContextPolicy.objects.filter(retired=False, current__isnull=False)
-
-    def clean_person(self) -> User | None:
-        """Find the person of that name; raises ValidationError if there is none."""
-        name = self.cleaned_data["person"]
-        if not name:
-            return None
-        person = User.objects.filter(username=name).first()
-        if person is None:
-            raise forms.ValidationError("There is nobody with this user name.")
-        return person
-
-    def clean(self) -> dict[str, Any]:
-        """Check that there is exactly one target, the one of the place."""
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        wanted = TARGETS.get(cleaned.get("place", ""))
-        for field in TARGETS.values():
-            if field in self.errors:
-                continue
-            if field == wanted and not cleaned.get(field):
-                self.add_error(field, "This place needs it.")
-            elif field != wanted and cleaned.get(field):
-                self.add_error(field, "This place has no use for it. Leave it empty.")
-        return cleaned
 
 
 class PolicyAssignmentAdmin(DomainAdmin):

@@ -4,14 +4,13 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 from django.utils import timezone
 
 from contextpolicy import holds
-from contextpolicy.admin.assignments import TARGETS
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.targets import TargetInputs
 from contextpolicy.models import LegalHold, PolicyAssignment
 from contextpolicy.models.holds import LONGEST_CASE, LONGEST_REASON
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -19,17 +18,12 @@ from contextpolicy.two_persons import SecondPersonNeeded
 TEXT = forms.Textarea(attrs={"rows": 3})
 
 
-class HoldForm(forms.ModelForm[LegalHold]):
+class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
     """The form of a new hold: what is held, exactly the target that it needs, case and reason."""
 
     place = forms.ChoiceField(
         label="Holds", choices=[("", "choose"), *PolicyAssignment.Level.choices]
     )
-    members_of = forms.ModelChoiceField(
-        label="Group", queryset=Group.objects.order_by("name"), required=False
-    )
-    person = forms.CharField(label="Person", required=False, help_text="Their user name.")
-    chat = forms.UUIDField(label="Chat", required=False, help_text="Its id.")
     case = forms.CharField(
         label="Case", max_length=LONGEST_CASE, help_text="The name or number by which it is known."
     )
@@ -49,27 +43,6 @@ class HoldForm(forms.ModelForm[LegalHold]):
     class Meta:
         model = LegalHold
         fields = ("case", "reason", "review_on")
-
-    def clean_person(self) -> User | None:
-        """Find the person of that name; raises ValidationError if there is none."""
-        name = self.cleaned_data["person"]
-        person = User.objects.filter(username=name).first() if name else None
-        if name and person is None:
-            raise forms.ValidationError("There is nobody with this user name.")
-        return person
-
-    def clean(self) -> dict[str, Any]:
-        """Check that there is exactly one target, the one of the place."""
-        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
-        wanted = TARGETS.get(cleaned.get("place", ""))
-        for field in TARGETS.values():
-            if field in self.errors:
-                continue
-            if field == wanted and not cleaned.get(field):
-                self.add_error(field, "This place needs it.")
-            elif field != wanted and cleaned.get(field):
-                self.add_error(field, "This place has no use for it. Leave it empty.")
-        return cleaned
 
 
 class ReleaseForm(forms.ModelForm[LegalHold]):

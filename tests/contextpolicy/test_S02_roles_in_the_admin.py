@@ -210,7 +210,7 @@ def test_S02_the_pages_beside_the_models_follow_the_table(
     for page, allowed in OTHER.items():
         assert opens(client, page) == (role in allowed)
     for page, (model, allowed) in OF_A_ROW.items():
-        key = getattr(rows[model], "pk")  # noqa: B009 - the same
+        key = getattr(rows[model], "pk")  # noqa: B009 - models of several kinds
         assert opens(client, page, key) == (role in allowed)
 
 

@@ -6,10 +6,12 @@ it, and at last asks `tests.faults.promises` whether every promise was kept.
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from project.launcher import BACKGROUND_THREADS, worker_command
 from tests.fakes.fake_server import FakeServer
 from tests.faults.impostor import Impostor
 from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, run, until
-from tests.faults.stores import Broker, Database, Row, wait_for_rows
+from tests.faults.stores import Broker, Database, Row, SQLite, wait_for_rows
 
 # Reads of a turn's row that the tests need again and again.
 TURN = "SELECT * FROM chats_turn WHERE id = %s"
@@ -295,6 +297,23 @@ def is_listening(path: str) -> bool:
         except OSError:
             return False
         return True
+
+
+@contextmanager
+def running_tree(fake: FakeServer) -> Iterator[Tree]:
+    """A tree on SQLite with all of its processes, which end with it."""
+    folder = new_folder()
+    made = Tree(folder=folder, database=SQLite(folder), fake=fake)
+    try:
+        made.broker.start()
+        made.prepare()
+        made.worker()
+        made.beat()
+        made.web()
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder)
 
 
 def new_folder() -> Path:

@@ -1,6 +1,5 @@
 """Real processes whose model server has Anthropic's interface: pages, the gateway, summaries."""
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 
 from tests.fakes.fake_server import FakeServer
 from tests.faults.client import Client, Screen
-from tests.faults.harness import Tree, new_folder
+from tests.faults.harness import Tree, running_tree
 from tests.faults.programs import until
 from tests.faults.promises import reply_of, text_of
-from tests.faults.stores import SQLite
 
 pytestmark = pytest.mark.processes
 WORDS = "the order of a heron and a page " * 10
@@ -27,19 +25,8 @@ def sent() -> None:
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Tree]:
     """One instance with its fake model server."""
-    folder = new_folder()
-    with FakeServer(kind="anthropic") as fake:
-        made = Tree(folder=folder, database=SQLite(folder), fake=fake)
-        try:
-            made.broker.start()
-            made.prepare()
-            made.worker()
-            made.beat()
-            made.web()
-            yield made
-        finally:
-            made.close()
-            shutil.rmtree(folder)
+    with FakeServer(kind="anthropic") as fake, running_tree(fake) as made:
+        yield made
 
 
 @pytest.fixture

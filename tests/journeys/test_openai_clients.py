@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -13,9 +12,8 @@ import openai
 import pytest
 
 from tests.fakes.fake_server import FakeServer
-from tests.faults.harness import Tree, new_folder
+from tests.faults.harness import Tree, running_tree
 from tests.faults.programs import MANAGE, ROOT, free_port, python, run, until
-from tests.faults.stores import SQLite
 
 pytestmark = pytest.mark.processes
 TOOL: Any = {
@@ -37,19 +35,8 @@ def sent() -> None:
 @pytest.fixture(scope="module")
 def tree() -> Iterator[Tree]:
     """One instance with its fake model server."""
-    folder = new_folder()
-    with FakeServer() as fake:
-        made = Tree(folder=folder, database=SQLite(folder), fake=fake)
-        try:
-            made.broker.start()
-            made.prepare()
-            made.worker()
-            made.beat()
-            made.web()
-            yield made
-        finally:
-            made.close()
-            shutil.rmtree(folder)
+    with FakeServer() as fake, running_tree(fake) as made:
+        yield made
 
 
 @pytest.fixture

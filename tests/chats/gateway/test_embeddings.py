@@ -93,7 +93,7 @@ def test_embeddings_come_back_counted_and_nothing_is_stored(
             model=name,
             input=texts,
             dimensions=size,
-            encoding_format=form,  # type: ignore[arg-type]
+            encoding_format=form,  # type: ignore[arg-type]  # its values are tried by name
         )
         sent = openai_server.requests()[-1]["body"]
         assert (sent["model"], sent["input"], sent["dimensions"]) == (embedder.name, texts, size)
