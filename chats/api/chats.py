@@ -26,7 +26,8 @@ from chats.api.outputs import (
     one,
 )
 from chats.api.pages import page_of
-from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.unchanged import Unchanged
 from chats.models import ApiKey, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotentRequest
@@ -81,20 +82,27 @@ class Chats(Endpoint):
         return Response({**one(ChatOut, chat), "message": message, "turn": turn}, status=202)
 
 
-class OneChat(Endpoint):
+class OneChat(Unchanged):
     """One chat."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
 
+    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
+        """Return the chat."""
+        return Chat.objects.filter(pk=chat_id)
+
     @extend_schema(
-        operation_id="chats_get", responses=answers({200: OneChatOut}, errors=READ_ERRORS)
+        operation_id="chats_get",
+        responses=answers({200: OneChatOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Read the chat."""
         return Response(one(OneChatOut, access.chat_for(user=person(request), chat_id=chat_id)))
 
     @extend_schema(
-        operation_id="chats_change", request=ChatChange, responses=answers({200: OneChatOut})
+        operation_id="chats_change",
+        request=ChatChange,
+        responses=answers({200: OneChatOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Change what is named, all of it or nothing.
@@ -120,7 +128,11 @@ class OneChat(Endpoint):
             chat = organising.organise(chat=chat, user=person(request), **places)
         return Response(one(OneChatOut, chat))
 
-    @extend_schema(operation_id="chats_delete", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="chats_delete",
+        request=None,
+        responses=answers({204: None}, errors=EDIT_ERRORS),
+    )
     def delete(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Hide the chat at once; it is erased some days later, and can be brought back until then.
 

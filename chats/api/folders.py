@@ -1,8 +1,10 @@
 """A person's folders of chats."""
 
 import uuid
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -13,7 +15,8 @@ from chats.actions import listing, memory, organising
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import FolderChange, FolderName, Nothing
 from chats.api.outputs import FolderOut, items, one
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.unchanged import Unchanged
 from chats.record import access
 
 
@@ -45,13 +48,29 @@ class Folders(Endpoint):
         return Response(one(FolderOut, folder), status=201)
 
 
-class OneFolder(Endpoint):
+class OneFolder(Unchanged):
     """One folder."""
 
-    scopes: ClassVar = {"PATCH": "chats:write", "DELETE": "chats:write"}
+    scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write", "DELETE": "chats:write"}
+
+    def rows(self, request: Request, **_named: Any) -> QuerySet[User]:
+        """Return the person, as what changes folders locks them."""
+        return User.objects.filter(pk=person(request).pk)
 
     @extend_schema(
-        operation_id="folders_rename", request=FolderChange, responses=answers({200: FolderOut})
+        operation_id="folders_get",
+        responses=answers({200: FolderOut, 304: None}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request, folder_id: uuid.UUID) -> Response:
+        """Read the folder; its chats are in the list of chats."""
+        return Response(
+            one(FolderOut, access.folder_for(user=person(request), folder_id=folder_id))
+        )
+
+    @extend_schema(
+        operation_id="folders_rename",
+        request=FolderChange,
+        responses=answers({200: FolderOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Give the folder another name, or let its chats use their owner's memory or not."""
@@ -63,7 +82,11 @@ class OneFolder(Endpoint):
             folder = memory.set_memory_of_folder(folder=folder, remembers=values["memory"])
         return Response(one(FolderOut, folder))
 
-    @extend_schema(operation_id="folders_delete", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="folders_delete",
+        request=None,
+        responses=answers({204: None}, errors=EDIT_ERRORS),
+    )
     def delete(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Take the folder away; its chats stay, in no folder."""
         folder = access.folder_for(user=person(request), folder_id=folder_id)

@@ -4,6 +4,7 @@ import uuid
 from typing import Any, ClassVar
 
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -13,9 +14,10 @@ from rest_framework.response import Response
 from chats.actions import memory
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.unchanged import Unchanged
 from chats.memory import preferences
-from chats.models import Preference
+from chats.models import MemorySettings, Preference
 from chats.record import access
 
 
@@ -53,20 +55,27 @@ class MemoryOut(serializers.Serializer[object]):
     preferences = PreferenceOut(many=True)
 
 
-class Memory(Endpoint):
+class Memory(Unchanged):
     """The person's memory."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
+    def rows(self, request: Request) -> QuerySet[MemorySettings]:
+        """Return the person's settings, made where there are none."""
+        return preferences.stored_settings(person(request).pk)
+
     @extend_schema(
-        operation_id="memory_get", responses=answers({200: MemoryOut}, errors=READ_ERRORS)
+        operation_id="memory_get",
+        responses=answers({200: MemoryOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request) -> Response:
         """Read everything that is kept of the person, what held before included."""
         return Response(preferences.exported(person(request).pk))
 
     @extend_schema(
-        operation_id="memory_change", request=MemoryChange, responses=answers({200: MemoryOut})
+        operation_id="memory_change",
+        request=MemoryChange,
+        responses=answers({200: MemoryOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request) -> Response:
         """Write the instructions, turn the memory on or off, or pause it: what is named."""

@@ -3,6 +3,7 @@
 import json
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -28,7 +29,8 @@ from chats.api.policy_outputs import (
     findings_told,
 )
 from chats.api.policy_versions import version_json
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.unchanged import Unchanged
 from contextpolicy import publish
 from contextpolicy.imports import exported, import_strategy, new_policy
 from contextpolicy.linter.judge import judge
@@ -98,13 +100,18 @@ class Policies(Endpoint):
         return Response(one(OnePolicyOut, policy_json(made.slug)), status=201)
 
 
-class OnePolicy(Endpoint):
+class OnePolicy(Unchanged):
     """One policy."""
 
     scopes: ClassVar = {"GET": "policy:read", "PATCH": "policy:write"}
 
+    def rows(self, _request: Request, *, slug: str) -> QuerySet[ContextPolicy]:
+        """Return the policy."""
+        return ContextPolicy.objects.filter(slug=slug)
+
     @extend_schema(
-        operation_id="policies_get", responses=answers({200: OnePolicyOut}, errors=READ_ERRORS)
+        operation_id="policies_get",
+        responses=answers({200: OnePolicyOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, slug: str) -> Response:
         """Read the policy: the version in force, what is to be known of it, where it applies."""
@@ -112,7 +119,9 @@ class OnePolicy(Endpoint):
         return Response(one(OnePolicyOut, policy_json(slug)))
 
     @extend_schema(
-        operation_id="policies_change", request=PolicyChange, responses=answers({200: OnePolicyOut})
+        operation_id="policies_change",
+        request=PolicyChange,
+        responses=answers({200: OnePolicyOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, slug: str) -> Response:
         """Rename, describe, retire or revive the policy; its values change by a version."""

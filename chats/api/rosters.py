@@ -3,6 +3,7 @@
 import uuid
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -13,8 +14,9 @@ from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import Nothing, PageQuery
 from chats.api.outputs import TurnOut, listed, one
 from chats.api.pages import page_of
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
 from chats.api.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
+from chats.api.unchanged import Unchanged
 from chats.models import Round, Team
 from chats.record import access
 from chats.teams import conversation, play, rosters
@@ -81,7 +83,7 @@ class Rosters(Endpoint):
         return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
 
 
-class OneRoster(Endpoint):
+class OneRoster(Unchanged):
     """One team."""
 
     scopes: ClassVar = {"GET": "chats:read", "PUT": "chats:write", "DELETE": "chats:write"}
@@ -90,8 +92,12 @@ class OneRoster(Endpoint):
         "put",
     ]
 
+    def rows(self, _request: Request, *, team_id: uuid.UUID) -> QuerySet[Team]:
+        """Return the team."""
+        return Team.objects.filter(pk=team_id)
+
     @extend_schema(
-        operation_id="teams_get", responses=answers({200: RosterOut}, errors=READ_ERRORS)
+        operation_id="teams_get", responses=answers({200: RosterOut, 304: None}, errors=READ_ERRORS)
     )
     def get(self, request: Request, team_id: uuid.UUID) -> Response:
         """Read the team."""
@@ -100,7 +106,7 @@ class OneRoster(Endpoint):
     @extend_schema(
         operation_id="teams_change",
         request=team_inputs.TeamBody,
-        responses=answers({200: SavedRosterOut}),
+        responses=answers({200: SavedRosterOut}, errors=EDIT_ERRORS),
     )
     def put(self, request: Request, team_id: uuid.UUID) -> Response:
         """Give the team a new version, whole; a round that runs keeps the one it began with.
@@ -115,7 +121,11 @@ class OneRoster(Endpoint):
         )
         return Response({**team_json(saved.team), "warnings": saved.warnings})
 
-    @extend_schema(operation_id="teams_delete", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="teams_delete",
+        request=None,
+        responses=answers({204: None}, errors=EDIT_ERRORS),
+    )
     def delete(self, request: Request, team_id: uuid.UUID) -> Response:
         """Offer the team for no new chat any more; chats that have it keep it."""
         Nothing.read(request.data)

@@ -16,11 +16,15 @@ ERRORS = {
     403: "The key or the person may not do this.",
     404: "It does not exist, or it is not yours.",
     409: "The state of the chat does not allow it now.",
+    412: "It changed after the client read it; see If-Match.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "The content is refused.",
     429: "Too many requests, failures or running replies; see Retry-After.",
 }
+# What any write may be answered; an edit that `If-Match` guards has 412 besides.
+WRITE_ERRORS = tuple(code for code in ERRORS if code != 412)
+EDIT_ERRORS = tuple(ERRORS)
 # A status, or a status and what kind of body it has.
 Code = int | tuple[int, str]
 READ_ERRORS = (400, 401, 403, 404, 429)
@@ -31,6 +35,18 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     description="1 to 255 printable ASCII characters. A repetition within 24 hours with the same"
     " body gives the same answer and does nothing new. `Idempotent-Replayed` is set where it"
     " is the first answer as it was.",
+)
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` of the thing as it was read: it is changed only if it is still that.",
+)
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` of the thing as it was read: 304 if it is still that.",
 )
 EVENTS = """Server-sent events of one turn; data is JSON `{turn, attempt, step, offset, text}`.
 
@@ -53,13 +69,16 @@ the reply is written all the same."""
 
 
 class EndpointSchema(AutoSchema):
-    """Adds the key of repetitions to each POST that is done once."""
+    """Adds the headers of some endpoints: the key of repetitions, the tag of what was read."""
 
     def get_override_parameters(self) -> list[Any]:
         """Return the parameters that no path and no serializer tells of."""
         listed = super().get_override_parameters()
         is_done_once = not getattr(self.view, "knows_repetitions", True)
-        return [*listed, IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else listed
+        added = [IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else []
+        if getattr(self.view, "guards_edits", False):
+            added += [IF_NONE_MATCH] if self.method == "GET" else [IF_MATCH]
+        return [*listed, *added]
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
@@ -105,7 +124,7 @@ def stream_of(turn: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def answers(
-    successes: Mapping[Code, Any], *, errors: tuple[int, ...] = tuple(ERRORS)
+    successes: Mapping[Code, Any], *, errors: tuple[int, ...] = WRITE_ERRORS
 ) -> dict[Code, Any]:
     """Return the given responses and those of the possible errors."""
     failures: dict[Code, Any] = {code: OpenApiResponse(ErrorBody, ERRORS[code]) for code in errors}

@@ -3,6 +3,7 @@
 import uuid
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -13,18 +14,24 @@ from chats.actions import corrections
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import StateChange, StateRestoration
 from chats.api.outputs import StateOut, items, one
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.unchanged import Unchanged
+from chats.models import Chat
 from chats.record import access
 
 
-class StateEndpoint(Endpoint):
+class StateEndpoint(Unchanged):
     """The state of a chat's active branch, where the policy keeps one."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
+    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
+        """Return the chat, which whoever writes its state locks first."""
+        return Chat.objects.filter(pk=chat_id)
+
     @extend_schema(
         operation_id="chats_state_get",
-        responses=answers({200: StateOut}, errors=(*READ_ERRORS, 409)),
+        responses=answers({200: StateOut, 304: None}, errors=(*READ_ERRORS, 409)),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Read the state, each value's origin, and its schema. 409 `no_state`: none is kept."""
@@ -34,7 +41,7 @@ class StateEndpoint(Endpoint):
     @extend_schema(
         operation_id="chats_state_change",
         request=StateChange,
-        responses=answers({200: StateOut}),
+        responses=answers({200: StateOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Correct the state, from the next turn on.

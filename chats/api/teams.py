@@ -23,7 +23,7 @@ from chats.api.once import idempotency_key
 from chats.api.outputs import listed
 from chats.api.pages import page_of
 from chats.api.parsing import SnapshotParser
-from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.api.team_outputs import (
     AgentContextOut,
     AgentPromptOut,
@@ -31,6 +31,7 @@ from chats.api.team_outputs import (
     TeamMessageOut,
     TeamOut,
 )
+from chats.api.unchanged import Unchanged
 from chats.models import Chat, Message
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
@@ -80,13 +81,18 @@ def message_lines(
     return streamed(request, chat, part, name=name, cursor=cursor)
 
 
-class Team(Endpoint):
+class Team(Unchanged):
     """The chat as a team's."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
 
+    def rows(self, _request: Request, *, chat_id: uuid.UUID) -> QuerySet[Chat]:
+        """Return the chat."""
+        return Chat.objects.filter(pk=chat_id)
+
     @extend_schema(
-        operation_id="chats_team_get", responses=answers({200: TeamOut}, errors=READ_ERRORS)
+        operation_id="chats_team_get",
+        responses=answers({200: TeamOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Read the team's task and its newest message."""
@@ -96,7 +102,7 @@ class Team(Endpoint):
     @extend_schema(
         operation_id="chats_team_change",
         request=team_inputs.TeamTask,
-        responses=answers({200: TeamOut}),
+        responses=answers({200: TeamOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Set the task that every agent is told; of a longer one than 5,120 bytes the beginning.

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -14,7 +15,8 @@ from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import Nothing, PageQuery, PlainText, Strict
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
-from chats.api.schema import READ_ERRORS, answers
+from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
+from chats.api.unchanged import Unchanged
 from chats.models import Webhook, WebhookDelivery
 from chats.record.outbox import EVENTS
 from chats.webhooks import managing
@@ -128,20 +130,27 @@ class Webhooks(Endpoint):
         return Response({**one(WebhookOut, webhook), "secret": secret}, status=201)
 
 
-class OneWebhook(Endpoint):
+class OneWebhook(Unchanged):
     """One webhook of the person."""
 
     scopes: ClassVar = {"GET": SCOPE, "PATCH": SCOPE, "DELETE": SCOPE}
 
+    def rows(self, _request: Request, *, webhook_id: uuid.UUID) -> QuerySet[Webhook]:
+        """Return the webhook."""
+        return Webhook.objects.filter(pk=webhook_id)
+
     @extend_schema(
-        operation_id="webhooks_retrieve", responses=answers({200: WebhookOut}, errors=READ_ERRORS)
+        operation_id="webhooks_retrieve",
+        responses=answers({200: WebhookOut, 304: None}, errors=READ_ERRORS),
     )
     def get(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Return the webhook."""
         return Response(one(WebhookOut, webhook_of(request, webhook_id)))
 
     @extend_schema(
-        operation_id="webhooks_change", request=WebhookChange, responses=answers({200: WebhookOut})
+        operation_id="webhooks_change",
+        request=WebhookChange,
+        responses=answers({200: WebhookOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Change address or events, or switch it off and on; on again it forgets its failures."""
@@ -150,7 +159,11 @@ class OneWebhook(Endpoint):
         changed = managing.change(webhook=webhook, now=timezone.now(), **values)
         return Response(one(WebhookOut, changed))
 
-    @extend_schema(operation_id="webhooks_delete", request=None, responses=answers({204: None}))
+    @extend_schema(
+        operation_id="webhooks_delete",
+        request=None,
+        responses=answers({204: None}, errors=EDIT_ERRORS),
+    )
     def delete(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Delete the webhook with its log; what waits is not sent."""
         webhook = webhook_of(request, webhook_id)

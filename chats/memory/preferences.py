@@ -105,8 +105,13 @@ def settings_of(owner_id: int) -> MemorySettings:
 
 def locked(owner_id: int) -> MemorySettings:
     """Return a person's settings, locked for the transaction; made where there are none."""
+    return stored_settings(owner_id).select_for_update().get()
+
+
+def stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
+    """Return a person's settings as stored; made where there are none."""
     MemorySettings.objects.get_or_create(owner_id=owner_id)
-    return MemorySettings.objects.select_for_update().get(owner=owner_id)
+    return MemorySettings.objects.filter(owner=owner_id)
 
 
 def is_noting(settings: MemorySettings) -> bool:

@@ -28,6 +28,7 @@ MATRIX = {
     "chats_restore": "chats:write",
     "folders_list": "chats:read",
     "folders_create": "chats:write",
+    "folders_get": "chats:read",
     "folders_rename": "chats:write",
     "folders_delete": "chats:write",
     "chats_erase": "chats:erase",
