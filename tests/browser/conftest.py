@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
 from tests.fakes.fake_server import FakeServer
-from tests.faults.programs import needed
+from tests.faults.programs import needed_browser
 
 HERE = Path(__file__).parent
 DESKTOP = {"width": 1280, "height": 800}
@@ -34,7 +34,7 @@ def sent() -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """One Chromium; each tab gets a profile of its own."""
-    program = needed("chromium")
+    program = needed_browser()
     # Chromium's own sandbox cannot start for root or inside a container.
     options = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
     with sync_playwright() as playwright:

@@ -1,7 +1,6 @@
 """What the page says is sent: after an undo, in the meter, of an own text, of a cut message."""
 
 import os
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -11,7 +10,7 @@ from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.test_compaction_journeys import POLICY, administer, compact, say_all
 from tests.browser.test_every_page import PHONE
-from tests.faults.programs import MANAGE, python
+from tests.faults.programs import MANAGE, python, run
 
 # For one chat: the newest messages, each cut to a length.
 CUTTING = """
@@ -125,7 +124,7 @@ def test_a_cut_message_is_shown_as_it_was_sent(admin: Person) -> None:
     chat = page.url.rstrip("/").rpartition("/")[2]
     command = python(MANAGE, "shell", "-c", CUTTING.format(chat=chat))
     environment = {**os.environ, **admin.product.env}
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    run(command, env=environment)
     page.reload()
     long = page.locator("article.msg--user").first
     expect(long).to_have_attribute("data-sent", "cut")

@@ -1,7 +1,6 @@
 """The state of a chat as a person meets it: filled by what they say, corrected, emptied."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.faults.programs import MANAGE, python
+from tests.faults.programs import MANAGE, python, run
 
 BOOKING = """
 from django.utils import timezone
@@ -27,7 +26,7 @@ def governed(product: Product, signed_in: Any) -> Product:
     """An installation on which the policy *Booking* applies to everyone."""
     del signed_in
     command = [*python(MANAGE, "shell", "--no-imports"), "-c", BOOKING]
-    subprocess.run(command, env={**os.environ, **product.env}, check=True)
+    run(command, env={**os.environ, **product.env})
     return product
 
 

@@ -19,7 +19,7 @@ from chats.ground import queues
 from project.launcher import BACKGROUND_THREADS, worker_command
 from tests.fakes.fake_server import FakeServer
 from tests.faults.impostor import Impostor
-from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, run, until
+from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
 from tests.faults.stores import Broker, Database, Row, SQLite, wait_for_rows
 
 # Reads of a turn's row that the tests need again and again.
@@ -141,8 +141,7 @@ class Tree:
 
     def prepare(self) -> None:
         """Make the tables as their owner, then people and models as the app."""
-        owner = {"DATABASE_URL": self.database.owner_url} if self.database.owner_url else {}
-        run(python(MANAGE, "migrate", "--verbosity", "0"), env={**self.env, **owner})
+        self.database.put_tables(self.env)
         closed = f"127.0.0.1:{self.closed_port}"
         addresses = {
             "fake": self.fake.base_url,

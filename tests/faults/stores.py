@@ -4,7 +4,7 @@ import os
 import pwd
 import shutil
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,17 @@ from redis import Redis
 
 from project.broker import BrokerMissing, wait_until_ready
 from project.broker import command as embedded_broker
-from tests.faults.programs import Program, absent, free_port, needed, run, until
+from tests.faults.programs import (
+    MANAGE,
+    Program,
+    absent,
+    free_port,
+    needed,
+    put_tables,
+    python,
+    run,
+    until,
+)
 
 Row = dict[str, Any]
 
@@ -62,6 +72,10 @@ class Database(Protocol):
         """What a query answers, on a connection of its own; `%s` stands for a value."""
         ...
 
+    def put_tables(self, env: Mapping[str, str]) -> None:
+        """Make the tables, as the tree with this environment will find them."""
+        ...
+
     def close(self) -> None:
         """Let go of what the database holds outside the tree's folder."""
         ...
@@ -76,6 +90,10 @@ class SQLite:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "palimpsest.sqlite3"
+
+    def put_tables(self, _env: Mapping[str, str]) -> None:
+        """Make the tables."""
+        put_tables(self.path.parent)
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
         """Read past the writers, which WAL allows."""
@@ -115,6 +133,7 @@ class Cluster:
         self.call(needed("initdb"), "--no-sync", "-A", "trust", "-U", "postgres", "-D", self.data)
         self.start()
         self.execute("CREATE ROLE owner LOGIN CREATEDB", "CREATE ROLE app LOGIN")
+        self.has_tables = False
 
     @property
     def data(self) -> str:
@@ -156,14 +175,24 @@ class Postgres:
 
     kind = "postgres"
 
-    def __init__(self, cluster: Cluster, name: str, *, template: str = "template1") -> None:
+    def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.url = cluster.url("app", name)
         self.owner_url = cluster.url("owner", name)
+        template = TABLES if cluster.has_tables else "template1"
         cluster.execute(f"CREATE DATABASE {name} OWNER owner TEMPLATE {template}")
-        if template == "template1":
+        if not cluster.has_tables:
             cluster.execute(*GRANTS, name=name, role="owner")
+
+    def put_tables(self, env: Mapping[str, str]) -> None:
+        """Make the tables as their owner; the next database of the cluster begins with them."""
+        if self.cluster.has_tables:
+            return
+        owner = {**env, "DATABASE_URL": self.owner_url}
+        run(python(MANAGE, "migrate", "--verbosity", "0"), env=owner)
+        self.cluster.execute(f"CREATE DATABASE {TABLES} OWNER owner TEMPLATE {self.name}")
+        self.cluster.has_tables = True
 
     def rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
         """Read on a fresh connection: the server may have been restarted since."""
@@ -178,6 +207,8 @@ class Postgres:
         self.cluster.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
+# The database of a cluster that has all tables and no rows of ours.
+TABLES = "tables"
 # The processes may change rows, but neither empty tables nor touch triggers.
 GRANTS = (
     "ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO app",

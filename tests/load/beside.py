@@ -13,7 +13,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ from project.launcher import (  # noqa: E402  # needs the settings
 from tests.fakes.fake_server import FakeServer  # noqa: E402  # needs the settings
 from tests.faults.client import Client  # noqa: E402  # needs the settings
 from tests.faults.harness import Tree, new_folder  # noqa: E402  # needs the settings
-from tests.faults.programs import MANAGE, until  # noqa: E402  # needs the settings
+from tests.faults.programs import MANAGE, python, run, until  # noqa: E402  # needs the settings
 from tests.faults.stores import Database, Row, SQLite, count  # noqa: E402  # needs the settings
 
 # The workers of an instance: for one laptop, one for each queue, and two of each kind.
@@ -63,6 +63,10 @@ class Given:
         """What a query answers."""
         with psycopg.connect(self.url, row_factory=dict_row, autocommit=True) as connection:
             return connection.execute(query.encode(), values).fetchall()
+
+    def put_tables(self, env: Mapping[str, str]) -> None:
+        """Make the tables."""
+        run(python(MANAGE, "migrate", "--verbosity", "0"), env=env)
 
     close = SQLite.close
 

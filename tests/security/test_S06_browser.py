@@ -10,7 +10,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.fakes.fake_server import FakeServer
 from tests.faults.harness import Tree, new_folder
-from tests.faults.programs import MANAGE, free_port, needed, python, run, until
+from tests.faults.programs import MANAGE, free_port, needed_browser, python, run, until
 from tests.faults.stores import SQLite, count
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
@@ -71,7 +71,7 @@ def tab() -> Iterator[Page]:
     """A browser's only tab."""
     with sync_playwright() as player:
         options = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = player.chromium.launch(executable_path=needed("chromium"), args=options)
+        browser = player.chromium.launch(executable_path=needed_browser(), args=options)
         yield browser.new_page()
         browser.close()
 
