@@ -18,7 +18,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic \
-	chaos round-kills team-long team-load faults whole together beside clients presets races previews recall search-load bench clean
+	chaos round-kills team-long team-load faults whole together beside clients presets races previews recall search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -193,6 +193,17 @@ bench: $(VENV)/.for-testing
 		$(BIN)/python -m tests.load.peers
 	@$(BIN)/python -m tests.load.latency --pairs 60
 	@$(BIN)/python -m tests.load.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
+
+# The gateway beside the bare model server and LiteLLM's proxy, which is installed beside the rest, in turn:
+# make gateway-load TOOLS=DIR [CONCURRENCY=1,20,100] [REPEAT=3]
+LITELLM := $(VENV)/litellm
+CONCURRENCY := 1,20,100
+gateway-load: $(VENV)/.for-testing
+	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make gateway-load TOOLS=DIR"; exit 1; }
+	@$(PYTHON) -m venv $(LITELLM) && $(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check \
+		'litellm[proxy]==1.83.0'
+	@$(BIN)/python -m tests.load.streams --gateway --litellm $(LITELLM)/bin/litellm --tools $(TOOLS) \
+		--concurrency $(CONCURRENCY) --repeat $(or $(REPEAT),3)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

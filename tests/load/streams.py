@@ -2,19 +2,24 @@
 
 `python -m tests.load.streams --tools DIR [arguments of stream_load.py]`: DIR holds stream_load.py
 and floor_stack/. Starts a whole instance (broker, worker, web) on a folder of its own, whose model
-is the load driver's fake server, and hands both to the driver. Prints the driver's table.
+is the load driver's fake server, and hands both to the driver. Prints the driver's table. With
+`--gateway` the instance is asked as an OpenAI client asks it, and with `--litellm PROGRAM` it takes
+turns with LiteLLM's proxy, which has one process and stores nothing.
 """
 
 import argparse
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.load.instance import instance
+from tests.load.instance import free_port, instance, wait_for
 
 MODEL_PORT = 8199
 PREPARE = """
@@ -34,7 +39,8 @@ ModelSpec.objects.update_or_create(
     slug="bench", defaults={"provider": "bench", "name": "mock-chat", "is_default": True})
 owner, _ = User.objects.get_or_create(username="bench")
 _, secret = create_key(
-    owner=owner, name="bench", scopes=["chats:read", "chats:write"], lifetime_days=1, now=now)
+    owner=owner, name="bench", scopes=["chats:read", "chats:write", "gateway"], lifetime_days=1,
+    now=now)
 print(secret)
 """
 PROFILE: dict[str, Any] = {
@@ -64,14 +70,43 @@ APART: dict[str, Any] = {
     },
 }
 
+LITELLM: dict[str, Any] = {
+    "model_list": [
+        {
+            "model_name": "mock-chat",
+            "litellm_params": {
+                "model": "openai/mock-chat",
+                "api_base": f"http://127.0.0.1:{MODEL_PORT}/v1",
+                "api_key": "sk-mock",
+            },
+        }
+    ],
+    "litellm_settings": {"num_retries": 0, "request_timeout": 120, "telemetry": False},
+    "general_settings": {"master_key": "sk-bench"},
+}
+LITELLM_ENVIRONMENT = {
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_MODE": "PRODUCTION",
+    "DISABLE_ADMIN_UI": "True",
+}
+
 
 def main() -> None:
     """Start, measure, stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tools", type=Path, required=True)
     parser.add_argument("--apart", action="store_true", help="send and follow in two requests")
+    parser.add_argument("--gateway", action="store_true", help="ask as an OpenAI client does")
+    parser.add_argument("--litellm", type=Path, help="its program, to be asked beside the gateway")
     arguments, rest = parser.parse_known_args()
     with instance(model_host=f"127.0.0.1:{MODEL_PORT}") as ours:
+        if arguments.gateway:
+            key = ours.run(PREPARE % MODEL_PORT).strip()
+            target = f"gateway=openai,url={ours.url},key={key},model=bench,pid={ours.pid}"
+            with proxy(arguments.litellm, folder=ours.folder) as beside:
+                drive(arguments.tools, [target, *beside], rest)
+            return
         floor = start_floor(arguments.tools)
         try:
             profile = ours.folder / "profile.json"
@@ -80,11 +115,39 @@ def main() -> None:
                 json.dumps({**PROFILE, **(APART if arguments.apart else {}), "headers": headers})
             )
             target = f"ours=rest_sse,url={ours.url},profile={profile},pid={ours.pid}"
-            driver = [sys.executable, str(arguments.tools / "stream_load.py"), "--target", target]
-            subprocess.run([*driver, "--target", floor_target(floor), *rest], check=True)
+            drive(arguments.tools, [target, floor_target(floor)], rest)
         finally:
             floor.send_signal(signal.SIGTERM)
             floor.wait(60)
+
+
+def drive(tools: Path, targets: list[str], rest: list[str]) -> None:
+    """Let the driver load each target in turn."""
+    named = [word for target in targets for word in ("--target", target)]
+    subprocess.run([sys.executable, str(tools / "stream_load.py"), *named, *rest], check=True)
+
+
+@contextmanager
+def proxy(program: Path | None, *, folder: Path) -> Iterator[list[str]]:
+    """LiteLLM's proxy before the driver's model, with one process; nothing without a program."""
+    if program is None:
+        yield []
+        return
+    port = free_port()
+    config = folder / "litellm.json"
+    config.write_text(json.dumps(LITELLM))
+    given = ["--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    env = {**os.environ, **LITELLM_ENVIRONMENT}
+    started = subprocess.Popen(
+        [str(program), *given, "--num_workers", "1"], env=env, stdout=subprocess.DEVNULL
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(f"{url}/health/liveliness")
+        yield [f"litellm=openai,url={url},key=sk-bench,pid={started.pid}"]
+    finally:
+        started.terminate()
+        started.wait(60)
 
 
 def start_floor(tools: Path) -> "subprocess.Popen[str]":
