@@ -25,6 +25,7 @@ from chats.api import (
     policy_assignments,
     policy_preview,
     policy_versions,
+    radius,
     recent,
     retention,
     rosters,
@@ -59,6 +60,7 @@ CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
 HOLD = "holds/<uuid:hold_id>"
+RADIUS = "blast-radius/<uuid:radius_id>"
 WEBHOOK = "webhooks/<uuid:webhook_id>"
 POLICY = "policies/<slug:slug>"
 VERSION = f"{POLICY}/versions/<number:number>"
@@ -136,6 +138,10 @@ urlpatterns = [
         policy_assignments.OneAssignment.as_view(),
         name="assignment",
     ),
+    path("blast-radius", radius.Radii.as_view(), name="radii"),
+    path(RADIUS, radius.OneRadius.as_view(), name="radius"),
+    path(f"{RADIUS}/stop", radius.StopRadius.as_view(), name="radius-stop"),
+    path(f"{RADIUS}/resume", radius.ResumeRadius.as_view(), name="radius-resume"),
     path(POLICY, policies.OnePolicy.as_view(), name="one-policy"),
     path(f"{POLICY}/export", policies.ExportPolicy.as_view(), name="policy-export"),
     path(f"{POLICY}/versions", policy_versions.Versions.as_view(), name="policy-versions"),

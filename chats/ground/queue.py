@@ -29,6 +29,7 @@ RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
 DELIVER = "chats.deliver"
+COUNT_RADIUS = "chats.count_radius"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -44,6 +45,7 @@ TASKS = frozenset(
         WARM_UP,
         WRITE_TITLE,
         DELIVER,
+        COUNT_RADIUS,
     }
 )
 

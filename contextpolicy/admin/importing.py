@@ -15,6 +15,7 @@ from contextpolicy import publish
 from contextpolicy.admin.bases import ModelAdmin
 from contextpolicy.admin.fields import text_area
 from contextpolicy.admin.site import actor_of
+from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, ReservedName, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import MalformedImport
@@ -33,6 +34,7 @@ REFUSALS = (
     ReservedName,
     publish.PolicyProblems,
     publish.PolicyChangedMeanwhile,
+    BlastRadiusNeeded,
 )
 
 

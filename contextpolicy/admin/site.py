@@ -22,6 +22,7 @@ MENU = {
     "Govern": {
         "ContextPolicy": "Policies",
         "PolicyAssignment": "Assignments",
+        "BlastRadius": "Blast radius",
         "Skill": "Skills",
         "Team": "Teams",
         "LegalHold": "Legal holds",

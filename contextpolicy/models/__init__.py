@@ -14,11 +14,13 @@ from contextpolicy.models.policies import (
     PolicyAssignment,
     PolicyVersion,
 )
+from contextpolicy.models.radius import BlastRadius
 from contextpolicy.models.skills import Skill
 from contextpolicy.models.specs import ModelSpec
 
 __all__ = [
     "AuditEvent",
+    "BlastRadius",
     "ContextPolicy",
     "EffectivePolicy",
     "LedgerCheckpoint",

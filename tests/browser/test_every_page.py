@@ -30,6 +30,7 @@ PAGES = (
     "/admin/contextpolicy/policyassignment/add/",
     "/admin/contextpolicy/legalhold/",
     "/admin/contextpolicy/legalhold/add/",
+    "/admin/contextpolicy/blastradius/",
     "/admin/chats/retentionrun/",
     "/admin/chats/retentionrun/preview/",
     "/admin/contextpolicy/auditevent/",

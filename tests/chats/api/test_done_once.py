@@ -158,6 +158,7 @@ def test_the_schema_names_the_key_at_every_post_that_does_something() -> None:
         "chats_messages_erase",
         "imports_create",
         "preferences_create",
+        "radii_begin",
         "retention_runs_begin",
     }
 
