@@ -4,6 +4,7 @@ from django.contrib.auth.models import Group, User
 
 from chats.admin.compactions import CompactionAdmin
 from chats.admin.effective import ExplainedPolicyAdmin
+from chats.admin.evaluations import EvaluationAdmin
 from chats.admin.ledger import VerifiedLedgerAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
 from chats.admin.policies import PreviewedPolicyAdmin
@@ -15,7 +16,14 @@ from chats.admin.retention import RetentionRunAdmin
 from chats.admin.teams import TeamAdmin
 from chats.models import Compaction, ProviderAccount, Receipt, RetentionRun, Team, Turn
 from contextpolicy.admin import site
-from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, EffectivePolicy, ModelSpec
+from contextpolicy.models import (
+    AuditEvent,
+    BlastRadius,
+    ContextPolicy,
+    EffectivePolicy,
+    Evaluation,
+    ModelSpec,
+)
 
 # `project.urls` takes the site from here, where every page is registered.
 __all__ = ["site"]
@@ -28,6 +36,7 @@ site.register(Compaction, CompactionAdmin)
 site.register(Team, TeamAdmin)
 site.register(RetentionRun, RetentionRunAdmin)
 site.register(BlastRadius, BlastRadiusAdmin)
+site.register(Evaluation, EvaluationAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
 # Replace the pages that cannot verify in the background, and that know no chats and agents.

@@ -4,14 +4,17 @@ import uuid
 from typing import Any
 
 from django import forms
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils import timezone
 
 from chats.admin.charts import chart_of
 from chats.admin.previews import side_told
 from chats.models import Chat
 from chats.record.access import chats_visible_to
-from chats.simulation import radius
+from chats.simulation import evaluating, radius
+from chats.simulation.evaluating import NothingToEvaluate, TooManyEvaluations
 from chats.simulation.preview import (
     Preview,
     Side,
@@ -27,9 +30,10 @@ from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, PolicyForm
 from contextpolicy.admin.site import actor_of
-from contextpolicy.models import ContextPolicy
+from contextpolicy.models import ContextPolicy, Evaluation
 
 EMPTY, LONGEST, SAMPLED, COUNTED = "empty", "longest", "sample", "all"
+EVALUATE = "_evaluate"
 CHATS_OFFERED = 20
 CHATS_COMPARED = 20
 
@@ -71,6 +75,37 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     """The policy editor, which can try a policy on chats before it is saved."""
 
     parts = (*ContextPolicyAdmin.parts, "preview")
+    refusals = (*ContextPolicyAdmin.refusals, NothingToEvaluate, TooManyEvaluations)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show or save the form, or have its draft evaluated."""
+        if request.method == "POST" and EVALUATE in request.POST and object_id:
+            return self.or_said(request, lambda: self.evaluated(request, object_id))
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def evaluated(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Begin the evaluation of the newest draft and lead to its page.
+
+        Raises what `evaluating.begin` raises, and PermissionDenied.
+        """
+        policy = self.get_object(request, object_id)
+        if policy is None or not self.has_change_permission(request, policy):
+            raise PermissionDenied
+        wanted = request.POST[EVALUATE]
+        row = evaluating.begin(
+            policy=policy,
+            number=int(wanted[:9]) if wanted.isdecimal() else 0,
+            actor=actor_of(request),
+            now=timezone.now(),
+        )
+        address = reverse("admin:contextpolicy_evaluation_compare", args=[row.pk])
+        return HttpResponseRedirect(address)
 
     def editor_context(
         self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
@@ -82,6 +117,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         asks = PREVIEW in request.POST
         tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
         context |= {"try": tried, "asks_preview": asks}
+        if policy is not None:
+            rows = Evaluation.objects.filter(policy=policy, state=Evaluation.State.OPEN)
+            context |= {"may_evaluate": True, "evaluation": rows.select_related("version").first()}
         context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
         if asks:
             context |= self.tried(request, form, tried)

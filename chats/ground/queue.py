@@ -30,6 +30,7 @@ WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
 DELIVER = "chats.deliver"
 COUNT_RADIUS = "chats.count_radius"
+EVALUATE = "chats.evaluate"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -46,6 +47,7 @@ TASKS = frozenset(
         WRITE_TITLE,
         DELIVER,
         COUNT_RADIUS,
+        EVALUATE,
     }
 )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
@@ -36,8 +37,6 @@ logger = logging.getLogger(__name__)
 PAGE = 100
 # Seconds that one task takes.
 SECONDS = 20.0
-# Seconds after which a lease is renewed in mid-page.
-RENEW = 5.0
 # Between two chats: who waits for the lock of background work gets it.
 REST = 0.001
 OPEN = (BlastRadius.State.COUNTING, BlastRadius.State.STOPPED)
@@ -203,7 +202,8 @@ def steps(
     row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
     proposal = proposal_of(row)
     if row.high is None:
-        found = sampling.sample(proposal=proposal, now=clock())
+        # Nothing renews the lease while the sample is taken.
+        found = sampling.sample(proposal=proposal, now=clock(), patience=settings.LEASE_SECONDS / 2)
         book(
             lease,
             sampled=found.judged,
@@ -275,7 +275,7 @@ def judged_page(
     for pk in ids:
         if is_closing():
             return None
-        if time.monotonic() - renewed > RENEW:
+        if time.monotonic() - renewed > settings.HEARTBEAT_EVERY:
             book(lease)
             renewed = time.monotonic()
         try:

@@ -73,12 +73,13 @@ def sample(
     proposal: Proposal,
     now: datetime,
     size: int = SAMPLE,
+    patience: float = PATIENCE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Sampled:
-    """Judge up to `size` random chats in use, as many as `PATIENCE` allows; nothing is written."""
+    """Judge up to `size` random chats in use, as many as `patience` allows; nothing is written."""
     ids = in_use(now=now)
     total = ids.count()
-    until = clock() + PATIENCE
+    until = clock() + patience
     found = judged_of(
         ids.order_by("?")[:size], proposal=proposal, now=now, clock=clock, until=until
     )

@@ -47,7 +47,7 @@ def sweep(*, now: datetime) -> int:
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)
-        + simulations.enqueue_due()
+        + simulations.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
         + outbox.enqueue_due(now=now)
         + passed_on.sweep(now=now)

@@ -42,7 +42,7 @@ class ContextPolicyAdmin(DomainAdmin):
     form = PolicyForm
     # What is redrawn alone, by the id of its element without "policy-".
     parts: tuple[str, ...] = ("told",)
-    refusals = (
+    refusals: tuple[type[Exception], ...] = (
         publish.PolicyProblems,
         publish.PolicyChangedMeanwhile,
         publish.PolicyInUse,

@@ -23,6 +23,7 @@ MENU = {
         "ContextPolicy": "Policies",
         "PolicyAssignment": "Assignments",
         "BlastRadius": "Blast radius",
+        "Evaluation": "Evaluations",
         "Skill": "Skills",
         "Team": "Teams",
         "LegalHold": "Legal holds",

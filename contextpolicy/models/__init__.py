@@ -7,6 +7,7 @@ from contextpolicy.models.checkpoints import (
     LedgerLeaf,
     LedgerOrigin,
 )
+from contextpolicy.models.evaluations import EvaluatedTurn, Evaluation, VirtualCoverage
 from contextpolicy.models.holds import LegalHold
 from contextpolicy.models.policies import (
     ContextPolicy,
@@ -23,6 +24,8 @@ __all__ = [
     "BlastRadius",
     "ContextPolicy",
     "EffectivePolicy",
+    "EvaluatedTurn",
+    "Evaluation",
     "LedgerCheckpoint",
     "LedgerHead",
     "LedgerKey",
@@ -34,4 +37,5 @@ __all__ = [
     "PolicyAssignment",
     "PolicyVersion",
     "Skill",
+    "VirtualCoverage",
 ]

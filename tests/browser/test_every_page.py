@@ -31,6 +31,7 @@ PAGES = (
     "/admin/contextpolicy/legalhold/",
     "/admin/contextpolicy/legalhold/add/",
     "/admin/contextpolicy/blastradius/",
+    "/admin/contextpolicy/evaluation/",
     "/admin/chats/retentionrun/",
     "/admin/chats/retentionrun/preview/",
     "/admin/contextpolicy/auditevent/",

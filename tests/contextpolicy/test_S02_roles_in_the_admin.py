@@ -31,6 +31,7 @@ from contextpolicy.models import (
     BlastRadius,
     ContextPolicy,
     EffectivePolicy,
+    Evaluation,
     ModelSpec,
     Skill,
 )
@@ -53,6 +54,7 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "contextpolicy_auditevent": ({A, S}, set(), set(), set()),
     "contextpolicy_legalhold": ({P, A, S}, {P, S}, {P, S}, set()),
     "contextpolicy_blastradius": ({P, A, S}, set(), set(), set()),
+    "contextpolicy_evaluation": ({P, A, S}, set(), set(), set()),
     "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
     "chats_provideraccount": ({O, S}, {O, S}, {O, S}, {O, S}),
     "chats_turn": ({O, A, S}, set(), set(), set()),
@@ -77,6 +79,7 @@ OTHER = {
 OF_A_ROW = {
     "admin:auth_user_password_change": ("auth_user", {W, S}),
     "admin:contextpolicy_blastradius_count": ("contextpolicy_blastradius", {P, A, S}),
+    "admin:contextpolicy_evaluation_compare": ("contextpolicy_evaluation", {P, A, S}),
     "admin:chats_retention_certificate": ("chats_retentionrun", {P, A, S}),
 }
 
@@ -146,6 +149,9 @@ def rows(now: datetime) -> dict[str, object]:
         ),
         "contextpolicy_blastradius": BlastRadius.objects.create(
             policy=policy, digest="0" * 64, base=1, place="instance", started_at=now
+        ),
+        "contextpolicy_evaluation": Evaluation.objects.create(
+            policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
         ),
         "contextpolicy_modelspec": ModelSpec.objects.create(slug="m", provider="x", name="m"),
         "chats_provideraccount": ProviderAccount.objects.create(slug="x", name="X", kind="demo"),

@@ -31,7 +31,7 @@ from chats.webhooks import managing as webhooks
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.holds import place
 from contextpolicy.ledger import record
-from contextpolicy.models import BlastRadius, EffectivePolicy, ModelSpec, Skill
+from contextpolicy.models import BlastRadius, EffectivePolicy, Evaluation, ModelSpec, Skill
 from contextpolicy.publish import assign, create_policy
 
 CANARY = "canary-4b1d"
@@ -125,7 +125,11 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     counted = BlastRadius.objects.create(
         policy=policy, digest="0" * 64, base=1, place="instance", started_at=now
     )
+    evaluation = Evaluation.objects.create(
+        policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
+    )
     ids = {
+        "evaluation_id": evaluation.pk,
         "radius_id": counted.pk,
         "wish_id": wish.pk,
         "hold_id": hold.pk,
@@ -156,6 +160,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         ),
         "contextpolicy_legalhold": hold,
         "contextpolicy_blastradius": counted,
+        "contextpolicy_evaluation": evaluation,
         "chats_retentionrun": run,
         "chats_provideraccount": account,
         "chats_turn": turns[0],

@@ -79,6 +79,11 @@ MATRIX = {
     "radii_get": "policy:read",
     "radii_stop": "policy:write",
     "radii_resume": "policy:write",
+    "evaluations_list": "policy:read",
+    "evaluations_begin": "policy:write",
+    "evaluations_get": "policy:read",
+    "evaluations_end": "policy:write",
+    "evaluations_promote": "policy:write",
     "policies_list": "policy:read",
     "policies_create": "policy:write",
     "policies_get": "policy:read",
@@ -167,7 +172,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
-    kinds += ["preference", "webhook", "delivery", "hold", "run", "wish", "radius"]
+    kinds += ["preference", "webhook", "delivery", "hold", "run", "wish", "radius", "evaluation"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()

@@ -75,6 +75,7 @@ OFFERS = {
     "Activation": ["emergency"],
     "SampleRequest": ["locks", "place", "policy", "values"],
     "NewRadius": ["locks", "place", "policy", "values"],
+    "NewEvaluation": ["days", "place", "policy", "share", "version"],
     "Lint": ["locks", "values"],
     "NewPolicy": ["description", "draft", "locks", "name", "note", "slug", "values"],
     "PatchedPolicyChange": ["description", "name", "retired"],

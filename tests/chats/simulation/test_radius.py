@@ -125,14 +125,14 @@ class TestCount:
             next(work_of_one, None)
             # Killed here: its lease runs out, and the sweep finds the count.
             BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
-            assert simulations.enqueue_due() == 1
+            assert simulations.enqueue_due(now=now) == 1
             BlastRadius.objects.filter(pk=row.pk).update(lease_token=uuid.uuid4())
             with pytest.raises(radius.LeaseLost):
                 list(work_of_one)
         BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
         row = work(row, now)
         assert (row.state, row.judged, row.changed) == ("finished", 7, 3)
-        assert simulations.enqueue_due() == 0
+        assert simulations.enqueue_due(now=now) == 0
 
     def test_it_stops_in_mid_page_and_goes_on_behind_its_place(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, pages_of_two: None
