@@ -101,6 +101,8 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         row = evaluating.begin(
             policy=policy,
             number=int(wanted[:9]) if wanted.isdecimal() else 0,
+            # One that applies nowhere would only ever say what is in force.
+            place="assigned" if policy.assignments.exists() else "instance",
             actor=actor_of(request),
             now=timezone.now(),
         )

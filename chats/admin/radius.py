@@ -116,7 +116,8 @@ def told(row: BlastRadius) -> dict[str, Any]:
         "most": max(row.in_use, done),
         "gone": max(row.in_use - done, 0) if row.state == BlastRadius.State.FINISHED else 0,
         "share": f"{row.changed / row.judged:.1%}" if row.judged else "",
-        "sample": f"{row.low or 0:.0%} to {row.high or 0:.0%}" if row.sampled else "",
+        # Of a sample that was the whole nothing more is to be said.
+        "sample": f"{row.low or 0:.0%} to {row.high or 0:.0%}" if row.low != row.high else "",
         "is_open": is_open,
         "is_stopped": row.state == BlastRadius.State.STOPPED,
         "is_past": blast.base_of(row.policy) != row.base,

@@ -134,7 +134,7 @@ def play(row: Any, *, chats: int, kills: int) -> int:
 
     from chats.simulation import radius
 
-    dice, began, most, killed = random.Random(11), time.perf_counter(), 0, 0  # noqa: S311  # to be repeated
+    dice, began, most, own, killed = random.Random(11), time.perf_counter(), 0, 0, 0  # noqa: S311  # to be repeated
     is_stopped = False
     while row.state == "counting":
         child = subprocess.Popen(  # our own program, no shell
@@ -143,7 +143,8 @@ def play(row: Any, *, chats: int, kills: int) -> int:
         # Of the whole, so that each child does a part of it.
         goal = dice.uniform(0.2, 1) * chats / (kills + 2) + row.judged
         while child.poll() is None:
-            most = max(most, memory_of(child.pid))
+            most = max(most, memory_of(child.pid, "Pss:"))
+            own = max(own, memory_of(child.pid, "Pss_Anon:"))
             row.refresh_from_db()
             if killed < kills and row.judged >= goal:
                 child.kill()
@@ -162,19 +163,20 @@ def play(row: Any, *, chats: int, kills: int) -> int:
     sys.stdout.write(
         f"{connection.vendor}: {row.judged} of {chats} chats counted once, {row.changed} change"
         f" (wanted {wanted}), {row.failed} failed, in {took:.0f} s with the waits for"
-        f" {killed} killed and {int(is_stopped)} stop, {most / 1024:.0f} MB at most (PSS)\n"
+        f" {killed} killed and {int(is_stopped)} stop, {most / 1024:.0f} MB at most (PSS),"
+        f" {own / 1024:.0f} of them without mapped files\n"
     )
     return 0 if is_exact else 1
 
 
-def memory_of(pid: int) -> int:
-    """The proportional set size of a process in kB; 0 when it has ended."""
+def memory_of(pid: int, name: str) -> int:
+    """A proportional size of a process in kB; 0 when it has ended."""
     try:
         told = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except (OSError, ValueError):
         return 0
     lines = (line.split() for line in told.splitlines())
-    return next((int(words[1]) for words in lines if words[0] == "Pss:"), 0)
+    return next((int(words[1]) for words in lines if words[0] == name), 0)
 
 
 if __name__ == "__main__":
