@@ -32,7 +32,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an evaluation found: its coverage with the reasons, its days, and the worst turns."""
+    """The findings of an evaluation: its coverage with reasons, its days, and the worst turns."""
 
     row: Evaluation
     # In percent of the turns; None: there were none yet.

@@ -57,7 +57,7 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What the receipt of a turn's first call recorded."""
+    """The facts that the receipt of a turn's first call recorded."""
 
     turn: Turn
     receipt: Receipt
@@ -284,7 +284,10 @@ def as_it_was(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Bran
 
 
 def summary_of(coverage: VirtualCoverage) -> Compaction | None:
-    """Return the real summary that a coverage names, or one as long as it would be."""
+    """Return the real summary that a coverage names, or one as long as it would be.
+
+    Raises `Unknown` if the real one is gone.
+    """
     if coverage.summary_id is not None:
         row = Compaction.objects.filter(pk=coverage.summary_id).select_related("base").first()
         if row is None or row.erased_at is not None:

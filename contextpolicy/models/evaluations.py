@@ -101,7 +101,7 @@ class EvaluatedTurn(Stored):
 
 
 class VirtualCoverage(Stored):
-    """What would stand for the older messages of a branch if an evaluated version had governed it.
+    """The coverage that a branch would have if an evaluated version had governed it.
 
     Without it the version would compact at every turn. A summary of it is only a range and a size.
     """

@@ -1,5 +1,6 @@
 """The count of all chats that a policy would change, and what may come into force without it."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -18,6 +19,7 @@ from chats.simulation import radius, sampling
 from chats.simulation.radius import RadiusOver
 from contextpolicy import blast
 from contextpolicy.blast import BlastRadiusNeeded
+from contextpolicy.imports import import_strategy
 from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, ModelSpec
 from contextpolicy.publish import (
     PolicyProblems,
@@ -273,6 +275,16 @@ class TestPublish:
         next(steps(row, now))
         with pytest.raises(BlastRadiusNeeded, match="would be refused"):
             self.made(policy, REFUSING, now)
+
+    def test_an_import_waits_as_a_draft(
+        self, chats: list[Chat], policy: ContextPolicy, now: datetime
+    ) -> None:
+        form = {"palimpsest_policy": 1, "slug": "house", "name": "House", "values": NARROW}
+        import_strategy(text=json.dumps(form), actor="user:7", now=now, into=policy)
+        newest = policy.newest
+        assert newest is not None
+        assert (newest.values, newest.activated_at) == (NARROW, None)
+        assert events("policy.version_created")[-1].data["uncounted"] is True
 
     def test_an_emergency_needs_a_reason_and_no_count(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
