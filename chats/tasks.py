@@ -21,6 +21,8 @@ from chats.checkpoints import upkeep
 from chats.compaction import indexing, maintain, publish, running
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
+from chats.simulation import radius
+from chats.simulation import upkeep as evaluations
 from chats.turns import completed, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
 from chats.webhooks import delivering
@@ -124,6 +126,26 @@ def fulfil_wish(*, wish_id: str, **_later: Any) -> None:
 def retain(**_later: Any) -> None:
     """Go on with the run of retention that is due, for some seconds."""
     retention.go_on(clock=timezone.now, is_closing=lambda: running.here.closing)
+
+
+@shared_task(name=queue.COUNT_RADIUS)
+def count_radius(*, radius_id: str, **_later: Any) -> None:
+    """Go on counting the chats that a policy would change, for some seconds."""
+    radius.go_on(
+        radius_id=uuid.UUID(radius_id),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
+
+
+@shared_task(name=queue.EVALUATE)
+def evaluate(*, evaluation_id: str, **_later: Any) -> None:
+    """Judge what ended lately under an evaluated draft, for some seconds."""
+    evaluations.go_on(
+        evaluation_id=uuid.UUID(evaluation_id),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
 
 
 @shared_task(name=queue.DELIVER)

@@ -98,6 +98,7 @@ def import_strategy(
         actor=actor,
         now=now,
         based_on=current.number if current else None,
+        may_wait=True,
     )
     return into
 
@@ -190,6 +191,7 @@ def import_policy(
         actor=actor,
         now=now,
         based_on=current.number if current else None,
+        may_wait=True,
     )
     return into
 

@@ -180,7 +180,7 @@ def seed_policies(*, now: datetime) -> None:
         }
         is_free = not PolicyAssignment.objects.filter(level="instance").exists()
         if DEMO in made and is_free:
-            assign(policy=made[DEMO], level="instance", actor=SYSTEM, now=now)
+            assign(policy=made[DEMO], level="instance", actor=SYSTEM, now=now, is_agreed=True)
 
 
 def leave_demo(*, actor: str, now: datetime) -> bool:
@@ -192,5 +192,5 @@ def leave_demo(*, actor: str, now: datetime) -> bool:
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()
     if not is_demo or normal is None:
         return False
-    assign(policy=normal, level="instance", actor=actor, now=now)
+    assign(policy=normal, level="instance", actor=actor, now=now, is_agreed=True)
     return True

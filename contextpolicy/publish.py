@@ -13,11 +13,11 @@ from uuid import UUID
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from contextpolicy import two_persons
+from contextpolicy import blast, two_persons
 from contextpolicy.engine.policy import TEXT_FIELDS, Problem
 from contextpolicy.ledger import record
 from contextpolicy.linter.errors import check
-from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.models import BlastRadius, ContextPolicy, PolicyAssignment, PolicyVersion
 
 
 class PolicyProblems(Exception):
@@ -110,13 +110,15 @@ def new_version(
     based_on: int | None = None,
     is_draft: bool = False,
     is_agreed: bool = False,
+    may_wait: bool = False,
 ) -> PolicyVersion:
     """Make the next version of a policy and put it in force wherever the policy applies.
 
     `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
     that no nearer level may override; `based_on` the version that was edited, the newest one. A
     draft comes into force by `activate`, and so does a version that waits for a second person,
-    unless it `is_agreed`. Raises `PolicyProblems` and `PolicyChangedMeanwhile`.
+    unless it `is_agreed`. One whose chats were not counted is refused, or kept as a draft where it
+    `may_wait`. Raises `PolicyProblems`, `PolicyChangedMeanwhile` and `blast.BlastRadiusNeeded`.
     """
     author = person_of(actor)
     found = check(values, locks=locks)
@@ -131,6 +133,12 @@ def new_version(
             locked, values=values, locks=locks, before=before, author=author
         )
         is_draft = is_draft or waits
+        row, uncounted = None, False
+        if not (is_draft or is_agreed):
+            row, uncounted = count_for(
+                locked, values=values, locks=locks, may_wait=may_wait, now=now
+            )
+            is_draft = uncounted
         version = PolicyVersion.objects.create(
             policy=locked,
             number=newest.number + 1 if newest is not None else 1,
@@ -146,10 +154,34 @@ def new_version(
         data: dict[str, Any] = {"policy": locked.slug, "version": version.number, "note": note}
         data |= differences(before, version) | ({"draft": True} if is_draft else {})
         data |= {"waits": True} if waits else {}
+        data |= {"uncounted": True} if uncounted else {}
+        data |= blast.counted(row)
         record("policy.version_created", actor=actor, now=now, data=data)
     if not is_draft:
         policy.current = version
     return version
+
+
+def count_for(
+    policy: ContextPolicy,
+    *,
+    values: Mapping[str, Any],
+    locks: Collection[str],
+    may_wait: bool,
+    now: datetime,
+) -> tuple[BlastRadius | None, bool]:
+    """Return the count that lets a version come into force, and whether it has to wait for one.
+
+    Raises `blast.BlastRadiusNeeded` where it may not wait.
+    """
+    before = policy.current
+    try:
+        row = blast.check_version(policy, values=values, locks=locks, before=before, now=now)
+    except blast.BlastRadiusNeeded:
+        if not may_wait:
+            raise
+        return None, True
+    return row, False
 
 
 def activate(
@@ -158,8 +190,9 @@ def activate(
     """Put a draft in force wherever the policy applies; one that is in force stays so.
 
     Only the newest version can be put in force: an older one is restored as a new one. Where two
-    persons are asked for, its author needs the reason of an `emergency`. Raises `PolicyProblems`
-    if it cannot work any more, `PolicyChangedMeanwhile` and `SecondPersonNeeded`.
+    persons or a count of chats are asked for and not there, it needs the reason of an `emergency`.
+    Raises `PolicyProblems` if it cannot work any more, `PolicyChangedMeanwhile`,
+    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -172,10 +205,16 @@ def activate(
                 raise PolicyProblems(found)
             by = person_of(actor)
             two_persons.check_activation(locked, version=version, by=by, emergency=emergency)
+            row = None
+            if not emergency.strip():
+                row = blast.check_version(
+                    locked, values=version.values, locks=version.locks, before=before, now=now
+                )
             PolicyVersion.objects.filter(pk=version.pk).update(activated_at=now)
             ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
             data = {"policy": locked.slug, "version": number, **differences(before, version)}
             data |= {"emergency": emergency.strip()} if emergency.strip() else {}
+            data |= blast.counted(row)
             record("policy.version_activated", actor=actor, now=now, data=data)
     policy.current = version
     return version
@@ -185,9 +224,9 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
     """Make a new version with the values and locks of an older one, in force at once.
 
     History stays a line: nothing is taken back. Name, retirement and assignments of the policy are
-    not of a version and stay. Where two persons are asked for, one that was in force lately waits
-    for nobody. Raises `NoSuchVersion`, and `PolicyProblems` if the values cannot
-    work any more.
+    not of a version and stay. Where two persons or counts are asked for, one that was in force
+    lately waits for neither. Raises `NoSuchVersion`, `PolicyProblems` if the values cannot work any
+    more, and `blast.BlastRadiusNeeded`.
     """
     old = policy.versions.filter(number=number).first()
     if old is None:
@@ -247,17 +286,20 @@ def assign(
     group: Group | None = None,
     user: User | None = None,
     chat_id: UUID | None = None,
+    is_agreed: bool = False,
 ) -> PolicyAssignment:
     """Let a policy apply to everyone, a group, a person or a chat, instead of what applied there.
 
-    `level` is one of `PolicyAssignment.Level`; its target is given beside it. Raises
-    `PolicyNotInUse` and `SecondPersonNeeded`.
+    `level` is one of `PolicyAssignment.Level`; its target is given beside it. What the product
+    itself assigns `is_agreed` and needs no count. Raises `PolicyNotInUse`, `SecondPersonNeeded`
+    and `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
         if locked.retired or locked.current_id is None:
             raise PolicyNotInUse
         two_persons.check_assignment(locked, level=level, by=person_of(actor))
+        counted = None if is_agreed else blast.check_assignment(locked, level=level, now=now)
         row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
             level=level, group=group, user=user, chat_id=chat_id, defaults={"policy": locked}
         )
@@ -268,6 +310,7 @@ def assign(
             row.policy = locked
             row.save(update_fields=["policy"])
         data = {**_target(row), "policy": locked.slug, "previous": previous}
+        data |= blast.counted(counted)
         record("policy.assigned", actor=actor, now=now, chat_id=chat_id, data=data)
     return row
 

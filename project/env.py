@@ -67,6 +67,23 @@ def positive_int(name: str, default: int) -> int:
     return int(value)
 
 
+def share(name: str) -> float | None:
+    """Read a percentage of 0 to 100 as a share; None where nothing is set.
+
+    Raises Misconfigured for anything else.
+    """
+    value = text(name)
+    if not value:
+        return None
+    try:
+        percent = float(value)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise Misconfigured(f"{name} must be a percentage of 0 to 100, not {value!r}.")
+    return percent / 100
+
+
 def seconds(name: str, default: float) -> float:
     """Read a duration in seconds above zero; raises Misconfigured for anything else."""
     value = text(name)

@@ -230,6 +230,9 @@ LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "l
 # So long a deleted chat can be brought back; then the sweep erases it.
 # Whether a policy that governs others needs a second person (`contextpolicy/two_persons.py`).
 TWO_PERSONS = env.flag("TWO_PERSONS")
+# The share of the chats in use that a policy may change without all of them being counted first
+# (`contextpolicy/blast.py`); None: nothing has to be counted.
+BLAST_RADIUS_LIMIT = env.share("BLAST_RADIUS_LIMIT")
 DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
 # So long after its last message a temporary chat is erased, if nobody signed out before.
 TEMPORARY_CHAT_HOURS = env.positive_int("TEMPORARY_CHAT_HOURS", 24)
@@ -347,6 +350,12 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "chats.models.turns.Turn.Status",
         "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",
+        "StateEnum": ["draft", "active", "retired"],
+        "RadiusStateEnum": "contextpolicy.models.radius.BlastRadius.State",
+        "OutcomeEnum": "chats.models.turns.Receipt.Outcome",
+        "EvaluatedOutcomeEnum": "contextpolicy.models.evaluations.EvaluatedTurn.Outcome",
+        "EvaluationStateEnum": "contextpolicy.models.evaluations.Evaluation.State",
+        "RadiusPlaceEnum": "contextpolicy.models.radius.BlastRadius.Place",
         "AssignmentLevelEnum": "contextpolicy.models.policies.PolicyAssignment.Level",
     },
 }

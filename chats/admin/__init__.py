@@ -4,17 +4,26 @@ from django.contrib.auth.models import Group, User
 
 from chats.admin.compactions import CompactionAdmin
 from chats.admin.effective import ExplainedPolicyAdmin
+from chats.admin.evaluations import EvaluationAdmin
 from chats.admin.ledger import VerifiedLedgerAdmin
 from chats.admin.people import PeopleGroupAdmin, PersonAdmin
 from chats.admin.policies import PreviewedPolicyAdmin
 from chats.admin.providers import ModelSpecAdmin, ProviderAccountAdmin
+from chats.admin.radius import BlastRadiusAdmin
 from chats.admin.reading import ReadReceiptAdmin
 from chats.admin.records import TurnAdmin
 from chats.admin.retention import RetentionRunAdmin
 from chats.admin.teams import TeamAdmin
 from chats.models import Compaction, ProviderAccount, Receipt, RetentionRun, Team, Turn
 from contextpolicy.admin import site
-from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
+from contextpolicy.models import (
+    AuditEvent,
+    BlastRadius,
+    ContextPolicy,
+    EffectivePolicy,
+    Evaluation,
+    ModelSpec,
+)
 
 # `project.urls` takes the site from here, where every page is registered.
 __all__ = ["site"]
@@ -26,6 +35,8 @@ site.register(Receipt, ReadReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
 site.register(Team, TeamAdmin)
 site.register(RetentionRun, RetentionRunAdmin)
+site.register(BlastRadius, BlastRadiusAdmin)
+site.register(Evaluation, EvaluationAdmin)
 site.register(User, PersonAdmin)
 site.register(Group, PeopleGroupAdmin)
 # Replace the pages that cannot verify in the background, and that know no chats and agents.

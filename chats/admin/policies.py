@@ -4,13 +4,17 @@ import uuid
 from typing import Any
 
 from django import forms
-from django.http import HttpRequest
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils import timezone
 
 from chats.admin.charts import chart_of
-from chats.admin.words import DUE, LEFT_OUT
+from chats.admin.previews import side_told
 from chats.models import Chat
 from chats.record.access import chats_visible_to
+from chats.simulation import evaluating, radius
+from chats.simulation.evaluating import NothingToEvaluate, TooManyEvaluations
 from chats.simulation.preview import (
     Preview,
     Side,
@@ -25,9 +29,11 @@ from chats.simulation.proposals import ASSIGNED, Proposal
 from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, PolicyForm
-from contextpolicy.models import ContextPolicy
+from contextpolicy.admin.site import actor_of
+from contextpolicy.models import ContextPolicy, Evaluation
 
-EMPTY, LONGEST, SAMPLED = "empty", "longest", "sample"
+EMPTY, LONGEST, SAMPLED, COUNTED = "empty", "longest", "sample", "all"
+EVALUATE = "_evaluate"
 CHATS_OFFERED = 20
 CHATS_COMPARED = 20
 
@@ -61,6 +67,7 @@ class PreviewForm(forms.Form):
                 (EMPTY, "A chat without messages"),
                 (LONGEST, f"The {CHATS_COMPARED} longest chats, in numbers"),
                 (SAMPLED, f"{SAMPLE} chats at random: how many would change"),
+                (COUNTED, "All chats in use: their count, in the background"),
             ]
 
 
@@ -68,6 +75,39 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     """The policy editor, which can try a policy on chats before it is saved."""
 
     parts = (*ContextPolicyAdmin.parts, "preview")
+    refusals = (*ContextPolicyAdmin.refusals, NothingToEvaluate, TooManyEvaluations)
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show or save the form, or have its draft evaluated."""
+        if request.method == "POST" and EVALUATE in request.POST and object_id:
+            return self.or_said(request, lambda: self.evaluated(request, object_id))
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def evaluated(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Begin the evaluation of the newest draft and lead to its page.
+
+        Raises what `evaluating.begin` raises, and PermissionDenied.
+        """
+        policy = self.get_object(request, object_id)
+        if policy is None or not self.has_change_permission(request, policy):
+            raise PermissionDenied
+        wanted = request.POST[EVALUATE]
+        row = evaluating.begin(
+            policy=policy,
+            number=int(wanted[:9]) if wanted.isdecimal() else 0,
+            # One that applies nowhere would only ever say what is in force.
+            place="assigned" if policy.assignments.exists() else "instance",
+            actor=actor_of(request),
+            now=timezone.now(),
+        )
+        address = reverse("admin:contextpolicy_evaluation_compare", args=[row.pk])
+        return HttpResponseRedirect(address)
 
     def editor_context(
         self, request: HttpRequest, form: PolicyForm, policy: ContextPolicy | None
@@ -79,6 +119,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         asks = PREVIEW in request.POST
         tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
         context |= {"try": tried, "asks_preview": asks}
+        if policy is not None:
+            rows = Evaluation.objects.filter(policy=policy, state=Evaluation.State.OPEN)
+            context |= {"may_evaluate": True, "evaluation": rows.select_related("version").first()}
         context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
         if asks:
             context |= self.tried(request, form, tried)
@@ -110,6 +153,8 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             reach = sample(proposal=proposal, now=now)
             worst = [row_of(request, each.chat, each.now, each.proposed) for each in reach.worst]
             return {"sampled": reach, "bounds": bounds_told(reach), "compared": worst}
+        if not other and wanted == COUNTED:
+            return self.counted(request, form, place=proposal.level)
         if not other and wanted in ("", EMPTY):
             chat, branch = empty_chat(request.user, now=now)  # type: ignore[arg-type]  # signed in
             found = preview(chat, proposal=proposal, now=now, branch=branch)
@@ -121,6 +166,28 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             return {"preview_refused": sentence}
         found = preview(one, proposal=proposal, now=now)
         return preview_context(found, tried, with_words=one.owner_id == request.user.pk)
+
+    def counted(self, request: HttpRequest, form: PolicyForm, *, place: str) -> dict[str, Any]:
+        """Begin the count of all chats under the policy as it is written."""
+        policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
+        if policy is None:
+            sentence = "This policy is not saved yet. Save it as a draft; then count its chats."
+            return {"preview_refused": sentence}
+        places = {"instance": "instance", ASSIGNED: "assigned"}
+        if place not in places:
+            sentence = (
+                "A count is over all chats. Choose “everybody”, or “only where it is assigned”."
+            )
+            return {"preview_refused": sentence}
+        row = radius.begin(
+            policy=policy,
+            values=form.policy_values,
+            locks=form.policy_locks,
+            place=places[place],
+            actor=actor_of(request),
+            now=timezone.now(),
+        )
+        return {"counted": row}
 
 
 def context_errors(form: PolicyForm) -> list[str]:
@@ -141,18 +208,6 @@ def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> 
         "with_words": with_words,
         "diff": [(line[:1], line) for line in lines],
         "diff_is_more": is_more,
-    }
-
-
-def side_told(side: Side) -> dict[str, Any]:
-    """Return one side with its reasons in words."""
-    return {
-        "side": side,
-        "left_out": [
-            (LEFT_OUT.get(reason, reason), count) for reason, count in side.left_out.items()
-        ],
-        "parts": [(name, tokens) for name, tokens in side.parts.items() if tokens],
-        "due": DUE.get(side.due, side.due[1]),
     }
 
 

@@ -39,6 +39,26 @@ DUE = {
     ("swap", "turns"): "a summary takes the place of older messages: many turns",
     ("swap", "window"): "a summary takes the place of what the window leaves out",
 }
+# Why an evaluation cannot say what a draft would have done; each reads on after a number.
+NOT_JUDGED = {
+    "team": "in chats with a team",
+    "program": "to programs, whose requests are not kept",
+    "continued": "that went on with another one",
+    "no_receipt": "without a receipt",
+    "erased": "of which a message or a summary was erased",
+    "references": "with passages of other chats, which are chosen for each question",
+    "marked_since": "in chats where a message was marked or erased meanwhile",
+    "model_changed": "in chats whose model was changed meanwhile",
+    "state": "with a state, which only the strategy itself reads from messages",
+    "failed": "that could not be judged; the log tells why",
+}
+# Why an evaluation is over.
+ENDED = {
+    "time": "its days were over",
+    "person": "a person ended it",
+    "promoted": "its version was put in force",
+    "other_version": "another version came into force, or another draft was evaluated",
+}
 
 
 def as_table(heads: list[str], rows: list[list[Any]]) -> SafeString:

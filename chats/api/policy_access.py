@@ -9,6 +9,7 @@ from django.db.models import Count, Max, QuerySet
 from chats.api.errors import Forbidden
 from chats.ground.refusals import NotFound, Refusal
 from contextpolicy import holds, imports, publish
+from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import MalformedImport
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -22,6 +23,7 @@ STATUS: Mapping[type[Exception], int] = {
     publish.PolicyNotInUse: 409,
     publish.NoSuchVersion: 404,
     SecondPersonNeeded: 409,
+    BlastRadiusNeeded: 409,
     imports.PolicyExists: 409,
     imports.ReservedName: 422,
     MalformedImport: 422,

@@ -132,5 +132,5 @@ class Activation(Strict):
     emergency = Words(
         most=500,
         default="",
-        help_text="Where two persons are asked for: the reason why the author does it alone.",
+        help_text="Where two persons or a count of chats are asked for: why it is done without.",
     )

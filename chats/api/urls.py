@@ -12,6 +12,7 @@ from chats.api import (
     context,
     docs,
     erasures,
+    evaluations,
     exchange,
     folders,
     holds,
@@ -25,6 +26,7 @@ from chats.api import (
     policy_assignments,
     policy_preview,
     policy_versions,
+    radius,
     recent,
     retention,
     rosters,
@@ -59,6 +61,8 @@ CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
 HOLD = "holds/<uuid:hold_id>"
+EVALUATION = "evaluations/<uuid:evaluation_id>"
+RADIUS = "blast-radius/<uuid:radius_id>"
 WEBHOOK = "webhooks/<uuid:webhook_id>"
 POLICY = "policies/<slug:slug>"
 VERSION = f"{POLICY}/versions/<number:number>"
@@ -135,6 +139,18 @@ urlpatterns = [
         "policies/assignments/<number:assignment_id>",
         policy_assignments.OneAssignment.as_view(),
         name="assignment",
+    ),
+    path("blast-radius", radius.Radii.as_view(), name="radii"),
+    path(RADIUS, radius.OneRadius.as_view(), name="radius"),
+    path(f"{RADIUS}/stop", radius.StopRadius.as_view(), name="radius-stop"),
+    path(f"{RADIUS}/resume", radius.ResumeRadius.as_view(), name="radius-resume"),
+    path("evaluations", evaluations.Evaluations.as_view(), name="evaluations"),
+    path(EVALUATION, evaluations.OneEvaluation.as_view(), name="evaluation"),
+    path(f"{EVALUATION}/end", evaluations.EndEvaluation.as_view(), name="evaluation-end"),
+    path(
+        f"{EVALUATION}/promote",
+        evaluations.PromoteEvaluation.as_view(),
+        name="evaluation-promote",
     ),
     path(POLICY, policies.OnePolicy.as_view(), name="one-policy"),
     path(f"{POLICY}/export", policies.ExportPolicy.as_view(), name="policy-export"),

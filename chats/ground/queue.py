@@ -29,6 +29,8 @@ RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
 DELIVER = "chats.deliver"
+COUNT_RADIUS = "chats.count_radius"
+EVALUATE = "chats.evaluate"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -44,6 +46,8 @@ TASKS = frozenset(
         WARM_UP,
         WRITE_TITLE,
         DELIVER,
+        COUNT_RADIUS,
+        EVALUATE,
     }
 )
 

@@ -126,14 +126,22 @@ def fate_of(segment: Segment) -> Fate:
 
 
 def outlook_on(
-    branch: Branch, *, choice: model_choice.ChosenModel, now: datetime, question: str = ""
+    branch: Branch,
+    *,
+    choice: model_choice.ChosenModel,
+    now: datetime,
+    question: str = "",
+    said: engine.Message | None = None,
 ) -> Outlook:
     """Compose what `question` would send on a branch, its compaction and chat already read.
 
-    Without a question an empty one stands in its place. Raises `composition.PromptRefused`.
+    `said`: a question that is stored already. Without either an empty one stands in its place.
+    Raises `composition.PromptRefused`.
     """
     kept = states.kept_on(branch, values=choice.values)
     answered = asked(branch, question=question, kept=kept, choice=choice, now=now)
+    if said is not None:
+        answered = replace(answered, question=(said,))
     given = facts_on(branch, choice=choice, asked=answered)
     while isinstance(made := composition.ask_engine(given), WindowNeeded):
         # As the worker does: it moves the window, then reads and composes again.

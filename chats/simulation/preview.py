@@ -9,7 +9,7 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import unified_diff
 from itertools import islice
@@ -109,10 +109,24 @@ def both_sides(chat: Chat, *, proposal: Proposal, now: datetime) -> tuple[Side, 
     """Compose the next prompt of a chat under the policy in force and under a proposed one."""
     branch = branch_of(chat)
     branch.chat = chat
-    return (
-        side_of(branch, proposal=None, now=now),
-        side_of(branch, proposal=proposal, now=now),
-    )
+    today = side_of(branch, proposal=None, now=now)
+    if today.outlook is not None and is_untouched(today.outlook, chat=chat, proposal=proposal):
+        return today, replace(today, label=label_of(proposal))
+    return today, side_of(branch, proposal=proposal, now=now)
+
+
+def is_untouched(today: Outlook, *, chat: Chat, proposal: Proposal) -> bool:
+    """Tell whether a chat has the same model and values under a proposal as it has today."""
+    try:
+        choice = choose_under(chat, proposal=proposal)
+    except Refusal:
+        return False
+    return choice.model == today.choice.model and choice.values == today.choice.values
+
+
+def label_of(proposal: Proposal) -> str:
+    """Name the side of a proposal."""
+    return f"{proposal.name}, as it is written"
 
 
 def previewable(chat_id: uuid.UUID) -> Chat | None:
@@ -138,7 +152,7 @@ def side_of(
     branch: Branch, *, proposal: Proposal | None, now: datetime, question: str = ""
 ) -> Side:
     """Compose the next prompt of a branch under one policy; a refusal is told, not raised."""
-    label = f"{proposal.name}, as it is written" if proposal else "Now"
+    label = label_of(proposal) if proposal else "Now"
     try:
         choice = choose_under(branch.chat, proposal=proposal)
         label = label if proposal else f"Now: {choice.effective.label}"

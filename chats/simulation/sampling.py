@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from chats.models import Chat
-from chats.simulation.preview import Side, both_sides
+from chats.simulation.preview import Side, both_sides, previewable
 from chats.simulation.proposals import Proposal
 
 # A chat is in use if something happened in it within these days.
@@ -73,12 +73,13 @@ def sample(
     proposal: Proposal,
     now: datetime,
     size: int = SAMPLE,
+    patience: float = PATIENCE,
     clock: Callable[[], float] = time.monotonic,
 ) -> Sampled:
-    """Judge up to `size` random chats in use, as many as `PATIENCE` allows; nothing is written."""
+    """Judge up to `size` random chats in use, as many as `patience` allows; nothing is written."""
     ids = in_use(now=now)
     total = ids.count()
-    until = clock() + PATIENCE
+    until = clock() + patience
     found = judged_of(
         ids.order_by("?")[:size], proposal=proposal, now=now, clock=clock, until=until
     )
@@ -117,12 +118,19 @@ def judged_of(
     for pk in list(ids):
         if clock() > until:
             break
-        chat = Chat.objects.filter(pk=pk).select_related("model", "owner").first()
-        if chat is not None:
-            sides = both_sides(chat, proposal=proposal, now=now)
-            # The words of two hundred chats are not kept.
-            found.append(Judged(chat, *(replace(side, outlook=None) for side in sides)))
+        judged = judge_chat(pk, proposal=proposal, now=now)
+        if judged is not None:
+            found.append(judged)
     return found
+
+
+def judge_chat(pk: Any, *, proposal: Proposal, now: datetime) -> Judged | None:
+    """Compose the next prompt of a chat both ways, and let its words go; None if it is gone."""
+    chat = previewable(pk)
+    if chat is None:
+        return None
+    sides = both_sides(chat, proposal=proposal, now=now)
+    return Judged(chat, *(replace(side, outlook=None) for side in sides))
 
 
 def interval(changed: int, *, of: int, among: int) -> tuple[float, float]:

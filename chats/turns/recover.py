@@ -14,7 +14,7 @@ from chats.compaction import claims, maintain
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
-from chats.record import ageing, holds, locking, outbox, passed_on
+from chats.record import ageing, holds, locking, outbox, passed_on, simulations
 from chats.record.expiry import expired
 from chats.turns import rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
@@ -34,8 +34,8 @@ def sweep(*, now: datetime) -> int:
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
     chats whose time is over are erased, retention, signing and verifying of the ledger are begun
-    when they are due, webhooks are told what waits for them, and calls of gateways that ended are
-    told as lost.
+    when they are due, counts of chats that a policy would change are gone on with, webhooks are
+    told what waits for them, and calls of gateways that ended are told as lost.
     """
     return (
         release_expired(now=now)
@@ -47,6 +47,7 @@ def sweep(*, now: datetime) -> int:
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)
+        + simulations.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
         + outbox.enqueue_due(now=now)
         + passed_on.sweep(now=now)

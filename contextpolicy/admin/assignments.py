@@ -11,6 +11,7 @@ from contextpolicy import publish
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.admin.targets import TargetInputs
+from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyAssignment
 from contextpolicy.two_persons import SecondPersonNeeded
 
@@ -37,7 +38,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
     """The page of assignments. A new assignment replaces the one before."""
 
     form = AssignmentForm
-    refusals = (publish.PolicyNotInUse, SecondPersonNeeded)
+    refusals = (publish.PolicyNotInUse, SecondPersonNeeded, BlastRadiusNeeded)
     list_display = ("policy", "level", "target")
     list_filter = ("level",)
     list_select_related = ("policy", "group", "user")

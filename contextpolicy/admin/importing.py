@@ -120,6 +120,8 @@ def imported(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
         for sentence in [problem.sentence for problem in found] if found else [str(refusal)]:
             form.add_error(None, sentence)
         return None
-    version = policy.current.number if policy.current else 0
-    messages.success(request, f"Imported as version {version} of {policy}.")
+    newest = policy.newest
+    version = newest.number if newest else 0
+    waits = "" if newest is None or newest.activated_at else " It is a draft and waits."
+    messages.success(request, f"Imported as version {version} of {policy}.{waits}")
     return policy

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from contextpolicy import publish, two_persons
+from contextpolicy import blast, publish, two_persons
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
 from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_configs
@@ -24,6 +24,7 @@ from contextpolicy.admin.site import actor_of
 from contextpolicy.admin.told_values import differences, told_value
 from contextpolicy.admin.viewpoint import ViewpointForm
 from contextpolicy.admin.words import plain_words
+from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import exported
 from contextpolicy.linter.judge import judge, read_whole
 from contextpolicy.models import ContextPolicy, PolicyVersion
@@ -41,12 +42,13 @@ class ContextPolicyAdmin(DomainAdmin):
     form = PolicyForm
     # What is redrawn alone, by the id of its element without "policy-".
     parts: tuple[str, ...] = ("told",)
-    refusals = (
+    refusals: tuple[type[Exception], ...] = (
         publish.PolicyProblems,
         publish.PolicyChangedMeanwhile,
         publish.PolicyInUse,
         publish.NoSuchVersion,
         SecondPersonNeeded,
+        BlastRadiusNeeded,
     )
     list_display = ("name", "version", "strategy", "applies", "retired")
     list_filter = ("retired",)
@@ -193,6 +195,7 @@ class ContextPolicyAdmin(DomainAdmin):
             "policy": policy,
             "draft": draft,
             "waits_for_another": draft is not None and self.waits_for_another(request, draft),
+            "uncounted": uncounted(draft) if draft else "",
             "assigned": self.where_it_applies(policy),
             "history": self.history(policy, may_restore=True),
         }
@@ -229,7 +232,9 @@ class ContextPolicyAdmin(DomainAdmin):
             publish.change_policy(policy=obj, **self.own_changes(obj, form), **common)
             if is_new:
                 based_on = form.cleaned_data["based_on"]
-                made_now = publish.new_version(policy=obj, based_on=based_on, **version, **common)
+                made_now = publish.new_version(
+                    policy=obj, based_on=based_on, may_wait=True, **version, **common
+                )
                 self.tell_of_waiting(request, made_now, is_draft=version["is_draft"])
             elif newest is not None and not version["is_draft"]:
                 emergency = request.POST.get(EMERGENCY, "")[:LONGEST_REASON]
@@ -239,13 +244,20 @@ class ContextPolicyAdmin(DomainAdmin):
     def tell_of_waiting(
         self, request: HttpRequest, version: PolicyVersion, *, is_draft: bool
     ) -> None:
-        """Say that a version waits for a second person, where nobody asked for a draft."""
-        if version.activated_at is None and not is_draft:
+        """Say that a version waits for a person or a count, where nobody asked for a draft."""
+        if version.activated_at is not None or is_draft:
+            return
+        sentence = (
+            f"Version {version.number} is saved and waits: this instance asks for two persons. "
+            "Somebody else who may change policies puts it in force."
+        )
+        if not self.waits_for_another(request, version):
             sentence = (
-                f"Version {version.number} is saved and waits: this instance asks for two persons. "
-                "Somebody else who may change policies puts it in force."
+                f"Version {version.number} is saved as a draft and not in force: this instance "
+                "asks for a count of the chats that would change. Choose it under “Preview”, and "
+                "put the draft in force when the count allows it."
             )
-            self.message_user(request, sentence, messages.WARNING)
+        self.message_user(request, sentence, messages.WARNING)
 
     def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
         """Return name, description and retirement, those that nobody touched as they are stored."""
@@ -345,3 +357,19 @@ class ContextPolicyAdmin(DomainAdmin):
         ]
         context = {"versions": told[:VERSIONS_SHOWN], "may_restore": may_restore}
         return render_to_string(f"{TEMPLATES}/_versions.html", context)
+
+
+def uncounted(draft: PolicyVersion) -> str:
+    """Return why a draft may not be put in force before its chats are counted; empty if it may."""
+    policy = draft.policy
+    try:
+        blast.check_version(
+            policy,
+            values=draft.values,
+            locks=draft.locks,
+            before=policy.current,
+            now=timezone.now(),
+        )
+    except BlastRadiusNeeded as refusal:
+        return str(refusal)
+    return ""

@@ -22,6 +22,8 @@ MENU = {
     "Govern": {
         "ContextPolicy": "Policies",
         "PolicyAssignment": "Assignments",
+        "BlastRadius": "Blast radius",
+        "Evaluation": "Evaluations",
         "Skill": "Skills",
         "Team": "Teams",
         "LegalHold": "Legal holds",

@@ -104,6 +104,9 @@ def policy_words(kind: str, data: dict[str, Any], *, names: Names) -> str:
         if data.pop("waits", False):
             data.pop("draft")
             return f"Policy {name} v{number} waits for a second person"
+        if data.pop("uncounted", False):
+            data.pop("draft")
+            return f"Policy {name} v{number} waits until it is counted whom it changes"
         if data.pop("draft", False):
             return f"Draft v{number} of policy {name}"
         before = f"v{number - 1} → " if isinstance(number, int) and number > 1 else ""

@@ -7,6 +7,7 @@ from contextpolicy.models.checkpoints import (
     LedgerLeaf,
     LedgerOrigin,
 )
+from contextpolicy.models.evaluations import EvaluatedTurn, Evaluation, VirtualCoverage
 from contextpolicy.models.holds import LegalHold
 from contextpolicy.models.policies import (
     ContextPolicy,
@@ -14,13 +15,17 @@ from contextpolicy.models.policies import (
     PolicyAssignment,
     PolicyVersion,
 )
+from contextpolicy.models.radius import BlastRadius
 from contextpolicy.models.skills import Skill
 from contextpolicy.models.specs import ModelSpec
 
 __all__ = [
     "AuditEvent",
+    "BlastRadius",
     "ContextPolicy",
     "EffectivePolicy",
+    "EvaluatedTurn",
+    "Evaluation",
     "LedgerCheckpoint",
     "LedgerHead",
     "LedgerKey",
@@ -32,4 +37,5 @@ __all__ = [
     "PolicyAssignment",
     "PolicyVersion",
     "Skill",
+    "VirtualCoverage",
 ]

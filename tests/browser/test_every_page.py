@@ -30,6 +30,8 @@ PAGES = (
     "/admin/contextpolicy/policyassignment/add/",
     "/admin/contextpolicy/legalhold/",
     "/admin/contextpolicy/legalhold/add/",
+    "/admin/contextpolicy/blastradius/",
+    "/admin/contextpolicy/evaluation/",
     "/admin/chats/retentionrun/",
     "/admin/chats/retentionrun/preview/",
     "/admin/contextpolicy/auditevent/",

@@ -26,7 +26,15 @@ from contextpolicy import roles
 from contextpolicy.admin.site import site
 from contextpolicy.holds import place
 from contextpolicy.ledger import record
-from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec, Skill
+from contextpolicy.models import (
+    AuditEvent,
+    BlastRadius,
+    ContextPolicy,
+    EffectivePolicy,
+    Evaluation,
+    ModelSpec,
+    Skill,
+)
 from contextpolicy.publish import assign, create_policy
 from tests.contextpolicy.people import person, signed_in
 
@@ -45,6 +53,8 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "contextpolicy_effectivepolicy": ({P, A, S}, set(), set(), set()),
     "contextpolicy_auditevent": ({A, S}, set(), set(), set()),
     "contextpolicy_legalhold": ({P, A, S}, {P, S}, {P, S}, set()),
+    "contextpolicy_blastradius": ({P, A, S}, set(), set(), set()),
+    "contextpolicy_evaluation": ({P, A, S}, set(), set(), set()),
     "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
     "chats_provideraccount": ({O, S}, {O, S}, {O, S}, {O, S}),
     "chats_turn": ({O, A, S}, set(), set(), set()),
@@ -68,6 +78,8 @@ OTHER = {
 # The pages of one row each, with its model.
 OF_A_ROW = {
     "admin:auth_user_password_change": ("auth_user", {W, S}),
+    "admin:contextpolicy_blastradius_count": ("contextpolicy_blastradius", {P, A, S}),
+    "admin:contextpolicy_evaluation_compare": ("contextpolicy_evaluation", {P, A, S}),
     "admin:chats_retention_certificate": ("chats_retentionrun", {P, A, S}),
 }
 
@@ -134,6 +146,12 @@ def rows(now: datetime) -> dict[str, object]:
         "contextpolicy_auditevent": record("chat.created", actor="user:1", now=now),
         "contextpolicy_skill": Skill.objects.create(
             slug="s", name="S", text="Be kind.", updated_at=now
+        ),
+        "contextpolicy_blastradius": BlastRadius.objects.create(
+            policy=policy, digest="0" * 64, base=1, place="instance", started_at=now
+        ),
+        "contextpolicy_evaluation": Evaluation.objects.create(
+            policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
         ),
         "contextpolicy_modelspec": ModelSpec.objects.create(slug="m", provider="x", name="m"),
         "chats_provideraccount": ProviderAccount.objects.create(slug="x", name="X", kind="demo"),

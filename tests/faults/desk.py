@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import django
@@ -37,6 +38,7 @@ from chats.people import keys  # noqa: E402  # needs the settings
 from chats.prompt.tokenizer import O200kCounter  # noqa: E402  # needs the settings
 from chats.providers import accounts, model_specs  # noqa: E402  # needs the settings
 from chats.record import access  # noqa: E402  # needs the settings
+from chats.simulation import evaluating, radius  # noqa: E402  # needs the settings
 from chats.turns import opening, overflow_learning, recover, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import ContextPolicy, ModelSpec  # noqa: E402  # needs the settings
@@ -176,6 +178,33 @@ def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
     publish.assign(policy=policy, level="instance", actor="system", now=now)
 
 
+def evaluate(*, strategy: str, values: dict[str, Any], waits: int) -> str:
+    """A draft of the policy of imported chats is evaluated; nobody judges for so many seconds."""
+    now = timezone.now()
+    policy = ContextPolicy.objects.get(name=strategy)
+    draft = publish.new_version(
+        policy=policy, values=values, locks=[], note="", actor="system", now=now, is_draft=True
+    )
+    row = evaluating.begin(policy=policy, number=draft.number, actor="system", now=now)
+    row.lease_until = now + timedelta(seconds=waits)
+    row.save(update_fields=["lease_until"])
+    return str(row.pk)
+
+
+def count_chats(*, strategy: str, values: dict[str, Any]) -> str:
+    """All chats are counted that a policy of imported chats would change."""
+    policy = ContextPolicy.objects.get(name=strategy)
+    row = radius.begin(
+        policy=policy,
+        values=values,
+        locks=[],
+        place="assigned",
+        actor="system",
+        now=timezone.now(),
+    )
+    return str(row.pk)
+
+
 def change_model(*, slug: str, values: dict[str, Any]) -> None:
     """An operator changes a model."""
     model = ModelSpec.objects.get(slug=slug)
@@ -264,6 +293,8 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         forget_limit,
         fold_early,
         govern,
+        evaluate,
+        count_chats,
         change_model,
         unsound,
         import_chat,

@@ -1,9 +1,10 @@
 """Whether replies wait for background work: first words without it and beside it, block by block.
 
-`python -m tests.load.beside [--during summaries,catch-up,verify,index] [--layout queues]` starts an
-instance of its own for each block, on SQLite or on the server of PALIMPSEST_TEST_DATABASE_URL:
-first messages in quiet times, then as many beside the work. Prints p50 and p95 of both sides and
-fails where replies wait: p50 over 1.1 times and 15 ms, p95 over 1.3 times and 50 ms of before.
+`python -m tests.load.beside [--during summaries,catch-up,verify,index,count,evaluate]
+[--layout queues]` starts an instance of its own for each block, on SQLite or on the server of
+PALIMPSEST_TEST_DATABASE_URL: first messages in quiet times, then as many beside the work. Prints
+p50 and p95 of both sides and fails where replies wait: p50 over 1.1 times and 15 ms, p95 over 1.3
+times and 50 ms of before.
 """
 
 import argparse
@@ -197,11 +198,39 @@ def due(tree: Instance) -> int:
     return count(tree.database, "chats_searchplace", "due_at IS NOT NULL")
 
 
+SLIDES, FOLDS = "sliding_window", {"strategy": "dynamic_summary", "token_budget": 8_000}
+CHATS, AT_ONCE, ROUNDS = 200, 20, 10
+
+
+def counting(tree: Instance, _number: int) -> None:
+    """It is counted how many chats of some length a policy would change."""
+    for _ in range(CHATS):
+        tree.desk.ask("import_chat", messages=200, strategy=SLIDES)
+    tree.desk.ask("count_chats", strategy=SLIDES, values=FOLDS)
+    until(lambda: count(tree.database, "contextpolicy_blastradius", "high IS NOT NULL"), seconds=60)
+
+
+def judging(tree: Instance, _number: int) -> None:
+    """A draft judges many replies, which were given twenty at once."""
+    chats = [
+        str(tree.desk.ask("import_chat", messages=200, strategy=SLIDES)) for _ in range(AT_ONCE)
+    ]
+    tree.desk.ask("evaluate", strategy=SLIDES, values=FOLDS, waits=60)
+    for _ in range(ROUNDS):
+        for turn in [tree.post("And now? [[fake tokens=5]]", chat=chat) for chat in chats]:
+            tree.wait_until_over(turn, seconds=60)
+    begun = time.perf_counter()
+    until(lambda: count(tree.database, "contextpolicy_evaluatedturn"), seconds=90, what="a row")
+    sys.stderr.write(f"judged from {time.perf_counter() - begun:.0f} s after the last reply\n")
+
+
 WORK: dict[str, Callable[[Instance, int], None]] = {
     "summaries": slow_summaries,
     "catch-up": catching_up,
     "verify": verification,
     "index": indexing,
+    "count": counting,
+    "evaluate": judging,
 }
 
 

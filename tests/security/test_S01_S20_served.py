@@ -113,6 +113,8 @@ def of_alice(instance: Instance) -> dict[str, str]:
         # Who may not see them is told of none, whatever their ids are.
         "hold_id": uuid.uuid4(),
         "run_id": uuid.uuid4(),
+        "radius_id": uuid.uuid4(),
+        "evaluation_id": uuid.uuid4(),
         "wish_id": uuid.uuid4(),
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}

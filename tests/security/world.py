@@ -31,7 +31,7 @@ from chats.webhooks import managing as webhooks
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.holds import place
 from contextpolicy.ledger import record
-from contextpolicy.models import EffectivePolicy, ModelSpec, Skill
+from contextpolicy.models import BlastRadius, EffectivePolicy, Evaluation, ModelSpec, Skill
 from contextpolicy.publish import assign, create_policy
 
 CANARY = "canary-4b1d"
@@ -122,7 +122,15 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
     run = RetentionRun.objects.create(
         started_at=now, finished_at=now, is_open=False, digest="0" * 64
     )
+    counted = BlastRadius.objects.create(
+        policy=policy, digest="0" * 64, base=1, place="instance", started_at=now
+    )
+    evaluation = Evaluation.objects.create(
+        policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
+    )
     ids = {
+        "evaluation_id": evaluation.pk,
+        "radius_id": counted.pk,
         "wish_id": wish.pk,
         "hold_id": hold.pk,
         "run_id": run.pk,
@@ -151,6 +159,8 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
             slug="skill", name="Skill", text="Be kind.", updated_at=now
         ),
         "contextpolicy_legalhold": hold,
+        "contextpolicy_blastradius": counted,
+        "contextpolicy_evaluation": evaluation,
         "chats_retentionrun": run,
         "chats_provideraccount": account,
         "chats_turn": turns[0],

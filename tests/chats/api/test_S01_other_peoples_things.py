@@ -16,7 +16,14 @@ from chats.teams import rosters
 from chats.turns.start import start
 from chats.webhooks import managing as webhooks
 from contextpolicy import holds, publish
-from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, PolicyAssignment
+from contextpolicy.models import (
+    AuditEvent,
+    BlastRadius,
+    ContextPolicy,
+    EffectivePolicy,
+    Evaluation,
+    PolicyAssignment,
+)
 from tests.chats.api.programs import MakeProgram, Program
 
 CANARY = "canary-5f1c"
@@ -54,6 +61,8 @@ ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
 # The archive of everything is no text; its own test opens it.
 # An archive is no list, and who may not see policies, holds or retention is told of none.
 NO_LISTS = {
+    "/api/v1/blast-radius",
+    "/api/v1/evaluations",
     "/api/v1/export",
     "/api/v1/holds",
     "/api/v1/retention",
@@ -99,10 +108,18 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         level="chat", chat_id=chat.pk, case=CANARY, reason=CANARY, actor="system", now=now
     )
     run = RetentionRun.objects.create(started_at=now, is_open=False, digest="0" * 64)
+    counted = BlastRadius.objects.create(
+        policy=governing, digest="0" * 64, base=1, place="instance", started_at=now
+    )
+    evaluation = Evaluation.objects.create(
+        policy=governing, version=governing.versions.get(), base=1, started_at=now, ends_at=now
+    )
     wish = ErasureWish.objects.create(owner=alice, chat=chat, asked_at=now)
     return {
         "hold_id": str(hold.pk),
         "run_id": str(run.pk),
+        "radius_id": str(counted.pk),
+        "evaluation_id": str(evaluation.pk),
         "wish_id": str(wish.pk),
         "webhook_id": str(webhook.pk),
         "delivery_id": str(webhooks.test(webhook=webhook, now=now).public_id),

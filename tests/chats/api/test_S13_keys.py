@@ -75,6 +75,16 @@ MATRIX = {
     "policies_effective": "policy:read",
     "policies_preview": "policy:read",
     "policies_sample": "policy:read",
+    "radii_list": "policy:read",
+    "radii_begin": "policy:write",
+    "radii_get": "policy:read",
+    "radii_stop": "policy:write",
+    "radii_resume": "policy:write",
+    "evaluations_list": "policy:read",
+    "evaluations_begin": "policy:write",
+    "evaluations_get": "policy:read",
+    "evaluations_end": "policy:write",
+    "evaluations_promote": "policy:write",
     "policies_list": "policy:read",
     "policies_create": "policy:write",
     "policies_get": "policy:read",
@@ -163,7 +173,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     client = program(alice, scopes=(scope,))
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
-    kinds += ["preference", "webhook", "delivery", "hold", "run", "wish"]
+    kinds += ["preference", "webhook", "delivery", "hold", "run", "wish", "radius", "evaluation"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()

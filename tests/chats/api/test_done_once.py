@@ -154,10 +154,12 @@ def test_the_schema_names_the_key_at_every_post_that_does_something() -> None:
         "chats_context_ask",
         "chats_team_context",
         "chats_team_prompt",
+        "evaluations_begin",
         "chats_erase",
         "chats_messages_erase",
         "imports_create",
         "preferences_create",
+        "radii_begin",
         "retention_runs_begin",
     }
 

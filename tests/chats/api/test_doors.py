@@ -74,6 +74,8 @@ OFFERS = {
     "PreviewRequest": ["chat", "locks", "place", "policy", "values"],
     "Activation": ["emergency"],
     "SampleRequest": ["locks", "place", "policy", "values"],
+    "NewRadius": ["locks", "place", "policy", "values"],
+    "NewEvaluation": ["days", "place", "policy", "share", "version"],
     "Lint": ["locks", "values"],
     "NewPolicy": ["description", "draft", "locks", "name", "note", "slug", "values"],
     "PatchedPolicyChange": ["description", "name", "retired"],

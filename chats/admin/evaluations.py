@@ -1,0 +1,127 @@
+"""The pages of evaluations: what a draft would have done, its end, and how it is put in force."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chats.admin.words import ENDED, NOT_JUDGED
+from chats.ground.refusals import Refusal
+from chats.simulation import evaluating
+from chats.simulation.evaluated import found_by
+from contextpolicy import publish
+from contextpolicy.admin.bases import ReadOnlyAdmin
+from contextpolicy.admin.site import actor_of
+from contextpolicy.blast import BlastRadiusNeeded
+from contextpolicy.models import Evaluation
+from contextpolicy.two_persons import SecondPersonNeeded
+
+CHANGE = "contextpolicy.change_contextpolicy"
+TEMPLATE = "admin/contextpolicy/evaluation/compare.html"
+LONGEST_REASON = 500
+REFUSALS = (
+    publish.PolicyProblems,
+    publish.PolicyChangedMeanwhile,
+    SecondPersonNeeded,
+    BlastRadiusNeeded,
+)
+
+
+class EvaluationAdmin(ReadOnlyAdmin):
+    """The drafts that judge turns, or did, beside the version in force."""
+
+    list_display = (
+        "policy",
+        "comparison",
+        "state",
+        "turns",
+        "changed",
+        "would_refuse",
+        "started_at",
+        "ends_at",
+    )
+    list_display_links = None
+    list_filter = ("state",)
+    list_select_related = ("policy", "version")
+    fields: ClassVar[tuple[str, ...]] = (
+        "policy",
+        "version",
+        "place",
+        "share",
+        "state",
+        "started_at",
+        "ends_at",
+        "ended_at",
+        "turns",
+        "unknown",
+        "changed",
+        "would_refuse",
+        "compactions_now",
+        "compactions_then",
+        "tokens_now",
+        "tokens_then",
+        "comparison",
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of one evaluation."""
+        page = self.admin_site.admin_view(self.compare)
+        name = "contextpolicy_evaluation_compare"
+        return [path("<uuid:evaluation_id>/compare/", page, name=name), *super().get_urls()]
+
+    def compare(self, request: HttpRequest, evaluation_id: uuid.UUID) -> HttpResponse:
+        """Show what an evaluation found; a POST ends it, or puts its version in force.
+
+        Raises PermissionDenied for who may not see or end evaluations, and Http404.
+        """
+        may_act = request.user.has_perm(CHANGE)
+        if not self.has_view_permission(request) or (request.method == "POST" and not may_act):
+            raise PermissionDenied
+        if request.method == "POST":
+            return self.acted(request, evaluation_id)
+        rows = Evaluation.objects.select_related("policy", "version")
+        row = rows.filter(pk=evaluation_id).first()
+        if row is None:
+            raise Http404
+        found = found_by(row)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Evaluation of {row.version}",
+            "opts": self.opts,
+            "row": row,
+            "found": found,
+            "unknown": [(NOT_JUDGED.get(code, code), count) for code, count in found.unknown],
+            "ended": ENDED.get(row.reason, row.reason),
+            "may_act": may_act and row.state == Evaluation.State.OPEN,
+        }
+        return TemplateResponse(request, TEMPLATE, context)
+
+    def acted(self, request: HttpRequest, evaluation_id: uuid.UUID) -> HttpResponse:
+        """End an evaluation or put its version in force, and show its page again."""
+        act, common = request.POST.get("act", ""), {"actor": actor_of(request)}
+        options: dict[str, Any] = {"evaluation_id": evaluation_id, "now": timezone.now(), **common}
+        try:
+            if act == "end":
+                evaluating.end(**options)
+            if act == "promote":
+                emergency = request.POST.get("emergency", "")[:LONGEST_REASON]
+                row = evaluating.promote(**options, emergency=emergency)
+                self.message_user(request, f"{row.version} is in force.", messages.SUCCESS)
+        except Refusal as refusal:
+            self.message_user(request, refusal.sentence, messages.ERROR)
+        except REFUSALS as refusal:
+            self.message_user(request, str(refusal), messages.ERROR)
+        return HttpResponseRedirect(request.path)
+
+    @admin.display(description="Version")
+    def comparison(self, row: Evaluation) -> SafeString:
+        """Lead to the page of the evaluation."""
+        address = reverse("admin:contextpolicy_evaluation_compare", args=[row.pk])
+        return format_html('<a href="{}">{}</a>', address, row.version)

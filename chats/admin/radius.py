@@ -1,0 +1,144 @@
+"""The pages of blast radii: how far a count is, what it found, and the chats that change most."""
+
+import uuid
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from chats.admin.charts import chart_of
+from chats.admin.previews import side_told
+from chats.ground.refusals import Refusal
+from chats.simulation import radius
+from contextpolicy import blast
+from contextpolicy.admin.bases import ReadOnlyAdmin
+from contextpolicy.admin.site import actor_of
+from contextpolicy.models import BlastRadius
+
+CHANGE = "contextpolicy.change_contextpolicy"
+# Seconds after which the page of a count that is under way is read again.
+REFRESH = 5
+TEMPLATES = "admin/contextpolicy/blastradius"
+ACTS = {"stop": radius.stop, "resume": radius.resume}
+
+
+class BlastRadiusAdmin(ReadOnlyAdmin):
+    """The counts of chats that a policy as it is written would change."""
+
+    list_display = ("policy", "count", "state", "judged", "changed", "would_refuse", "started_at")
+    list_display_links = None
+    list_filter = ("state",)
+    list_select_related = ("policy",)
+    fields: ClassVar[tuple[str, ...]] = (
+        "policy",
+        "base",
+        "place",
+        "state",
+        "started_at",
+        "finished_at",
+        "in_use",
+        "judged",
+        "changed",
+        "would_refuse",
+        "failed",
+        "digest",
+        "count",
+    )
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the page of one count."""
+        page = self.admin_site.admin_view(self.progress)
+        name = "contextpolicy_blastradius_count"
+        return [path("<uuid:radius_id>/count/", page, name=name), *super().get_urls()]
+
+    def progress(self, request: HttpRequest, radius_id: uuid.UUID) -> HttpResponse:
+        """Show how far a count is and what it found; a POST stops it or takes it up.
+
+        Raises PermissionDenied for who may not see or begin counts, and Http404.
+        """
+        may_act = request.user.has_perm(CHANGE)
+        if not self.has_view_permission(request) or (request.method == "POST" and not may_act):
+            raise PermissionDenied
+        if request.method == "POST":
+            return self.acted(request, radius_id)
+        row = BlastRadius.objects.select_related("policy__current").filter(pk=radius_id).first()
+        if row is None:
+            raise Http404
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Blast radius of {row.policy}",
+            "opts": self.opts,
+            "row": row,
+            "told": told(row),
+            "may_act": may_act,
+            **one_chat(request, row),
+        }
+        response = TemplateResponse(request, f"{TEMPLATES}/count.html", context)
+        if row.state == BlastRadius.State.COUNTING and "preview" not in context:
+            response["Refresh"] = str(REFRESH)
+        return response
+
+    def acted(self, request: HttpRequest, radius_id: uuid.UUID) -> HttpResponse:
+        """Stop a count or take it up, and show its page again."""
+        act = ACTS.get(request.POST.get("act", ""))
+        try:
+            if act is not None:
+                act(radius_id=radius_id, actor=actor_of(request), now=timezone.now())
+        except Refusal as refusal:
+            self.message_user(request, refusal.sentence, messages.ERROR)
+        return HttpResponseRedirect(request.path)
+
+    @admin.display(description="Count")
+    def count(self, row: BlastRadius) -> SafeString:
+        """Lead to the page of the count."""
+        return link_to(row, "Open")
+
+
+def link_to(row: BlastRadius, words: str) -> SafeString:
+    """Return a link to the page of a count."""
+    address = reverse("admin:contextpolicy_blastradius_count", args=[row.pk])
+    return format_html('<a href="{}">{}</a>', address, words)
+
+
+def told(row: BlastRadius) -> dict[str, Any]:
+    """Return what the page says of a count beside its numbers."""
+    done = row.judged + row.failed
+    is_open = row.state == BlastRadius.State.COUNTING
+    return {
+        "done": done,
+        # Chats that were erased meanwhile are not judged.
+        "most": max(row.in_use, done),
+        "gone": max(row.in_use - done, 0) if row.state == BlastRadius.State.FINISHED else 0,
+        "share": f"{row.changed / row.judged:.1%}" if row.judged else "",
+        # Of a sample that was the whole nothing more is to be said.
+        "sample": f"{row.low or 0:.0%} to {row.high or 0:.0%}" if row.low != row.high else "",
+        "is_open": is_open,
+        "is_stopped": row.state == BlastRadius.State.STOPPED,
+        "is_past": blast.base_of(row.policy) != row.base,
+        "worst": row.worst,
+    }
+
+
+def one_chat(request: HttpRequest, row: BlastRadius) -> dict[str, Any]:
+    """Return the exact preview of the chat that the address names, in numbers."""
+    wanted = request.GET.get("chat", "")
+    if not wanted:
+        return {}
+    try:
+        chat_id = uuid.UUID(wanted)
+    except ValueError:
+        return {"no_chat": True}
+    found = radius.preview_of(row, chat_id=chat_id, now=timezone.now())
+    if found is None:
+        return {"no_chat": True}
+    return {
+        "preview": found,
+        "sides": [side_told(found.now), side_told(found.proposed)],
+        "chart": chart_of(found.course_now, found.course_proposed),
+    }

@@ -1,0 +1,53 @@
+"""Says which counts and evaluations wait for a worker, and sends their tasks.
+
+The work itself is in `chats.simulation`; the sweep asks here.
+"""
+
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from chats.ground import leases, queue
+from contextpolicy.models import AuditEvent, BlastRadius, EvaluatedTurn, Evaluation
+
+ENDED_TURN = "turn.completed"
+# Judgements of turns are kept so long; a sweep deletes so many of them at most.
+KEPT = timedelta(days=30)
+DELETED_AT_ONCE = 1_000
+
+
+def enqueue_due(*, now: datetime) -> int:
+    """Send the task of each count and each evaluation with something to do; return how many.
+
+    Judgements that are too old are deleted, some at a time.
+    """
+    rows = BlastRadius.objects.filter(free(), state=BlastRadius.State.COUNTING)
+    counts = list(rows.values_list("pk", flat=True))
+    for radius_id in counts:
+        queue.enqueue(queue.COUNT_RADIUS, radius_id=radius_id)
+    found = [row for row in evaluations() if is_due(row, now=now)]
+    for row in found:
+        queue.enqueue(queue.EVALUATE, evaluation_id=row.pk)
+    old = EvaluatedTurn.objects.filter(at__lt=now - KEPT).values_list("pk", flat=True)
+    if gone := list(old[:DELETED_AT_ONCE]):
+        EvaluatedTurn.objects.filter(pk__in=gone).delete()
+    return len(counts) + len(found)
+
+
+def evaluations() -> list[Evaluation]:
+    """Return the evaluations under way that nobody works on."""
+    rows = Evaluation.objects.filter(free(), state=Evaluation.State.OPEN)
+    return list(rows.select_related("policy__current"))
+
+
+def is_due(row: Evaluation, *, now: datetime) -> bool:
+    """Tell whether an evaluation has turns to judge, or is to end."""
+    current = row.policy.current
+    if now >= row.ends_at or (current.number if current else 0) != row.base:
+        return True
+    return AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor).exists()
+
+
+def free() -> Q:
+    """Return the condition of rows that nobody works on."""
+    return Q(lease_until=None) | leases.ended()

@@ -1,0 +1,193 @@
+"""Evaluations: a draft is begun beside the version in force, ended, and put in force.
+
+It changes no prompt and asks no model. What it would have done is judged in the background after
+each reply (`shadow.py`). Putting it in force goes through `publish.activate`, with whatever that
+asks for.
+"""
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from chats.ground.refusals import NotFound, Refusal
+from contextpolicy import blast, ledger, publish
+from contextpolicy.linter.errors import check
+from contextpolicy.models import AuditEvent, ContextPolicy, Evaluation, VirtualCoverage
+
+DAYS, MOST_DAYS = 7, 30
+# Each turn is judged once for each of them.
+MOST_OPEN = 3
+COUNTS = (
+    "turns",
+    "unknown",
+    "changed",
+    "would_refuse",
+    "compactions_now",
+    "compactions_then",
+    "tokens_now",
+    "tokens_then",
+)
+
+
+class NothingToEvaluate(Refusal):
+    """Only a draft that could be put in force is evaluated."""
+
+    code = "nothing_to_evaluate"
+    status = 409
+    sentence = (
+        "Only the newest version of a policy is evaluated, as long as it is a draft. Save the "
+        "policy as a draft, then evaluate that."
+    )
+
+
+class TooManyEvaluations(Refusal):
+    """Every turn is judged once for each evaluation, so there are few at a time."""
+
+    code = "too_many_evaluations"
+    status = 409
+    sentence = "{most} drafts are evaluated at present, and no more may be. End one of them first."
+
+
+class EvaluationOver(Refusal):
+    """An evaluation that is over is neither ended nor put in force."""
+
+    code = "evaluation_over"
+    status = 409
+    sentence = "This evaluation is over. Put its version in force on the policy's page."
+
+
+def begin(
+    *,
+    policy: ContextPolicy,
+    number: int,
+    actor: str,
+    now: datetime,
+    place: str = "assigned",
+    days: int = DAYS,
+    share: int = 100,
+) -> Evaluation:
+    """Evaluate the newest draft of a policy for some days, or return the evaluation under way.
+
+    `share`: in percent of the branches. Another draft of the policy is evaluated no longer. Raises
+    `NothingToEvaluate`, `TooManyEvaluations` and `publish.PolicyProblems`.
+    """
+    with transaction.atomic():
+        locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
+        version = locked.newest
+        if version is None or version.number != number or version.pk == locked.current_id:
+            raise NothingToEvaluate
+        found = check(version.values, locks=version.locks)
+        if found:
+            raise publish.PolicyProblems(found)
+        open_ones = Evaluation.objects.filter(state=Evaluation.State.OPEN)
+        other = open_ones.filter(policy=locked).first()
+        if other is not None:
+            if other.version_id == version.pk:
+                return other
+            conclude(other, reason="other_version", actor=actor, now=now)
+        if open_ones.count() >= MOST_OPEN:
+            raise TooManyEvaluations(most=MOST_OPEN)
+        newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
+        row = Evaluation.objects.create(
+            policy=locked,
+            version=version,
+            base=blast.base_of(locked),
+            place=place,
+            share=share,
+            started_by_id=publish.person_of(actor),
+            started_at=now,
+            ends_at=now + timedelta(days=days),
+            cursor=newest or 0,
+        )
+        data = {**told(row), "place": place, "days": days, "share": share}
+        ledger.record("evaluation.started", actor=actor, now=now, data=data)
+    return row
+
+
+def end(*, evaluation_id: uuid.UUID, actor: str, now: datetime) -> Evaluation:
+    """End an evaluation before its time. Raises `EvaluationOver` and `NotFound`."""
+    with transaction.atomic():
+        row = locked_row(evaluation_id)
+        conclude(row, reason="person", actor=actor, now=now)
+    return row
+
+
+def promote(
+    *, evaluation_id: uuid.UUID, actor: str, now: datetime, emergency: str = ""
+) -> Evaluation:
+    """Put the evaluated version in force, with the numbers in the ledger, and end its evaluation.
+
+    Raises `EvaluationOver`, `NotFound`, and what `publish.activate` raises.
+    """
+    with transaction.atomic():
+        row = locked_row(evaluation_id)
+        publish.activate(
+            policy=row.policy,
+            number=row.version.number,
+            actor=actor,
+            now=now,
+            emergency=emergency,
+        )
+        row.state, row.reason, row.ended_at = Evaluation.State.PROMOTED, "promoted", now
+        free(row)
+        ledger.record("evaluation.promoted", actor=actor, now=now, data=numbers(row))
+    return row
+
+
+def end_if_due(row: Evaluation, *, now: datetime) -> bool:
+    """End an evaluation whose time is over or whose policy moved on; tell whether it is over."""
+    policy = row.policy
+    moved = blast.base_of(policy) != row.base
+    if now < row.ends_at and not moved:
+        return False
+    with transaction.atomic():
+        try:
+            locked = locked_row(row.pk)
+        except EvaluationOver:
+            return True
+        conclude(locked, reason="other_version" if moved else "time", actor="system", now=now)
+    return True
+
+
+def locked_row(evaluation_id: uuid.UUID) -> Evaluation:
+    """Lock an evaluation that is under way. Raises `EvaluationOver` and `NotFound`."""
+    rows = Evaluation.objects.select_for_update(of=("self",))
+    row = rows.select_related("policy__current", "version").filter(pk=evaluation_id).first()
+    if row is None:
+        raise NotFound
+    if row.state != Evaluation.State.OPEN:
+        raise EvaluationOver
+    return row
+
+
+def conclude(row: Evaluation, *, reason: str, actor: str, now: datetime) -> None:
+    """End an evaluation and tell the ledger what it came to."""
+    row.state, row.reason, row.ended_at = Evaluation.State.ENDED, reason, now
+    free(row)
+    data = {**numbers(row), "reason": reason}
+    ledger.record("evaluation.ended", actor=actor, now=now, data=data)
+
+
+def free(row: Evaluation) -> None:
+    """Take an evaluation that is over from its worker; what it carried along is of no use then."""
+    row.lease_until, row.lease_token = None, None
+    fields = ["state", "reason", "ended_at", "lease_until", "lease_token"]
+    row.save(update_fields=fields)
+    VirtualCoverage.objects.filter(evaluation=row).delete()
+
+
+def told(row: Evaluation) -> dict[str, Any]:
+    """Name an evaluation in the ledger."""
+    return {
+        "evaluation": str(row.pk),
+        "policy": row.policy.slug,
+        "version": row.version.number,
+        "base": row.base,
+    }
+
+
+def numbers(row: Evaluation) -> dict[str, Any]:
+    """Return what the ledger says of an evaluation that is over: the numbers that were shown."""
+    return {**told(row), "judged": row.judged, **{name: getattr(row, name) for name in COUNTS}}

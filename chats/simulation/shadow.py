@@ -1,0 +1,361 @@
+"""Judges finished turns under an evaluated draft: the prompt that it would have made.
+
+One side is what the turn's receipt recorded, the other what the worker's own composition makes of
+the same messages under the draft. No model is asked and no row of the ledger is written. A fact
+that was not recorded makes the judgement unknown, never equal. The draft has a history of its own
+(`VirtualCoverage`): what it would have folded stays folded, else it would compact at every turn.
+Sizes of summaries that nobody wrote are estimates.
+"""
+
+import statistics
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
+
+from chats.compaction.plan import AttemptSpec, find_summariser, plan_for
+from chats.ground.refusals import Refusal
+from chats.models import Branch, Compaction, Message, Receipt, Turn
+from chats.prompt.model_choice import ChosenModel
+from chats.prompt.outlook import outlook_on
+from chats.record import history
+from chats.simulation.forecast import SHARE_OF_SUMMARY
+from chats.simulation.preview import Side, told
+from chats.simulation.proposals import Proposal, choose_under
+from contextpolicy.engine import messages as engine
+from contextpolicy.engine.compaction import CompactionPlan
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.strategies.entity_state import EntityState
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation, VirtualCoverage
+from contextpolicy.resolution import values_of
+
+Outcome = EvaluatedTurn.Outcome
+# What changes which messages a prompt holds, apart from the conversation itself.
+MARKS = (
+    "message.erased",
+    "message.excluded",
+    "message.included",
+    "message.kept",
+    "message.pinned",
+    "message.unpinned",
+)
+# Summaries whose lengths say how long the next one would be.
+RECENT = 50
+# A word that every counter counts as one token.
+WORD = "word "
+
+
+class Unknown(Exception):
+    """It cannot be said what the draft would have done; the code says why."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The facts that the receipt of a turn's first call recorded."""
+
+    turn: Turn
+    receipt: Receipt
+    values: PolicyValues
+    question: engine.Message
+    side: Side
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The row of one turn, and the coverage that is carried on from it."""
+
+    row: EvaluatedTurn
+    coverage: VirtualCoverage | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def judge(evaluation: Evaluation, *, turn: Turn) -> Judgement:
+    """Judge a turn that is over under the evaluated draft; nothing is written."""
+    row = EvaluatedTurn(
+        evaluation=evaluation, turn_id=turn.pk, at=turn.finished_at or turn.queued_at
+    )
+    coverage = None
+    try:
+        recorded = recorded_of(turn)
+        coverage = coverage_of(evaluation, turn.branch)
+        row.tokens_now, row.full_now = recorded.side.tokens, recorded.side.full
+        compaction_id = recorded.receipt.compaction_id
+        is_first = coverage.pk is None
+        row.compacts_now = not is_first and compaction_id != coverage.last_id
+        coverage.last_id = compaction_id
+        compare(row, coverage, recorded=recorded, proposal=proposal_of(evaluation))
+    except Unknown as unknown:
+        row.outcome, row.reason = Outcome.UNKNOWN, unknown.code
+    return Judgement(row, coverage, counted(row))
+
+
+def counted(row: EvaluatedTurn) -> dict[str, int]:
+    """Return by how much a judgement raises each total."""
+    if row.outcome == Outcome.UNKNOWN:
+        return {"turns": 1, "unknown": 1}
+    return {
+        "turns": 1,
+        "changed": int(row.outcome != Outcome.EQUAL),
+        "would_refuse": int(row.outcome == Outcome.REFUSED),
+        "compactions_now": int(row.compacts_now),
+        "compactions_then": int(row.compacts_then),
+        "tokens_now": row.tokens_now,
+        "tokens_then": row.tokens_then,
+    }
+
+
+def proposal_of(evaluation: Evaluation) -> Proposal:
+    """Return the draft as a proposal, in the place that its evaluation says."""
+    policy, version = evaluation.policy, evaluation.version
+    return Proposal(
+        slug=policy.slug,
+        name=policy.name,
+        version=version.number,
+        values=version.values,
+        locks=version.locks,
+        level=evaluation.place,
+    )
+
+
+def recorded_of(turn: Turn) -> Recorded:
+    """Return what was recorded of a turn. Raises `Unknown` where too little was."""
+    chat = turn.branch.chat
+    if turn.agent_id is not None or chat.team_id is not None:
+        raise Unknown("team")
+    if turn.client is not None:
+        raise Unknown("program")
+    if turn.continues_id is not None:
+        raise Unknown("continued")
+    calls = Receipt.objects.select_related("effective_policy", "compaction__base").filter(
+        turn=turn, step=1, call__gt=Receipt.BESIDE
+    )
+    receipt = calls.order_by("-attempt", "call").first()
+    if receipt is None:
+        raise Unknown("no_receipt")
+    if receipt.erased_at is not None:
+        raise Unknown("erased")
+    values = values_of(receipt.effective_policy)
+    if values.references:
+        raise Unknown("references")
+    scope = AuditEvent.objects.filter(scope=f"chat:{chat.pk}")
+    if scope.filter(type__in=MARKS, at__gte=receipt.created_at).exists():
+        raise Unknown("marked_since")
+    return Recorded(turn, receipt, values, question_of(receipt), side_of(receipt))
+
+
+def question_of(receipt: Receipt) -> engine.Message:
+    """Return the one question that a receipt names. Raises `Unknown` if it is gone."""
+    asked = [segment[1] for segment in receipt.segments if segment[0] == "question"]
+    if len(asked) != 1:
+        raise Unknown("continued")
+    row = Message.objects.filter(pk=asked[0], erased_at=None, seq__isnull=False).first()
+    if row is None:
+        raise Unknown("erased")
+    return history.to_engine(row, counter=ApproximateCounter())
+
+
+def side_of(receipt: Receipt) -> Side:
+    """Return what a receipt says in the form of a preview's side; tokens are in our count."""
+    own = [s for s in receipt.segments if s[0] != "question" and s[2]]
+    cut = sum(s[4] is not None or (len(s) > 6 and s[6] is not None) for s in own)
+    left: Counter[str] = Counter()
+    for first, last, reason in receipt.left_out:
+        left[reason] += last - first + 1
+    needed = receipt.compaction_need
+    return Side(
+        "Now",
+        tokens=receipt.prompt_tokens,
+        full=len(own) - cut,
+        cut=cut,
+        summarised=left.pop("covered", 0),
+        left_out=dict(left),
+        due=(needed.get("action", "none"), needed.get("reason", "")),
+    )
+
+
+def compare(
+    row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, proposal: Proposal
+) -> None:
+    """Fill in what the draft would have done, and carry its coverage on. Raises `Unknown`."""
+    chat = recorded.turn.branch.chat
+    try:
+        choice = choose_under(chat, proposal=proposal)
+    except Refusal as refusal:
+        refused(row, refusal)
+        return
+    if choice.model.name != recorded.receipt.model_name:
+        raise Unknown("model_changed")
+    if choice.values.references:
+        raise Unknown("references")
+    if coverage.follows and choice.values == recorded.values:
+        # The draft says the same here: what was sent is what it would have sent.
+        row.outcome = Outcome.EQUAL
+        row.tokens_then, row.full_then = row.tokens_now, row.full_now
+        row.compacts_then = row.compacts_now
+        return
+    if EntityState.name in (choice.values.strategy, recorded.values.strategy):
+        raise Unknown("state")
+    if coverage.follows:
+        leave(coverage, active=recorded.receipt.compaction)
+    composed(row, coverage, recorded=recorded, choice=choice)
+
+
+def refused(row: EvaluatedTurn, refusal: Refusal) -> None:
+    """Note that the draft would have refused the turn."""
+    row.outcome, row.reason, row.compacts_then = Outcome.REFUSED, refusal.code[:40], False
+
+
+def composed(
+    row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, choice: ChosenModel
+) -> None:
+    """Compose the turn's prompt under the draft and compare it with the recorded one."""
+    branch = as_it_was(recorded.turn.branch, before=recorded.question.seq or 1, coverage=coverage)
+    try:
+        outlook = outlook_on(
+            branch, choice=choice, now=recorded.receipt.created_at, said=recorded.question
+        )
+    except Refusal as refusal:
+        refused(row, refusal)
+        return
+    then = told(outlook, label="Then")
+    row.tokens_then, row.full_then = outlook.sent.prompt_tokens, then.full
+    is_same = fates(then) == fates(recorded.side)
+    row.outcome = Outcome.EQUAL if is_same else Outcome.CHANGED
+    moved = outlook.given.window_to > max(coverage.window_to, coverage.to_seq)
+    coverage.window_to = max(coverage.window_to, outlook.given.window_to)
+    folded = carry_on(coverage, branch=branch, choice=choice, action=then.due[0])
+    row.compacts_then = moved or folded
+
+
+def fates(side: Side) -> tuple[object, ...]:
+    """Return what decides whether two sides are the same; counts of tokens are estimates."""
+    return (side.full, side.cut, side.summarised, sorted(side.left_out.items()), side.due[0])
+
+
+def coverage_of(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
+    """Return what the draft carries along on a branch; on a new branch what its parent had."""
+    rows = VirtualCoverage.objects.filter(evaluation=evaluation)
+    found = rows.filter(branch_id=branch.pk).first()
+    if found is not None:
+        return found
+    of_parent = rows.filter(branch_id=branch.parent_id).first() if branch.parent_id else None
+    made = VirtualCoverage(evaluation=evaluation, branch_id=branch.pk)
+    if of_parent is not None and max(of_parent.to_seq, of_parent.window_to) <= branch.fork_seq:
+        for name in ("follows", "summary_id", "from_seq", "to_seq", "tokens", "exceptions"):
+            setattr(made, name, getattr(of_parent, name))
+        made.window_to = of_parent.window_to
+    return made
+
+
+def leave(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
+    """Begin a history of its own with what was in force at this turn."""
+    coverage.follows = False
+    if active is None:
+        return
+    is_window = active.kind == Compaction.Kind.WINDOW
+    summary = active.base if is_window else active
+    coverage.window_to = active.to_seq if is_window else 0
+    if summary is not None:
+        coverage.summary_id = summary.pk
+        coverage.from_seq, coverage.to_seq = summary.from_seq, summary.to_seq
+        coverage.exceptions = list(summary.exceptions)
+
+
+def as_it_was(branch: Branch, *, before: int, coverage: VirtualCoverage) -> Branch:
+    """Return the branch as it stood before a question, governed by what the draft carries along.
+
+    Raises `Unknown` if a real summary that it builds on is gone.
+    """
+    found = copy(branch)
+    found.last_seq = before - 1
+    base = summary_of(coverage)
+    found.active_compaction = base
+    if coverage.window_to > coverage.to_seq:
+        found.active_compaction = Compaction(
+            kind=Compaction.Kind.WINDOW, base=base, from_seq=1, to_seq=coverage.window_to
+        )
+    return found
+
+
+def summary_of(coverage: VirtualCoverage) -> Compaction | None:
+    """Return the real summary that a coverage names, or one as long as it would be.
+
+    Raises `Unknown` if the real one is gone.
+    """
+    if coverage.summary_id is not None:
+        row = Compaction.objects.filter(pk=coverage.summary_id).select_related("base").first()
+        if row is None or row.erased_at is not None:
+            raise Unknown("erased")
+        return row
+    if not coverage.to_seq:
+        return None
+    return Compaction(
+        kind=Compaction.Kind.SUMMARY,
+        text=WORD * coverage.tokens,
+        from_seq=coverage.from_seq,
+        to_seq=coverage.to_seq,
+        exceptions=coverage.exceptions,
+        summary_tokens=coverage.tokens,
+    )
+
+
+def carry_on(
+    coverage: VirtualCoverage, *, branch: Branch, choice: ChosenModel, action: str
+) -> bool:
+    """Do what the draft would do after this prompt; tell whether it folds messages.
+
+    As in a run, a summary is made ready at the first mark and takes effect at the second.
+    """
+    if action == "none":
+        return False
+    if coverage.ready is None:
+        found = plan_for(branch, choice=choice, attempt=AttemptSpec(), counter=ApproximateCounter())
+        if isinstance(found, CompactionPlan):
+            coverage.ready = {
+                "from_seq": found.from_seq,
+                "to_seq": found.to_seq,
+                "exceptions": list(found.exceptions),
+                "tokens": summary_length(choice.values),
+            }
+    if action != "swap" or coverage.ready is None:
+        return False
+    coverage.summary_id = None
+    for name, value in coverage.ready.items():
+        setattr(coverage, name, value)
+    coverage.ready = None
+    return True
+
+
+def summary_length(values: PolicyValues) -> int:
+    """Estimate the tokens of a summary: the median of what this model wrote lately."""
+    model = find_summariser(values)
+    rows = Compaction.objects.filter(
+        kind=Compaction.Kind.SUMMARY,
+        summary_tokens__isnull=False,
+        model_name=model.name if model else "",
+    )
+    lengths = rows.order_by("-created_at").values_list("summary_tokens", flat=True)[:RECENT]
+    known = [length for length in lengths if length]
+    usual = int(statistics.median(known)) if known else None
+    most = values.summary_max_tokens
+    return min(usual, most) if usual else int(most * SHARE_OF_SUMMARY)
+
+
+def is_in_share(branch_id: uuid.UUID, *, share: int) -> bool:
+    """Tell whether a branch belongs to the share that is judged; always the same ones do."""
+    return branch_id.int % 100 < share
+
+
+def turn_of(turn_id: uuid.UUID) -> Turn | None:
+    """Return a finished turn with what it is judged by; None if it is gone."""
+    rows = Turn.objects.select_related(
+        "branch__chat__model", "branch__chat__owner", "branch__parent"
+    )
+    found: Turn | None = rows.filter(pk=turn_id, status=Turn.Status.COMPLETED).first()
+    return found

@@ -1,0 +1,151 @@
+"""Judges the turns that ended since the last look, for each evaluation under way.
+
+The ledger says which turns ended, so a reply does nothing for an evaluation and waits for nothing.
+A row is written once for each turn; a worker that is killed leaves the rest to the next one.
+"""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import OperationalError, transaction
+from django.db.models import F
+
+from chats.ground import leases, queue
+from chats.ground.computing import alone
+from chats.models import Turn
+from chats.record.simulations import ENDED_TURN, free
+from chats.simulation.evaluating import end_if_due
+from chats.simulation.shadow import Judgement, Unknown, counted, is_in_share, judge, turn_of
+from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation
+
+logger = logging.getLogger(__name__)
+# Seconds that one task takes, and turns that it reads at once.
+SECONDS = 10.0
+PAGE = 100
+# Between two turns: who waits for SQLite's only writer, or for the lock of background work.
+REST = 0.02
+# A row of the ledger may appear so much later than one with a higher number: its transaction was
+# longer.
+LATEST = timedelta(seconds=60)
+
+
+class LeaseLost(Exception):
+    """The evaluation is over, or another worker goes on with it. Write nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to judge turns for an evaluation."""
+
+    evaluation_id: uuid.UUID
+    token: uuid.UUID
+
+
+def go_on(
+    *, evaluation_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
+) -> None:
+    """Judge what is new for some seconds, and ask for the next task if more is left."""
+    lease = claim(evaluation_id)
+    if lease is None:
+        return
+    row = Evaluation.objects.select_related("policy__current", "version").get(pk=evaluation_id)
+    until = time.monotonic() + SECONDS
+    is_more = False
+    try:
+        for _ in steps(row, lease=lease):
+            if is_closing() or time.monotonic() > until:
+                is_more = True
+                break
+            time.sleep(REST)
+        else:
+            move_cursor(row, lease=lease, now=clock())
+    except LeaseLost:
+        return
+    mine = Evaluation.objects.filter(pk=lease.evaluation_id, lease_token=lease.token)
+    mine.update(lease_until=None, lease_token=None)
+    if not is_more:
+        end_if_due(row, now=clock())
+    elif not is_closing():
+        queue.enqueue(queue.EVALUATE, evaluation_id=evaluation_id)
+
+
+def claim(evaluation_id: uuid.UUID) -> Lease | None:
+    """Take an evaluation that is under way; None if it is over, or somebody works on it."""
+    token = uuid.uuid4()
+    rows = Evaluation.objects.filter(free(), pk=evaluation_id, state=Evaluation.State.OPEN)
+    taken = rows.update(lease_token=token, lease_until=leases.until())
+    return Lease(evaluation_id, token) if taken else None
+
+
+def steps(row: Evaluation, *, lease: Lease) -> Iterator[None]:
+    """Judge the turns behind the cursor that have no row yet, oldest first. Raises `LeaseLost`."""
+    after = row.cursor
+    while page := ended_after(after):
+        after = page[-1][0]
+        ids = [turn_id for _, turn_id in page]
+        done = EvaluatedTurn.objects.filter(evaluation=row, turn_id__in=ids)
+        known = set(done.values_list("turn_id", flat=True))
+        for turn_id in ids:
+            if turn_id in known:
+                continue
+            turn = turn_of(turn_id)
+            if turn is None or not is_in_share(turn.branch_id, share=row.share):
+                continue
+            with alone:
+                found = judged(row, turn=turn)
+                write(found, lease=lease)
+            yield
+
+
+def ended_after(pk: int) -> list[tuple[int, uuid.UUID]]:
+    """Return the next turns that ended well, each with its row of the ledger."""
+    rows = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=pk, turn_id__isnull=False)
+    found = rows.order_by("pk").values_list("pk", "turn_id")[:PAGE]
+    return [(number, turn_id) for number, turn_id in found if turn_id]
+
+
+def judged(row: Evaluation, *, turn: Turn) -> Judgement:
+    """Judge one turn; what fails is unknown, and holds up no other."""
+    try:
+        return judge(row, turn=turn)
+    except OperationalError:
+        # The database's trouble is nothing of this turn: a later task begins here again.
+        raise
+    except Exception as error:  # noqa: BLE001  # one turn holds up no other
+        # Never its text: a database puts the row's values into it.
+        logger.error("turn %s was not judged: %s", turn.pk, type(error).__name__)  # noqa: TRY400
+        at = turn.finished_at or turn.queued_at
+        unknown = EvaluatedTurn(
+            evaluation=row,
+            turn_id=turn.pk,
+            at=at,
+            outcome=EvaluatedTurn.Outcome.UNKNOWN,
+            reason=Unknown("failed").code,
+        )
+        return Judgement(unknown, None, counted(unknown))
+
+
+def write(found: Judgement, *, lease: Lease) -> None:
+    """Write a judgement, its coverage and the totals together. Raises `LeaseLost`."""
+    with transaction.atomic():
+        mine = Evaluation.objects.filter(
+            pk=lease.evaluation_id, lease_token=lease.token, state=Evaluation.State.OPEN
+        )
+        totals = {name: F(name) + more for name, more in found.counts.items()}
+        if not mine.update(**totals, lease_until=leases.until()):
+            raise LeaseLost(lease.evaluation_id)
+        found.row.save(force_insert=True)
+        if found.coverage is not None:
+            found.coverage.save()
+
+
+def move_cursor(row: Evaluation, *, lease: Lease, now: datetime) -> None:
+    """Leave behind the rows of the ledger before which none can appear any more."""
+    settled = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor, at__lt=now - LATEST)
+    newest = settled.order_by("-pk").values_list("pk", flat=True).first()
+    if newest is not None:
+        Evaluation.objects.filter(pk=row.pk, lease_token=lease.token).update(cursor=newest)

@@ -1,0 +1,131 @@
+"""Evaluations: versions that judge turns beside the one in force, and what they came to."""
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from contextpolicy.models.base import Stored
+from contextpolicy.models.policies import ContextPolicy, PolicyVersion
+from contextpolicy.models.radius import BlastRadius
+
+
+class Evaluation(Stored):
+    """A draft that judges each turn after its reply for some days; nobody is sent anything by it.
+
+    The totals are of all its turns. They change in the transaction that writes a turn's row, so
+    that a worker that is killed counts nothing twice.
+    """
+
+    class State(models.TextChoices):
+        OPEN = "open", "Under way"
+        ENDED = "ended", "Ended"
+        PROMOTED = "promoted", "Put in force"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="evaluations")
+    version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="evaluations")
+    # The number of the version in force when it began; 0: none.
+    base = models.PositiveIntegerField()
+    place = models.CharField(max_length=10, choices=BlastRadius.Place.choices)
+    # In percent of the branches.
+    share = models.PositiveSmallIntegerField(default=100)
+    state = models.CharField(max_length=10, choices=State.choices, default=State.OPEN)
+    # Why it ended: `time`, `person`, `promoted`, `other_version`.
+    reason = models.CharField(max_length=20, blank=True, default="")
+    started_by_id = models.BigIntegerField(null=True, blank=True)
+    started_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    lease_token = models.UUIDField(null=True, blank=True)
+    # All turns up to this row of the ledger are judged.
+    cursor = models.PositiveBigIntegerField(default=0)
+    turns = models.PositiveBigIntegerField(default=0)
+    unknown = models.PositiveBigIntegerField(default=0)
+    changed = models.PositiveBigIntegerField(default=0)
+    would_refuse = models.PositiveBigIntegerField(default=0)
+    compactions_now = models.PositiveBigIntegerField(default=0)
+    compactions_then = models.PositiveBigIntegerField(default=0)
+    tokens_now = models.PositiveBigIntegerField(default=0)
+    tokens_then = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        ordering: ClassVar = ["-started_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["policy"], condition=Q(state="open"), name="one_open_evaluation_per_policy"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version}, evaluated since {self.started_at:%d %b %Y}"
+
+    @property
+    def judged(self) -> int:
+        """The turns of which is known what the version would have done."""
+        return self.turns - self.unknown
+
+
+class EvaluatedTurn(Stored):
+    """The judgement of one turn: ids and numbers. The turn is a plain id, which outlives it."""
+
+    class Outcome(models.TextChoices):
+        EQUAL = "equal", "The same"
+        CHANGED = "changed", "Something else"
+        REFUSED = "refused", "Refused"
+        UNKNOWN = "unknown", "Unknown"
+
+    evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="judgements")
+    turn_id = models.UUIDField()
+    at = models.DateTimeField()
+    outcome = models.CharField(max_length=8, choices=Outcome.choices)
+    # Why it is unknown, or the code of the refusal.
+    reason = models.CharField(max_length=40, blank=True, default="")
+    tokens_now = models.PositiveIntegerField(default=0)
+    tokens_then = models.PositiveIntegerField(default=0)
+    full_now = models.PositiveIntegerField(default=0)
+    full_then = models.PositiveIntegerField(default=0)
+    compacts_now = models.BooleanField(default=False)
+    compacts_then = models.BooleanField(default=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["evaluation", "turn_id"], name="turn_evaluated_once")
+        ]
+        indexes: ClassVar = [models.Index(fields=["at"], name="evaluated_turn_by_time")]
+
+    def __str__(self) -> str:
+        return f"turn {self.turn_id}: {self.outcome}"
+
+
+class VirtualCoverage(Stored):
+    """The coverage that a branch would have if an evaluated version had governed it.
+
+    Without it the version would compact at every turn. A summary of it is only a range and a size.
+    """
+
+    evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="coverages")
+    branch_id = models.UUIDField()
+    # As long as the version said the same as what was in force, the branch's own history counts.
+    follows = models.BooleanField(default=True)
+    # The branch's real summary, while none was imagined beyond it.
+    summary_id = models.UUIDField(null=True, blank=True)
+    from_seq = models.PositiveBigIntegerField(default=1)
+    to_seq = models.PositiveBigIntegerField(default=0)
+    tokens = models.PositiveIntegerField(default=0)
+    exceptions = models.JSONField(default=list)
+    window_to = models.PositiveBigIntegerField(default=0)
+    # A summary that would lie ready: its range, exceptions and size.
+    ready = models.JSONField(null=True, blank=True)
+    # The real compaction of the last judged turn.
+    last_id = models.UUIDField(null=True, blank=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["evaluation", "branch_id"], name="one_virtual_coverage")
+        ]
+
+    def __str__(self) -> str:
+        return f"virtual coverage of {self.branch_id}"
