@@ -19,6 +19,7 @@ from django.utils import timezone
 from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
 from chats.compaction import indexing, maintain, publish, running
+from chats.counts import keeping
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
 from chats.turns import completed, recover, titles, warm_ups
@@ -76,6 +77,12 @@ def verify_ledger(*, verification_id: str, **_later: Any) -> None:
 def keep_ledger(**_later: Any) -> None:
     """Sign the checkpoint and ask for the verification that are due."""
     upkeep.keep(now=timezone.now())
+
+
+@shared_task(name=queue.COUNT)
+def count(**_later: Any) -> None:
+    """Bring the counts of days and the balances of compactions up to the ledger."""
+    keeping.keep(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.INDEX_CHAT)

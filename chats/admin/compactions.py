@@ -17,12 +17,14 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chats.admin.confirm import confirmation, each
-from chats.admin.words import RUNGS, as_table
+from chats.admin.records import DASHBOARD_LOOKUPS
+from chats.admin.words import RUNGS, as_table, balance_table
 from chats.compaction import pauses
 from chats.compaction.cursor import cursor_of
 from chats.compaction.people import approve
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.compaction.report.skip_reasons import TRIGGERS
+from chats.counts import balances
 from chats.models import Chat, Compaction
 from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
@@ -87,7 +89,7 @@ class CompactionAdmin(ReadOnlyAdmin):
         "calls_made",
         "effective_policy",
         "usage",
-        "cost",
+        "balance",
         "took",
         "text_commitment",
         "created_at",
@@ -95,6 +97,10 @@ class CompactionAdmin(ReadOnlyAdmin):
         "published_at",
         "erased_at",
     )
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow what the dashboard leads here with."""
+        return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
         """Leave the texts out, so that no page can print them by mistake."""
@@ -238,6 +244,11 @@ class CompactionAdmin(ReadOnlyAdmin):
         if compaction.duration_ms is None:
             return ""
         return f"{compaction.duration_ms / 1000:,.1f} s"
+
+    @admin.display(description="Balance")
+    def balance(self, compaction: Compaction) -> SafeString:
+        """Say what it cost, what it saved, and what the cache lost by it."""
+        return balance_table([("All prompts since", balances.of_compaction(compaction))])
 
     @admin.display(description="Facts of the originals")
     def facts(self, compaction: Compaction) -> SafeString:

@@ -6,9 +6,11 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from chats.admin.charts import chart_of
-from chats.admin.words import DUE, LEFT_OUT
+from chats.admin.words import DUE, LEFT_OUT, balance_table
+from chats.counts import balances
 from chats.models import Chat
 from chats.record.access import chats_visible_to
 from chats.simulation.preview import (
@@ -79,6 +81,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         asks = PREVIEW in request.POST
         tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
         context |= {"try": tried, "asks_preview": asks}
+        context["brought"] = brought(policy)
         context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
         if asks:
             context |= self.tried(request, form, tried)
@@ -121,6 +124,12 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             return {"preview_refused": sentence}
         found = preview(one, proposal=proposal, now=now)
         return preview_context(found, tried, with_words=one.owner_id == request.user.pk)
+
+
+def brought(policy: ContextPolicy | None) -> SafeString | str:
+    """Return the balances of a policy's versions; empty where nothing was counted."""
+    found = balances.of_policy(policy.slug) if policy else []
+    return balance_table([(f"v{number}", balance) for number, balance in found]) if found else ""
 
 
 def context_errors(form: PolicyForm) -> list[str]:

@@ -22,6 +22,7 @@ INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 KEEP_LEDGER = "chats.keep_ledger"
+COUNT = "chats.count"
 TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
 FULFIL_WISH = "chats.fulfil_wish"
@@ -38,6 +39,7 @@ TASKS = frozenset(
         TELL_STRATEGY,
         VERIFY_LEDGER,
         KEEP_LEDGER,
+        COUNT,
         ERASE_CHAT,
         FULFIL_WISH,
         RETAIN,

@@ -17,6 +17,8 @@ from contextpolicy.models import ModelSpec
 
 # Beyond the longest call: then the process that made it is gone.
 GRACE = timedelta(minutes=1)
+# The tokens that the ledger tells of.
+TOLD = ("input", "output", "cached", "written")
 
 
 class TooManyPassedOn(Refusal):
@@ -73,7 +75,7 @@ def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
             "outcome": ended.outcome,
             "code": ended.error_code,
             "began": row.created_at.isoformat(),
-            **{f"{name}_tokens": ended.usage.get(name, 0) for name in ("input", "output")},
+            **{f"{name}_tokens": ended.usage.get(name, 0) for name in TOLD},
         }
         ledger.record("gateway.passed_on", actor=f"user:{row.owner_id}", now=now, data=data)
 

@@ -11,6 +11,7 @@ from django.db.models import Q
 
 from chats.checkpoints import upkeep
 from chats.compaction import claims, maintain
+from chats.counts import keeping
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
@@ -34,8 +35,8 @@ def sweep(*, now: datetime) -> int:
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
     chats whose time is over are erased, retention, signing and verifying of the ledger are begun
-    when they are due, webhooks are told what waits for them, and calls of gateways that ended are
-    told as lost.
+    when they are due, the counts are brought up to the ledger, webhooks are told what waits for
+    them, and calls of gateways that ended are told as lost.
     """
     return (
         release_expired(now=now)
@@ -48,6 +49,7 @@ def sweep(*, now: datetime) -> int:
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
+        + keeping.enqueue_due()
         + outbox.enqueue_due(now=now)
         + passed_on.sweep(now=now)
     )

@@ -28,6 +28,7 @@ MENU = {
         "RetentionRun": "Retention",
     },
     "Check": {
+        "DailyCount": "Dashboard",
         "AuditEvent": "Audit ledger",
         "EffectivePolicy": "Effective policies",
         "Compaction": "Compactions",
