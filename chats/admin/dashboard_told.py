@@ -1,4 +1,4 @@
-"""What the dashboard says: numbers in words, each with the address of the rows behind it."""
+"""The numbers of the dashboard in words, each with the address of the rows behind it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +81,8 @@ class Rows:
 def address(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> str:
     """Return the address of a list of rows of these days (UTC)."""
     query = {
-        f"{at}__gte": wanted.since.isoformat(),
-        f"{at}__lt": (wanted.until + timedelta(days=1)).isoformat(),
+        f"{at}__gte": f"{wanted.since} 00:00:00Z",
+        f"{at}__lt": f"{wanted.until + timedelta(days=1)} 00:00:00Z",
         **{name: value for name, value in found_by.items() if value},
     }
     return f"{reverse(page)}?{urlencode(query)}"

@@ -1,4 +1,4 @@
-"""What compactions and calls brought: balances of chats and policies, and the daily counts."""
+"""Balances of chats and policies, and the daily counts of everybody."""
 
 import uuid
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class MoneyOut(serializers.Serializer[object]):
 
 
 class EffectOut(serializers.Serializer[object]):
-    """What compactions cost, and what they saved in the calls that they governed."""
+    """The cost of compactions, and what they saved in the calls that they governed."""
 
     calls = serializers.IntegerField(help_text="Whose prompt was governed, as far as counted.")
     unreported = serializers.IntegerField(
@@ -98,7 +98,7 @@ class CountsQuery(Strict):
 
 
 class CountedOut(serializers.Serializer[object]):
-    """What was counted of one day, model or policy."""
+    """The counts of one day, model or policy."""
 
     group = serializers.CharField()
     replies = serializers.IntegerField()

@@ -15,7 +15,7 @@ LISTED = 100
 COUNTED = ("calls", "unreported", "saved_tokens", "lost_tokens")
 EFFECTS = (*COUNTED, "saved", "saved_unpriced", "lost", "lost_unpriced")
 # Of a summary that a model was asked for; the built-in extractor and windows cost nothing.
-ASKED = ~Q(calls=[])
+ASKED = ~Q(calls=[]) | Q(cost__isnull=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,8 @@ def effect_of(row: Mapping[str, Any]) -> Balance:
 
 def cost_of(row: Compaction) -> Money:
     """Return what a compaction's own calls cost; nothing where no model was asked."""
-    return Money.of(row.cost, currency=row.currency) if row.calls else Money()
+    is_asked = bool(row.calls) or row.cost is not None
+    return Money.of(row.cost, currency=row.currency) if is_asked else Money()
 
 
 def paid(currency: str, worth: Any, *, unknown: int) -> Money:

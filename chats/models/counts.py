@@ -1,4 +1,4 @@
-"""What was counted of calls and compactions: by day, and for each compaction."""
+"""Counts of calls and compactions: by day, and for each compaction."""
 
 from typing import Any, ClassVar
 

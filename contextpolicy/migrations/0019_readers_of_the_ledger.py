@@ -1,4 +1,4 @@
-"""What follows the ledger, and how far it is."""
+"""Readers that follow the ledger, each with its place."""
 
 from typing import ClassVar
 

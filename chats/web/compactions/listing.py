@@ -113,7 +113,7 @@ def line_of(row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, us
         began=skip_reasons.TRIGGERS.get(row.trigger, row.trigger),
         by=person(row.asked_by, user=user),
         tokens=f"≈ {grouped(row.tokens_before)} → {after}" if row.tokens_before else "",
-        cost=balances.words(balances.cost_of(row)) if row.calls else "none",
+        cost=balances.words(balances.cost_of(row)),
         is_elsewhere=not any(
             part.branch_id == row.branch_id and row.to_seq <= part.to for part in path
         ),
