@@ -146,8 +146,16 @@ def bars_of(
     return Bars(
         title=title,
         bars=drawn,
-        ticks=[(y_of(top * n / TICKS, top), f"{round(top * n / TICKS):,}") for n in range(5)],
+        ticks=[(y_of(top * n / TICKS, top), in_short(round(top * n / TICKS))) for n in range(5)],
         first=labels[0] if labels else "",
         last=labels[-1] if labels else "",
         told=f"{title}. Altogether {whole}.",
     )
+
+
+def in_short(number: int) -> str:
+    """Write a number so that it fits beside a chart: 1,250,000 → 1.25M."""
+    for size, mark in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
+        if number >= size:
+            return f"{number / (1_000 if mark == 'k' else size):.3g}{mark}"
+    return f"{number:,}"

@@ -66,7 +66,7 @@ class DashboardAdmin(ReadOnlyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         now = timezone.now()
-        form = RangeForm(request.GET)
+        form = RangeForm({"days": USUAL_DAYS, "by": "day", **request.GET.dict()})
         asked = form.cleaned_data if form.is_valid() else {}
         wanted = range_of(asked, today=now.date())
         by = asked.get("by") or "day"

@@ -93,9 +93,10 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
     n = whole.numbers
     share, slow = whole.cache_share, seconds_words(whole.first_token(0.95))
     took_effect = whole.named["compactions"]["published"]
-    ended = {"status__exact": "completed"}
+    replies = rows.of_turns(wanted, status__exact="completed")
+    summaries = rows.of_compactions(wanted, "published")
     return [
-        Told("Replies", f"{n['replies']:,}", "", rows.of_turns(wanted, **ended)),
+        Told("Replies", f"{n['replies']:,}", "", replies),
         Told(
             "Failed",
             f"{n['failed']:,}",
@@ -106,40 +107,42 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
             "First token",
             seconds_words(whole.first_token(0.5)),
             f"for half of the replies; {slow} for 95 of 100",
-            rows.of_turns(wanted, **ended),
+            replies,
         ),
         Told(
             "Summaries in force",
             f"{took_effect:,}",
             "took effect",
-            rows.of_compactions(wanted, "published"),
+            summaries,
         ),
         Told(
             "Tokens saved",
             f"≈ {n['saved_tokens']:,}",
             f"in {n['governed']:,} prompts",
-            rows.of_compactions(wanted, "published"),
+            summaries,
         ),
-        money_told("Summary cost", whole, "summary_cost", of=n["summaries"]),
+        money_told("Summary cost", whole, "summary_cost", of=n["summaries"], rows=summaries),
         Told(
             "Net effect",
             balances.words(whole.net),
             unknown_words(whole.net, of=n["governed"] + n["summaries"])
             or "saved, less summaries and what the cache lost",
+            summaries,
         ),
         Told(
             "From the cache",
             "–" if share is None else f"{share:.1%}",
             f"of {n['input']:,} input tokens; {n['unreported']:,} calls not reported",
+            replies,
         ),
-        money_told("Cost of calls", whole, "cost", of=n["calls"]),
+        money_told("Cost of calls", whole, "cost", of=n["calls"], rows=replies),
     ]
 
 
-def money_told(label: str, whole: Totals, name: str, *, of: int) -> Told:
+def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> Told:
     """Return a sum of money; the calls that have no price stand apart, with their share."""
     money = whole.money(name)
-    return Told(label, balances.words(money), unknown_words(money, of=of) or f"of {of:,}")
+    return Told(label, balances.words(money), unknown_words(money, of=of) or f"of {of:,}", rows)
 
 
 def unknown_words(money: Money, *, of: int) -> str:
@@ -200,19 +203,21 @@ def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> Line:
     """Return one line of the table."""
     n, share = total.numbers, total.cache_share
     effect = total.named["compactions"]["published"]
+    ended = rows.of_turns(within, status__exact="completed")
+    summaries = rows.of_compactions(within, "published")
     failed = rows.of_turns(within, status__exact="failed")
     cells = [
-        Told("Replies", f"{n['replies']:,}", "", rows.of_turns(within, status__exact="completed")),
+        Told("Replies", f"{n['replies']:,}", "", ended),
         Told("Failed", f"{n['failed']:,}", "", failed),
-        Told("First token, half", seconds_words(total.first_token(0.5))),
-        Told("95 of 100", seconds_words(total.first_token(0.95))),
-        Told("Input", f"{n['input']:,}"),
-        Told("Cache", "–" if share is None else f"{share:.1%}"),
-        Told("Cost", balances.words(total.money("cost"))),
-        Told("Summaries", f"{effect:,}", "", rows.of_compactions(within, "published")),
-        Told("Saved", f"≈ {n['saved_tokens']:,}"),
-        Told("Summary cost", balances.words(total.money("summary_cost"))),
-        Told("Net effect", balances.words(total.net)),
+        Told("First token, half", seconds_words(total.first_token(0.5)), "", ended),
+        Told("95 of 100", seconds_words(total.first_token(0.95)), "", ended),
+        Told("Input", f"{n['input']:,}", "", ended),
+        Told("Cache", "–" if share is None else f"{share:.1%}", "", ended),
+        Told("Cost", balances.words(total.money("cost")), "", ended),
+        Told("Summaries", f"{effect:,}", "", summaries),
+        Told("Saved", f"≈ {n['saved_tokens']:,}", "", summaries),
+        Told("Summary cost", balances.words(total.money("summary_cost")), "", summaries),
+        Told("Net effect", balances.words(total.net), "", summaries),
     ]
     return Line(name or "none", cells)
 

@@ -127,8 +127,10 @@ def summed(balances: Iterable[Balance]) -> Balance:
 
 def words(money: Money) -> str:
     """Say a sum as people read it: unknown is never nothing."""
+    nameless = "of no currency" if len(money.amounts) > 1 else ""
     known = ", ".join(
-        f"{worth:,.4f} {currency}".strip() for currency, worth in sorted(money.amounts.items())
+        f"{worth:,.4f} {currency or nameless}".strip()
+        for currency, worth in sorted(money.amounts.items())
     )
     if not money.unknown:
         return known or "0"

@@ -61,6 +61,7 @@ class CompactionView:
     bars: Sequence[Bar]
     scale: str
     figures: Sequence[CompactionFigure]
+    balance: Sequence[CompactionFigure]
     report: FactReport
     events: Sequence[tuple[AuditEvent, str]]
 
@@ -106,6 +107,7 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> C
         bars=bars_of(row, scale=scale) if row.tokens_before else (),
         scale=grouped(limit) if limit else "",
         figures=figures_of(row, marker=marker, chat=chat, user=user, report=report),
+        balance=balance_figures(balances.of_compaction(row)),
         report=report,
         events=events_of(row, chat=chat, user=user),
     )
@@ -180,7 +182,7 @@ def figures_of(
         found.append(
             CompactionFigure("Facts kept", report.words, f"{lost} lost" if lost else "none lost")
         )
-    return [*found, *balance_figures(balances.of_compaction(row))]
+    return found
 
 
 def balance_figures(balance: Balance) -> list[CompactionFigure]:
