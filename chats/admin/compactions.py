@@ -1,14 +1,13 @@
-"""The administration's pages of compactions: numbers and hashes of each, and three actions.
+"""The administration's pages of compactions: numbers and hashes of each, and actions.
 
 No page here prints a summary, a focus or a remark. An administrator who approves here decides by
 the numbers; the words are for the chat's owner.
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -16,6 +15,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chats.admin.compaction_deeds import DEEDS, OPERATES, CompactionDeeds, person
 from chats.admin.confirm import confirmation, each
 from chats.admin.records import DASHBOARD_LOOKUPS
 from chats.admin.words import RUNGS, as_table, balance_table
@@ -26,17 +26,14 @@ from chats.compaction.people.rights import EDITS_POLICIES
 from chats.compaction.report.skip_reasons import TRIGGERS
 from chats.counts import balances
 from chats.models import Chat, Compaction
-from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.engine.factscan import KINDS
 
-OPERATES = "chats.change_provideraccount"
 
-
-class CompactionAdmin(ReadOnlyAdmin):
+class CompactionAdmin(CompactionDeeds):
     """Compactions: range, state, numbers and hashes; never the summary."""
 
-    actions = ("reset_breaker", "approve_waiting", "reject_waiting")
+    actions = ("reset_breaker", "approve_waiting", "reject_waiting", *DEEDS)
     list_display = (
         "id",
         "chat",
@@ -268,11 +265,6 @@ class CompactionAdmin(ReadOnlyAdmin):
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
         return f"Lines: {len(bullets)}. Without a source: {unsupported}."
-
-
-def person(request: HttpRequest) -> User:
-    """Return the person who asks; the site has made sure that there is one."""
-    return cast(User, request.user)
 
 
 def counts(retention: Mapping[str, Any], side: str) -> dict[str, int]:
