@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from chats.api.endpoint import Endpoint, person
 from chats.api.errors import InvalidField
 from chats.api.inputs import Strict
+from chats.api.money import MoneyOut, money_json
 from chats.api.outputs import items
 from chats.api.policy_access import SEE, policy_for, require
 from chats.api.schema import READ_ERRORS, answers
@@ -22,25 +23,10 @@ from chats.counts.balances import COUNTED, Balance
 from chats.counts.dashboard import BY, PLAIN, WORTH, Range, Totals, totals
 from chats.counts.keeping import counted_to
 from chats.record import access
-from contextpolicy.engine.costs import Money
 
 SEE_COUNTS = "view_dailycount"
 # Without a beginning, and at most.
 USUAL_DAYS, MOST_DAYS = 30, 366
-
-
-class AmountOut(serializers.Serializer[object]):
-    """A sum in one currency."""
-
-    currency = serializers.CharField(help_text="As the model's price names it; may be empty.")
-    amount = serializers.DecimalField(max_digits=24, decimal_places=10)
-
-
-class MoneyOut(serializers.Serializer[object]):
-    """Sums by currency. Where `unknown` is not 0, the whole is not known."""
-
-    amounts = AmountOut(many=True)
-    unknown = serializers.IntegerField(help_text="How many more had no price.")
 
 
 class EffectOut(serializers.Serializer[object]):
@@ -138,12 +124,6 @@ class CountsOut(serializers.Serializer[object]):
     until = serializers.DateField()
     counted_to = serializers.DateTimeField(allow_null=True, help_text="Null: nothing was counted.")
     data = CountedOut(many=True)  # type: ignore[assignment]  # the base has another
-
-
-def money_json(money: Money) -> dict[str, Any]:
-    """Return sums by currency."""
-    amounts = [{"currency": name, "amount": money.amounts[name]} for name in sorted(money.amounts)]
-    return {"amounts": amounts, "unknown": money.unknown}
 
 
 def effect_json(balance: Balance, **more: Any) -> dict[str, Any]:
