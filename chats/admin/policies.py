@@ -1,18 +1,22 @@
 """The policy editor with its preview on chats: own ones with their words, others in numbers."""
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from django import forms
-from django.http import HttpRequest
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from chats.admin.charts import chart_of
 from chats.admin.words import DUE, LEFT_OUT, balance_table
 from chats.counts import balances
+from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.record.access import chats_visible_to
+from chats.simulation import trial
 from chats.simulation.estimates import FARTHEST, TURNS, Estimate
 from chats.simulation.preview import (
     Preview,
@@ -27,7 +31,7 @@ from chats.simulation.preview import (
 from chats.simulation.proposals import ASSIGNED, Proposal
 from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
-from contextpolicy.admin.policy_form import PREVIEW, PolicyForm
+from contextpolicy.admin.policy_form import PREVIEW, TRIAL, PolicyForm
 from contextpolicy.models import ContextPolicy
 
 EMPTY, LONGEST, SAMPLED = "empty", "longest", "sample"
@@ -79,7 +83,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         context = super().editor_context(request, form, policy)
         own = chats_visible_to(user=request.user).filter(team=None)
         offered = list(own.order_by("-updated_at")[:CHATS_OFFERED])
-        asks = PREVIEW in request.POST
+        asks = bool({PREVIEW, TRIAL} & request.POST.keys())
         tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
         context |= {"try": tried, "asks_preview": asks}
         context["brought"] = brought(policy)
@@ -124,7 +128,41 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             sentence = "There is no such chat, or a team replies in it. Choose another one."
             return {"preview_refused": sentence}
         found = preview(one, proposal=proposal, now=now)
-        return preview_context(found, tried, with_words=one.owner_id == request.user.pk)
+        is_own = one.owner_id == request.user.pk
+        context = preview_context(found, tried, with_words=is_own)
+        return context | ({"trial_of": (one, proposal)} if is_own else {})
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the editor; where it was asked for, with a summary that is written for real.
+
+        The call is made here, behind the transaction that Django opens around a form, and before
+        the page is rendered.
+        """
+        response = super().changeform_view(request, object_id, form_url, extra_context)
+        if TRIAL in request.POST and isinstance(response, TemplateResponse):
+            context = response.context_data or {}
+            if "trial_of" in context:
+                chat, proposal = context["trial_of"]
+                context |= tried_for_real(request, chat, proposal)
+            response.context_data = context
+        return response
+
+
+def tried_for_real(request: HttpRequest, chat: Chat, proposal: Proposal) -> dict[str, Any]:
+    """Run the summariser once, and return what the page says of it."""
+    user = cast(User, request.user)
+    try:
+        made = trial.run(user=user, chat=chat, proposal=proposal, clock=timezone.now)
+    except Refusal as refusal:
+        return {"trial_refused": refusal.sentence}
+    cost = "unknown: a price is not set" if made.cost.unknown else balances.words(made.cost)
+    return {"trial": made, "trial_cost": cost}
 
 
 def brought(policy: ContextPolicy | None) -> SafeString | str:

@@ -33,10 +33,10 @@ OUTCOMES = {
 }
 # In which one of its calls a compaction's cost is told.
 PAID = ("compaction.prepared", "compaction.rejected", "compaction.failed", "compaction.overtaken")
-PASSED_ON = "gateway.passed_on"
+BESIDE = ("gateway.passed_on", "summary.tried")
 TITLED = "chat.titled"
 # Every event that something is counted of.
-TYPES = frozenset({*ATTEMPTS, *OUTCOMES, *PAID, PASSED_ON, TITLED})
+TYPES = frozenset({*ATTEMPTS, *OUTCOMES, *PAID, *BESIDE, TITLED})
 # So many turns back the last call before a compaction is looked for.
 TURNS_BACK = 3
 
@@ -72,8 +72,8 @@ class Reading:
             self.attempt(event, day=day)
         elif event.type in OUTCOMES or event.type in PAID:
             self.compaction(event, day=day)
-        elif event.type == PASSED_ON:
-            self.passed_on(event, day=day)
+        elif event.type in BESIDE:
+            self.beside(event, day=day)
         elif event.type == TITLED:
             self.calls(event, day=day)
 
@@ -171,8 +171,8 @@ class Reading:
             added.add("summaries")
             added.add_worth("summary_cost", row.cost, unpriced="summaries_unpriced")
 
-    def passed_on(self, event: AuditEvent, *, day: date) -> None:
-        """Add a request that a program had passed on; it has no chat and no policy."""
+    def beside(self, event: AuditEvent, *, day: date) -> None:
+        """Add a request beside all chats, passed on or tried in a preview; it has no policy."""
         data = event.data
         model = next((row for row in self.models if row.slug == data.get("model")), None)
         group = group_of(day, model=model, policy=None)

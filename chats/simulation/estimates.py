@@ -24,7 +24,7 @@ FARTHEST = 500
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is likely to come; None where nothing can be said, or nothing comes.
+    """Numbers that are likely to come; None where nothing can be said, or nothing comes.
 
     `summary`: tokens of the next summary, by so many summaries of the same writer, or by the
     policy's limit. `turns`: the number of turns to the next compaction by the slow quartile, the

@@ -41,6 +41,7 @@ PHRASES: Mapping[str, str] = {
     "context.warmed": "Next prompt read ahead",
     "erasure.asked": "Erasure asked for, kept until a legal hold ends",
     "erasure.withdrawn": "Erasure that a legal hold kept waiting is no longer wished",
+    "summary.tried": "Summary tried in a preview, no words kept",
     "gateway.passed_on": "Request of a program passed on, no words kept",
     "hold.placed": "Legal hold placed",
     "hold.released": "Legal hold released, in force for a week more",
