@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
+from chats import shipping
 from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
 from chats.compaction import indexing, maintain, publish, running
@@ -85,6 +86,12 @@ def keep_ledger(**_later: Any) -> None:
 def count(**_later: Any) -> None:
     """Bring the counts of days and the balances of compactions up to the ledger."""
     keeping.keep(clock=timezone.now, is_closing=lambda: running.here.closing)
+
+
+@shared_task(name=queue.SHIP_LEDGER)
+def ship_ledger(**_later: Any) -> None:
+    """Write what the ledger has grown by to the standard output."""
+    shipping.ship(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.INDEX_CHAT)

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.db.models import Count, Min, Q
 from django.http import HttpRequest
 from django.urls import reverse
 
+from chats import shipping
 from chats.admin.charts import Bars, bars_of
 from chats.admin.records import STRATEGY_FROM
 from chats.checkpoints import signing
@@ -257,7 +259,13 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[Told]:
     providers = "chats.view_provideraccount"
     accounts = reverse("admin:chats_provideraccount_changelist")
     last, whole = signing.newest(), asked_at(whole=True)
+    shipped = (
+        [Told("Ledger lines that wait", f"{shipping.lag():,}", "for the standard output")]
+        if settings.LEDGER_LINES
+        else []
+    )
     return [
+        *shipped,
         Told(
             "Waiting for a worker",
             f"{found['queued']:,}",

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from chats import shipping
 from chats.checkpoints import upkeep
 from chats.compaction import claims, maintain
 from chats.counts import keeping
@@ -35,7 +36,7 @@ def sweep(*, now: datetime) -> int:
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
     chats whose time is over are erased, retention, signing and verifying of the ledger are begun
-    when they are due, the counts are brought up to the ledger, webhooks are told what waits for
+    when they are due, the ledger is counted and shipped, webhooks are told what waits for
     them, and calls of gateways that ended are told as lost.
     """
     return (
@@ -50,6 +51,7 @@ def sweep(*, now: datetime) -> int:
         + ageing.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
         + keeping.enqueue_due()
+        + shipping.enqueue_due()
         + outbox.enqueue_due(now=now)
         + passed_on.sweep(now=now)
     )

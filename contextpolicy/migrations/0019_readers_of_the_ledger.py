@@ -21,6 +21,8 @@ class Migration(migrations.Migration):
                 ('missed', models.JSONField(default=list)),
                 ('moves', models.PositiveBigIntegerField(default=0)),
                 ('moved_at', models.DateTimeField(blank=True, null=True)),
+                ("lease_token", models.CharField(blank=True, default="", max_length=32)),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
             ],
             options={
                 'abstract': False,

@@ -88,6 +88,9 @@ class LedgerReader(Stored):
     # Raised with each move: who read at the same time moves nothing.
     moves = models.PositiveBigIntegerField(default=0)
     moved_at = models.DateTimeField(null=True, blank=True)
+    # Where only one may read at a time.
+    lease_token = models.CharField(max_length=32, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.last}"
