@@ -229,7 +229,7 @@ if set(LEDGER_ORIGIN) & set("+ \t\n"):
 LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
 # Each event of the ledger as a line of JSON on the standard output of the worker of upkeep, in our
 # own form (`own`) or that of OCSF (`ocsf`); empty: not.
-LEDGER_LINES = env.text("LEDGER_LINES")
+LEDGER_LINES = instance.LEDGER_LINES
 if LEDGER_LINES not in {"", "own", "ocsf"}:
     raise env.Misconfigured("LEDGER_LINES is own, ocsf or empty.")
 # So long a deleted chat can be brought back; then the sweep erases it.
