@@ -33,9 +33,10 @@ def reader(name: str) -> LedgerReader:
 
 
 def is_behind(name: str, *, types: Collection[str]) -> bool:
-    """Tell whether there are events of these types that the reader has not had."""
-    last = LedgerReader.objects.filter(pk=name).values_list("last", flat=True).first() or 0
-    return AuditEvent.objects.filter(type__in=types, pk__gt=last).exists()
+    """Tell whether there are events of these types that the reader has not had, or may have."""
+    place = LedgerReader.objects.filter(pk=name).first() or LedgerReader()
+    newer = AuditEvent.objects.filter(type__in=types, pk__gt=place.last)
+    return bool(place.missed) or newer.exists()
 
 
 def read(place: LedgerReader, *, now: datetime, most: int) -> Read:

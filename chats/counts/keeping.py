@@ -4,6 +4,7 @@ What events add and how far the ledger was read change in one transaction: a wor
 leaves both or neither, and of two that count at once one finds that the other was quicker.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -17,6 +18,7 @@ from chats.models import DailyCount
 from contextpolicy import following
 from contextpolicy.models import LedgerReader
 
+logger = logging.getLogger(__name__)
 READER = "counts"
 # Events in one transaction, and seconds that one task takes.
 AT_ONCE = 200
@@ -58,6 +60,7 @@ def count_some(*, now: datetime) -> bool:
             failpoint("before_commit_counts")
     except IntegrityError:
         # A compaction was erased since it was read; read again, it is gone.
+        logger.info("what was counted is gone by now; it is read again")
         return True
     return bool(found.events)
 

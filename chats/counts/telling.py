@@ -40,6 +40,20 @@ TYPES = frozenset({*ATTEMPTS, *OUTCOMES, *PAID, *BESIDE, TITLED})
 # So many turns back the last call before a compaction is looked for.
 TURNS_BACK = 3
 
+# The columns of a receipt, and of what stands beside it, that can be long and that nothing counts.
+LARGE = (
+    "segments",
+    "left_out",
+    "budget",
+    "notes",
+    "effective_policy__values",
+    "turn__partial_text",
+    "turn__partial_reasoning",
+    "compaction__text",
+    "compaction__sections",
+    "compaction__retention",
+)
+
 
 class Reading:
     """The rows behind some events, read a kind at a time."""
@@ -49,10 +63,12 @@ class Reading:
         turns = [event.turn_id for event in events if event.type in ATTEMPTS and event.turn_id]
         made = [pk for event in events if (pk := compaction_of(event))]
         related = ("turn__model", "effective_policy", "compaction")
-        self.receipts = Receipt.objects.select_related(*related).in_bulk(calls)
-        self.turns = Turn.objects.select_related("model", "effective_policy").in_bulk(turns)
-        rows = Compaction.objects.select_related("effective_policy").defer("text", "sections")
-        self.compactions = rows.in_bulk(made)
+        receipts = Receipt.objects.select_related(*related).defer(*LARGE)
+        self.receipts = receipts.in_bulk(calls)
+        ended = Turn.objects.select_related("model", "effective_policy")
+        self.turns = ended.defer("partial_text", "partial_reasoning").in_bulk(turns)
+        rows = Compaction.objects.select_related("effective_policy")
+        self.compactions = rows.defer("text", "sections", "retention").in_bulk(made)
         self.models = list(ModelSpec.objects.order_by("-enabled", "slug"))
         named = {row.compaction_id for row in self.receipts.values() if row.compaction_id}
         known = CompactionBalance.objects.filter(compaction__in=named)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
+from chats.compaction.plan import EXTRACTIVE
 from chats.models import Compaction
 from chats.prompt.outlook import Outlook
 from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, continued
@@ -56,7 +57,14 @@ def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
         asked, said = turn
         coming = [size for _ in range(count) for size in (Size(True, asked), Size(False, said))]  # noqa: FBT003
         return list(
-            continued(coming, history=history, prompt=prompt, values=values, model_window=window)
+            continued(
+                coming,
+                history=history,
+                prompt=prompt,
+                summary=given.summary.tokens if given.summary else 0,
+                values=values,
+                model_window=window,
+            )
         )
 
     to_next = None
@@ -100,7 +108,7 @@ def summary_length(values: PolicyValues) -> tuple[int | None, int]:
         return None, 0
     writer = summariser_of(values)
     rows = Compaction.objects.filter(kind=Compaction.Kind.SUMMARY, summary_tokens__gt=0)
-    rows = rows.filter(model_name=writer.name if writer else "extractive")
+    rows = rows.filter(model_name=writer.name if writer else EXTRACTIVE)
     newest = rows.exclude(trigger="revision").order_by("-created_at")
     found = [tokens or 0 for tokens in newest.values_list("summary_tokens", flat=True)[:NEWEST]]
     if not found:

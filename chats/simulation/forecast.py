@@ -90,17 +90,20 @@ def continued(
     *,
     history: Iterable[Size],
     prompt: int,
+    summary: int = 0,
     values: PolicyValues,
     model_window: int | None,
 ) -> Iterator[Point]:
     """Yield the estimated prompt of each turn that follows on a prompt as it is now.
 
-    `history`: the messages that it sends, the oldest first; the rest of it stays as it is.
+    `history`: the messages that it sends, the oldest first; `summary`: the tokens of the summary
+    that the next one takes the place of; the rest of it stays as it is.
     """
     kept = _Kept(values, prompt_limit(values, model_window=model_window), 0)
     for size in history:
         kept.add(_cut(size, values))
-    kept.fixed = max(prompt - kept.total, 0)
+    kept.summary = summary
+    kept.fixed = max(prompt - kept.total - summary, 0)
     yield from _points(kept, sizes, before=prompt)
 
 

@@ -57,6 +57,7 @@ def test_each_event_is_one_line_in_its_order(ship: Ship, chat: Chat, now: dateti
     assert shipping.lag() == 0
 
 
+@pytest.mark.policy_case(25)
 def test_who_is_killed_before_the_place_moves_writes_again(
     ship: Ship, now: datetime, db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_every_type_has_a_class(now: datetime) -> None:
         assert "\n" not in ocsf.ocsf_line(event)
 
 
+@pytest.mark.policy_case(24)
 def test_a_late_commit_comes_when_it_is_there(
     ship: Ship, now: datetime, alice: User, chat: Chat
 ) -> None:

@@ -317,6 +317,19 @@ class TestEstimates:
         assert (found.summary, found.summaries) == (77, 1)
 
 
+@pytest.mark.policy_case(12)
+def test_the_parts_are_the_whole_and_the_reserve_is_no_part(
+    chat: Chat, now: datetime, demo_model: ModelSpec
+) -> None:
+    branch = fill(chat, 20, now=now)
+    fold(branch, 8, now=now)
+    values = {**TestEstimates.VALUES, "reserve_tokens": 1_000}
+    found = preview(chat, proposal=proposed(values), now=now)
+    for side in (found.now, found.proposed):
+        assert sum(side.parts.values()) == side.tokens
+    assert found.proposed.limit == 3_000
+
+
 def test_every_reason_has_its_words() -> None:
     assert set(words.LEFT_OUT) == set(LEFT_OUT)
 
