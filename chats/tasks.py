@@ -13,12 +13,14 @@ from celery import shared_task
 from celery.beat import EmbeddedService
 from celery.signals import worker_init, worker_ready, worker_shutdown, worker_shutting_down
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
+from chats import shipping
 from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
 from chats.compaction import indexing, maintain, publish, running
+from chats.counts import keeping
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 # The seconds that a worker may take beyond the time that its replies have.
 LAST_SECONDS = 4.0
 _making = threading.Lock()
+# Set where this worker's queues hold the upkeep.
+keeps_upkeep = threading.Event()
 
 
 def runtime() -> Runtime:
@@ -78,6 +82,18 @@ def verify_ledger(*, verification_id: str, **_later: Any) -> None:
 def keep_ledger(**_later: Any) -> None:
     """Sign the checkpoint and ask for the verification that are due."""
     upkeep.keep(now=timezone.now())
+
+
+@shared_task(name=queue.COUNT)
+def count(**_later: Any) -> None:
+    """Bring the counts of days and the balances of compactions up to the ledger."""
+    keeping.keep(clock=timezone.now, is_closing=lambda: running.here.closing)
+
+
+@shared_task(name=queue.SHIP_LEDGER)
+def ship_ledger(**_later: Any) -> None:
+    """Write what the ledger has grown by to the standard output."""
+    shipping.ship(clock=timezone.now, is_closing=lambda: running.here.closing)
 
 
 @shared_task(name=queue.INDEX_CHAT)
@@ -168,7 +184,10 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
     """
     threads = sender.concurrency or 1
     running.here.most = max(threads - math.ceil(threads / 4), 1)
-    if sender.app.amqp.queues.consume_from.keys() <= set(queues.BACKGROUND):
+    taken = sender.app.amqp.queues.consume_from.keys()
+    if queues.UPKEEP in taken:
+        keeps_upkeep.set()
+    if taken <= set(queues.BACKGROUND):
         # In seconds: so soon after each of its statements a thread that holds SQLite's lock gets
         # the interpreter back from a thread that computes.
         sys.setswitchinterval(0.001)
@@ -223,6 +242,21 @@ def end_now() -> None:
 
 @worker_shutdown.connect
 def end_drained(**_signal: Any) -> None:
-    """Wait until this process's turns are over or handed back; then it may end."""
+    """Wait until this process's turns are over or handed back; then it may end.
+
+    A process of upkeep signs the ledger last.
+    """
     if _runtime.cache_info().currsize:
         _runtime().start_draining(settings.WORKER_DRAIN_SECONDS).join()
+    if keeps_upkeep.is_set():
+        sign_last()
+
+
+def sign_last() -> None:
+    """Sign a checkpoint of what the ledger has grown by; the process ends whatever happens."""
+    try:
+        upkeep.sign_at_end(now=timezone.now())
+    except DatabaseError as error:
+        logger.warning("no checkpoint at the end: %s", type(error).__name__)
+    finally:
+        close_old_connections()

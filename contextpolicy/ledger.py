@@ -122,6 +122,7 @@ EVENT_TYPES = frozenset(
         "round.ended",
         "round.started",
         "state.corrected",
+        "summary.tried",
         "state.extracted",
         "state.kept",
         "skill.changed",

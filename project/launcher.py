@@ -211,6 +211,7 @@ def background() -> Child:
         grace=WORKER_GRACE,
         niceness=BACKGROUND_NICENESS,
         is_needed=BackgroundWork().is_there,
+        stdout=None if instance.LEDGER_LINES else subprocess.DEVNULL,
     )
 
 
@@ -255,7 +256,7 @@ def worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> l
     options += ["-n", f"{names[0]}@%h"] if names else []
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     # The web process checks what all of them are made of; a worker would load its pages for it.
-    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A", "project"]
+    celery = [sys.executable, "-m", "celery", "--quiet", "--skip-checks", "-A", "project"]
     return [*celery, "worker", *options, *quiet]
 
 

@@ -227,6 +227,11 @@ LEDGER_ORIGIN = env.text("LEDGER_ORIGIN") or f"{_public_host or 'localhost'}/led
 if set(LEDGER_ORIGIN) & set("+ \t\n"):
     raise env.Misconfigured("LEDGER_ORIGIN has a space or a plus sign, which no signed note may.")
 LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
+# Each event of the ledger as a line of JSON on the standard output of the worker of upkeep, in our
+# own form (`own`) or that of OCSF (`ocsf`); empty: not.
+LEDGER_LINES = instance.LEDGER_LINES
+if LEDGER_LINES not in {"", "own", "ocsf"}:
+    raise env.Misconfigured("LEDGER_LINES is own, ocsf or empty.")
 # So long a deleted chat can be brought back; then the sweep erases it.
 # Whether a policy that governs others needs a second person (`contextpolicy/two_persons.py`).
 TWO_PERSONS = env.flag("TWO_PERSONS")

@@ -48,6 +48,8 @@ class Child:
     ends_last: bool = False
     # The niceness of the process, 0 to 19.
     niceness: int = 0
+    # Everything worth reading goes to stderr; None: its lines are passed on.
+    stdout: int | None = subprocess.DEVNULL
     # The process is started when this is true for the first time; None: at once.
     is_needed: Callable[[], bool] | None = None
     process: subprocess.Popen[bytes] | None = None
@@ -63,8 +65,7 @@ class Child:
             self.command,
             env={**os.environ, **self.env()},
             stdin=subprocess.DEVNULL,
-            # Everything worth reading goes to stderr; stdout has banners.
-            stdout=subprocess.DEVNULL,
+            stdout=self.stdout,
             preexec_fn=partial(bind_to_parent, self.niceness),  # runs three system calls only
         )
 

@@ -3,6 +3,7 @@
 from django.contrib.auth.models import Group, User
 
 from chats.admin.compactions import CompactionAdmin
+from chats.admin.dashboard import DashboardAdmin
 from chats.admin.effective import ExplainedPolicyAdmin
 from chats.admin.evaluations import EvaluationAdmin
 from chats.admin.ledger import VerifiedLedgerAdmin
@@ -14,7 +15,7 @@ from chats.admin.reading import ReadReceiptAdmin
 from chats.admin.records import TurnAdmin
 from chats.admin.retention import RetentionRunAdmin
 from chats.admin.teams import TeamAdmin
-from chats.models import Compaction, ProviderAccount, Receipt, RetentionRun, Team, Turn
+from chats.models import Compaction, DailyCount, ProviderAccount, Receipt, RetentionRun, Team, Turn
 from contextpolicy.admin import site
 from contextpolicy.models import (
     AuditEvent,
@@ -33,6 +34,7 @@ site.register(ModelSpec, ModelSpecAdmin)
 site.register(Turn, TurnAdmin)
 site.register(Receipt, ReadReceiptAdmin)
 site.register(Compaction, CompactionAdmin)
+site.register(DailyCount, DashboardAdmin)
 site.register(Team, TeamAdmin)
 site.register(RetentionRun, RetentionRunAdmin)
 site.register(BlastRadius, BlastRadiusAdmin)

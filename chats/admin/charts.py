@@ -95,3 +95,67 @@ def rows(now: Sequence[Point], proposed: Sequence[Point]) -> list[tuple[int, str
             )
         )
     return found[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One piece of a bar: which series it is of, where it stands, and what it says."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """A chart of bars, the pieces of each on top of one another."""
+
+    title: str
+    bars: Sequence[Bar]
+    ticks: Sequence[tuple[float, str]]
+    first: str
+    last: str
+    told: str
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+
+
+def bars_of(
+    title: str, labels: Sequence[str], series: Sequence[Sequence[int]], *, names: Sequence[str]
+) -> Bars:
+    """Draw one bar for each label; the first series stands at the bottom."""
+    sums = [sum(values) for values in zip(*series, strict=True)]
+    top = max(sums, default=0) or 1
+    step = (WIDTH - LEFT) / max(len(labels), 1)
+    drawn = []
+    for place, label in enumerate(labels):
+        below = 0
+        for kind, (name, values) in enumerate(zip(names, series, strict=True)):
+            if not (value := values[place]):
+                continue
+            y, base = y_of(below + value, top), y_of(below, top)
+            x, below = round(LEFT + place * step, 1), below + value
+            said = f"{label}: {value:,} {name}"
+            height = max(round(base - y, 1), 0.5)
+            drawn.append(Bar(f"series-{kind}", x, y, round(step * 0.8, 1), height, said))
+    whole = ", ".join(f"{sum(values):,} {name}" for name, values in zip(names, series, strict=True))
+    return Bars(
+        title=title,
+        bars=drawn,
+        ticks=[(y_of(top * n / TICKS, top), in_short(round(top * n / TICKS))) for n in range(5)],
+        first=labels[0] if labels else "",
+        last=labels[-1] if labels else "",
+        told=f"{title}. Altogether {whole}.",
+    )
+
+
+def in_short(number: int) -> str:
+    """Write a number so that it fits beside a chart: 1,250,000 → 1.25M."""
+    for size, mark in ((1_000_000_000, "G"), (1_000_000, "M"), (10_000, "k")):
+        if number >= size:
+            return f"{number / (1_000 if mark == 'k' else size):.3g}{mark}"
+    return f"{number:,}"

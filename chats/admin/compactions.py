@@ -1,14 +1,13 @@
-"""The administration's pages of compactions: numbers and hashes of each, and three actions.
+"""The administration's pages of compactions: numbers and hashes of each, and actions.
 
 No page here prints a summary, a focus or a remark. An administrator who approves here decides by
 the numbers; the words are for the chat's owner.
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from django.contrib import admin
-from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -16,25 +15,25 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chats.admin.compaction_deeds import DEEDS, OPERATES, CompactionDeeds, person
 from chats.admin.confirm import confirmation, each
-from chats.admin.words import RUNGS, as_table
+from chats.admin.records import DASHBOARD_LOOKUPS
+from chats.admin.words import RUNGS, as_table, balance_table
 from chats.compaction import pauses
 from chats.compaction.cursor import cursor_of
 from chats.compaction.people import approve
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.compaction.report.skip_reasons import TRIGGERS
+from chats.counts import balances
 from chats.models import Chat, Compaction
-from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.engine.factscan import KINDS
 
-OPERATES = "chats.change_provideraccount"
 
-
-class CompactionAdmin(ReadOnlyAdmin):
+class CompactionAdmin(CompactionDeeds):
     """Compactions: range, state, numbers and hashes; never the summary."""
 
-    actions = ("reset_breaker", "approve_waiting", "reject_waiting")
+    actions = ("reset_breaker", "approve_waiting", "reject_waiting", *DEEDS)
     list_display = (
         "id",
         "chat",
@@ -87,7 +86,7 @@ class CompactionAdmin(ReadOnlyAdmin):
         "calls_made",
         "effective_policy",
         "usage",
-        "cost",
+        "balance",
         "took",
         "text_commitment",
         "created_at",
@@ -95,6 +94,10 @@ class CompactionAdmin(ReadOnlyAdmin):
         "published_at",
         "erased_at",
     )
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow what the dashboard leads here with."""
+        return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
         """Leave the texts out, so that no page can print them by mistake."""
@@ -239,6 +242,11 @@ class CompactionAdmin(ReadOnlyAdmin):
             return ""
         return f"{compaction.duration_ms / 1000:,.1f} s"
 
+    @admin.display(description="Balance")
+    def balance(self, compaction: Compaction) -> SafeString:
+        """Say what it cost, what it saved, and what the cache lost by it."""
+        return balance_table([("All prompts since", balances.of_compaction(compaction))])
+
     @admin.display(description="Facts of the originals")
     def facts(self, compaction: Compaction) -> SafeString:
         """Count the facts of each kind that it kept and lost."""
@@ -257,11 +265,6 @@ class CompactionAdmin(ReadOnlyAdmin):
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
         return f"Lines: {len(bullets)}. Without a source: {unsupported}."
-
-
-def person(request: HttpRequest) -> User:
-    """Return the person who asks; the site has made sure that there is one."""
-    return cast(User, request.user)
 
 
 def counts(retention: Mapping[str, Any], side: str) -> dict[str, int]:

@@ -1,19 +1,25 @@
 """The policy editor with its preview on chats: own ones with their words, others in numbers."""
 
 import uuid
-from typing import Any
+from typing import Any, cast
 
 from django import forms
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.safestring import SafeString
 
 from chats.admin.charts import chart_of
 from chats.admin.previews import side_told
+from chats.admin.words import balance_table
+from chats.counts import balances
+from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.record.access import chats_visible_to
-from chats.simulation import evaluating, radius
+from chats.simulation import evaluating, radius, trial
 from chats.simulation.evaluating import NothingToEvaluate, TooManyEvaluations
 from chats.simulation.preview import (
     Preview,
@@ -28,7 +34,7 @@ from chats.simulation.preview import (
 from chats.simulation.proposals import ASSIGNED, Proposal
 from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
-from contextpolicy.admin.policy_form import PREVIEW, PolicyForm
+from contextpolicy.admin.policy_form import PREVIEW, TRIAL, PolicyForm
 from contextpolicy.admin.site import actor_of
 from contextpolicy.models import ContextPolicy, Evaluation
 
@@ -84,10 +90,21 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form, or have its draft evaluated."""
+        """Show or save the form, have its draft evaluated, or a summary written for real.
+
+        The call for it is made here, behind the transaction that Django opens around a form, and
+        before the page is rendered.
+        """
         if request.method == "POST" and EVALUATE in request.POST and object_id:
             return self.or_said(request, lambda: self.evaluated(request, object_id))
-        return super().changeform_view(request, object_id, form_url, extra_context)
+        response = super().changeform_view(request, object_id, form_url, extra_context)
+        if TRIAL in request.POST and isinstance(response, TemplateResponse):
+            context = response.context_data or {}
+            if "trial_of" in context:
+                chat, proposal = context["trial_of"]
+                context |= tried_for_real(request, chat, proposal)
+            response.context_data = context
+        return response
 
     def evaluated(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Begin the evaluation of the newest draft and lead to its page.
@@ -116,12 +133,13 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         context = super().editor_context(request, form, policy)
         own = chats_visible_to(user=request.user).filter(team=None)
         offered = list(own.order_by("-updated_at")[:CHATS_OFFERED])
-        asks = PREVIEW in request.POST
+        asks = bool({PREVIEW, TRIAL} & request.POST.keys())
         tried = PreviewForm(request.POST if request.method == "POST" else None, own=offered)
         context |= {"try": tried, "asks_preview": asks}
         if policy is not None:
             rows = Evaluation.objects.filter(policy=policy, state=Evaluation.State.OPEN)
             context |= {"may_evaluate": True, "evaluation": rows.select_related("version").first()}
+        context["brought"] = brought(policy)
         context["preview_template"] = "admin/contextpolicy/contextpolicy/_preview.html"
         if asks:
             context |= self.tried(request, form, tried)
@@ -165,7 +183,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             sentence = "There is no such chat, or a team replies in it. Choose another one."
             return {"preview_refused": sentence}
         found = preview(one, proposal=proposal, now=now)
-        return preview_context(found, tried, with_words=one.owner_id == request.user.pk)
+        is_own = one.owner_id == request.user.pk
+        context = preview_context(found, tried, with_words=is_own)
+        return context | ({"trial_of": (one, proposal)} if is_own else {})
 
     def counted(self, request: HttpRequest, form: PolicyForm, *, place: str) -> dict[str, Any]:
         """Begin the count of all chats under the policy as it is written."""
@@ -190,6 +210,23 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         return {"counted": row}
 
 
+def tried_for_real(request: HttpRequest, chat: Chat, proposal: Proposal) -> dict[str, Any]:
+    """Run the summariser once, and return what the page says of it."""
+    user = cast(User, request.user)
+    try:
+        made = trial.run(user=user, chat=chat, proposal=proposal, clock=timezone.now)
+    except Refusal as refusal:
+        return {"trial_refused": refusal.sentence}
+    cost = "unknown: a price is not set" if made.cost.unknown else balances.words(made.cost)
+    return {"trial": made, "trial_cost": cost}
+
+
+def brought(policy: ContextPolicy | None) -> SafeString | str:
+    """Return the balances of a policy's versions; empty where nothing was counted."""
+    found = balances.of_policy(policy.slug) if policy else []
+    return balance_table([(f"v{number}", balance) for number, balance in found]) if found else ""
+
+
 def context_errors(form: PolicyForm) -> list[str]:
     """Return the sentences of what cannot work in a form."""
     return [finding.sentence for finding in form.judged if finding.level == "error"] + [
@@ -202,7 +239,10 @@ def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> 
     lines, is_more = difference(found) if with_words else ([], False)
     return {
         "preview": found,
-        "sides": [side_told(found.now), side_told(found.proposed)],
+        "sides": [
+            side_told(found.now, found.estimate_now),
+            side_told(found.proposed, found.estimate_proposed),
+        ],
         "chart": chart_of(found.course_now, found.course_proposed),
         "moved_on": moved_on(tried.cleaned_data["state"], found.token),
         "with_words": with_words,

@@ -187,7 +187,20 @@ class ModelSpecAdmin(DomainAdmin):
         ),
         ("Server", {"fields": ("supports_tools", "strict_roles", "cannot_stream", "thinking")}),
         ("Programs", {"fields": ("embeds",)}),
-        ("Price", {"fields": (("input_price", "output_price"),)}),
+        (
+            "Price",
+            {
+                "fields": (
+                    ("input_price", "output_price"),
+                    ("cached_price", "written_price"),
+                    "currency",
+                ),
+                "description": "Per million tokens. What is read from a provider’s cache and "
+                "written to it is a part of the input. Calls are priced as they are counted: "
+                "another price changes nothing that was counted before. Without a price a cost is "
+                "unknown, not nothing.",
+            },
+        ),
         ("Learned", {"fields": ("learned_calibration", "forget_calibration")}),
     )
     readonly_fields = ("learned_calibration", "learned_window")

@@ -16,6 +16,21 @@ from chats.compaction.report.skip_reasons import why_not
 from chats.models import Receipt, Turn
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
+# The slug of the policy that chose the strategy, as a lookup.
+STRATEGY_FROM = "effective_policy__sources__strategy__1"
+# The rows behind a number of the dashboard: those of some days, of a model, of a policy.
+DASHBOARD_LOOKUPS = frozenset(
+    {
+        "finished_at__gte",
+        "finished_at__lt",
+        "published_at__gte",
+        "published_at__lt",
+        "model__slug",
+        STRATEGY_FROM,
+        "error_code",
+    }
+)
+
 
 class TurnAdmin(ReadOnlyAdmin):
     """The pages of turns: state, timing, usage, failure."""
@@ -46,6 +61,10 @@ class TurnAdmin(ReadOnlyAdmin):
         "error_sentence",
         "after_it",
     )
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow what the dashboard leads here with."""
+        return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
         """Leave the texts out, so that no page can print them by mistake."""

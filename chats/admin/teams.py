@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from chats.admin.compactions import person
+from chats.admin.compaction_deeds import person
 from chats.admin.confirm import confirmation, each
 from chats.admin.words import as_table
 from chats.compaction.people.rights import EDITS_POLICIES

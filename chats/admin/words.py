@@ -1,10 +1,15 @@
 """The words of the administration for codes; values of records as tables and indented JSON."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
+
+from chats.counts import balances
+from chats.counts.balances import Balance
+from contextpolicy.engine.costs import Money
 
 # By whom or what a summary was written, by its rung (see `engine.ladder`).
 RUNGS = {
@@ -64,6 +69,32 @@ ENDED = {
 def as_table(heads: list[str], rows: list[list[Any]]) -> SafeString:
     """Write rows below their heads; a sentence when there are none."""
     return render_to_string("admin/chats/_table.html", {"heads": heads, "rows": rows})
+
+
+def balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
+    """Write balances as a table; what has no price is unknown, never nothing."""
+    heads = ["", "Prompts", "Saved", "Own cost", "Lost from the cache", "Net effect"]
+    rows = [
+        [
+            name,
+            f"{balance.calls:,}",
+            effect(balance.saved, f"≈ {balance.saved_tokens:,} tokens"),
+            effect(balance.cost, ""),
+            effect(balance.lost, f"≈ {balance.lost_tokens:,} tokens"),
+            effect(balance.net, ""),
+        ]
+        for name, balance in found
+    ]
+    return as_table(heads, rows)
+
+
+def effect(money: Money, tokens: str) -> str:
+    """Say a sum, the part of it that is known, and its tokens."""
+    said = balances.words(money)
+    if money.unknown:
+        beside = balances.known_words(money)
+        said += f" for {money.unknown:,}" + (f", and {beside}" if beside else "")
+    return f"{said} ({tokens})" if tokens else said
 
 
 def as_json(value: object) -> SafeString:

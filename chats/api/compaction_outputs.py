@@ -101,6 +101,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         allow_null=True,
         help_text="In the currency of the model's price, apart from replies; null: no price known.",
     )
+    currency = serializers.CharField(help_text="Of the cost; empty where the price names none.")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
     published_at = serializers.DateTimeField(allow_null=True)

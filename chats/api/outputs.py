@@ -7,6 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from chats.api.money import MoneyOut
 from chats.api.receipt_outputs import ReceiptOut
 from chats.compaction.report.skip_reasons import CompactionOutcome
 from chats.models import (
@@ -381,6 +382,25 @@ class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
     message = serializers.CharField()
 
 
+class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
+    """An estimate of what follows, as if the next turns were like the newest ones."""
+
+    summary_tokens = serializers.IntegerField(
+        allow_null=True, help_text="Of the next summary; null: this strategy writes none."
+    )
+    summaries = serializers.IntegerField(
+        help_text="How many of the same writer say so; 0: by the policy's limit."
+    )
+    turns_to_compaction = serializers.ListField(
+        child=serializers.IntegerField(allow_null=True),
+        allow_null=True,
+        help_text="With short turns, usual ones and long ones; null: none within 500.",
+    )
+    by_turns = serializers.IntegerField(help_text="The number of turns that this goes by.")
+    cost_of_100_turns = MoneyOut(allow_null=True, help_text="With the provider's cache.")
+    cached_share = serializers.FloatField(help_text="Of their input.")
+
+
 class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     """The next prompt under one policy: tokens as the provider counts, messages by their number."""
 
@@ -394,6 +414,7 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     left_out = serializers.DictField(child=serializers.IntegerField(), help_text="By reason.")
     due = serializers.ChoiceField(choices=["none", "prepare", "swap"])
     due_reason = serializers.CharField(allow_blank=True)
+    estimate = EstimateOut(allow_null=True, help_text="Null where the next message is refused.")
 
 
 class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):

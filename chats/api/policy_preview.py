@@ -9,11 +9,13 @@ from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
 from chats.api.inputs import PreviewRequest, SampleRequest
+from chats.api.money import money_json
 from chats.api.outputs import PolicyPreviewOut, one
 from chats.api.policy_inputs import storable
 from chats.api.policy_outputs import PolicySampleOut, findings_told
 from chats.api.schema import answers
 from chats.ground.refusals import NotFound
+from chats.simulation.estimates import Estimate
 from chats.simulation.preview import Preview, Side, preview, previewable
 from chats.simulation.proposals import Proposal
 from chats.simulation.sampling import Sampled, sample
@@ -110,12 +112,26 @@ def told(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
     return {
         "findings": findings_told(findings),
         "state": made.token if made else None,
-        "now": side_told(made.now) if made else None,
-        "proposed": side_told(made.proposed) if made else None,
+        "now": side_told(made.now, made.estimate_now) if made else None,
+        "proposed": side_told(made.proposed, made.estimate_proposed) if made else None,
     }
 
 
-def side_told(side: Side) -> dict[str, Any]:
+def estimate_told(likely: Estimate | None) -> dict[str, Any] | None:
+    """Return an estimate in numbers."""
+    if likely is None:
+        return None
+    return {
+        "summary_tokens": likely.summary,
+        "summaries": likely.summaries,
+        "turns_to_compaction": list(likely.turns) if likely.turns is not None else None,
+        "by_turns": likely.by_turns,
+        "cost_of_100_turns": money_json(likely.cost) if likely.cost is not None else None,
+        "cached_share": likely.cached,
+    }
+
+
+def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
     """Return one side in numbers and codes."""
     return {
         "refused": {"code": side.code, "message": side.sentence} if side.code else None,
@@ -128,4 +144,5 @@ def side_told(side: Side) -> dict[str, Any]:
         "left_out": dict(side.left_out),
         "due": side.due[0],
         "due_reason": side.due[1],
+        "estimate": estimate_told(likely),
     }

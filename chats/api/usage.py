@@ -52,7 +52,10 @@ class UsedOut(serializers.Serializer[object]):
         max_digits=20,
         decimal_places=8,
         allow_null=True,
-        help_text="In the currency of the models' prices; null where one of them has no price.",
+        help_text="Null where one of the models has no price, or they have several currencies.",
+    )
+    summary_currency = serializers.CharField(
+        source="currency", help_text="Of `summary_cost`; empty where no price names one."
     )
 
 

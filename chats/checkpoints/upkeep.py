@@ -47,6 +47,23 @@ def keep(*, now: datetime) -> None:
             queue.enqueue(queue.VERIFY_LEDGER, verification_id=asked.pk)
 
 
+def sign_at_end(*, now: datetime) -> bool:
+    """Sign what the ledger has grown by, as a process of upkeep ends; return whether it was.
+
+    A refusal is logged: the process ends all the same.
+    """
+    last = signing.newest()
+    newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
+    if newest is None or (last is not None and newest <= last.last_event):
+        return False
+    try:
+        signing.sign(actor="system", now=now, reason="shutdown")
+    except Refusal as refusal:
+        logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
+        return False
+    return True
+
+
 def checkpoint_due(*, now: datetime) -> bool:
     """Tell whether an hour, or a thousand rows, have passed since the last checkpoint."""
     last = signing.newest()

@@ -19,6 +19,7 @@ from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.demo import is_own_account
 from chats.providers.registry import ProviderAccountValue as Account
+from contextpolicy.engine import costs
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.extractive import EXTRACTIVE_V2, extractive_summary
@@ -159,11 +160,9 @@ def facts(sources: Sequence[Message], previous: Summary | None, text: str) -> di
 
 
 def cost_of(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
-    """Return what the calls cost by the model's price; None without a price or usage."""
-    if spec is None or spec.input_price is None or spec.output_price is None or not usage:
-        return None
-    spent = spec.input_price * usage["input"] + spec.output_price * usage["output"]
-    return Decimal(spent) / 1_000_000
+    """Return what the calls cost by the model's prices; None without a price or usage."""
+    used = costs.used_of(usage)
+    return costs.cost_of(used, spec.prices) if spec is not None and used is not None else None
 
 
 class Calls:

@@ -72,6 +72,7 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
         "prompt_version": performed.written.prompt_version,
         "usage": performed.written.usage,
         "cost": performed.cost,
+        "currency": claimed.summariser.currency if claimed.summariser else "",
         "duration_ms": performed.duration_ms,
         "retention": performed.kept_facts,
         "summary_tokens": performed.tokens,

@@ -22,6 +22,8 @@ INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 KEEP_LEDGER = "chats.keep_ledger"
+COUNT = "chats.count"
+SHIP_LEDGER = "chats.ship_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
 ERASE_CHAT = "chats.erase_chat"
 FULFIL_WISH = "chats.fulfil_wish"
@@ -40,6 +42,8 @@ TASKS = frozenset(
         TELL_STRATEGY,
         VERIFY_LEDGER,
         KEEP_LEDGER,
+        COUNT,
+        SHIP_LEDGER,
         ERASE_CHAT,
         FULFIL_WISH,
         RETAIN,

@@ -10,6 +10,7 @@ from chats.models.chats import (
     Rendering,
 )
 from chats.models.compactions import Compaction
+from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import ImportedChat
 from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
 from chats.models.memory import (
@@ -34,6 +35,8 @@ __all__ = [
     "Chat",
     "ChatState",
     "Compaction",
+    "CompactionBalance",
+    "DailyCount",
     "ErasureWish",
     "Folder",
     "ForgottenPreference",

@@ -76,6 +76,7 @@ class Compaction(Stored):
     duration_ms = models.PositiveIntegerField(null=True, blank=True)
     # In the currency of the model's price, apart from what replies cost; empty: no price is known.
     cost = models.DecimalField(max_digits=14, decimal_places=8, null=True, blank=True)
+    currency = models.CharField(max_length=8, blank=True, default="", db_default="")
     # The key of the commitments; an erasure empties it.
     salt = models.CharField(max_length=64, blank=True, default=new_salt)
     # Commitments to the prompt of each call, in order; each is written before its call is made.

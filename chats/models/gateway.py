@@ -57,7 +57,7 @@ class GatewayNode(Stored):
 
 
 class PassedOn(Stored):
-    """A request that a model was asked as it came: in no chat, and with none of its words.
+    """A request that a model was asked beside all chats, and of whose words nothing is kept.
 
     Written before the call, completed once after it.
     """
@@ -66,12 +66,14 @@ class PassedOn(Stored):
         CHAT = "chat.completions", "Chat completions"
         RESPONSES = "responses", "Responses"
         EMBEDDINGS = "embeddings", "Embeddings"
+        SUMMARY = "summary", "A summary that was tried"
 
     class Why(models.TextChoices):
         KEY = "key", "The key says so"
         POLICY = "policy", "The policy says so"
         HEADER = "header", "The request asked for it"
         KIND = "kind", "Requests of this kind have no chat"
+        PREVIEW = "preview", "In the preview of a policy"
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
     # Only unfinished ones are looked up by their key.

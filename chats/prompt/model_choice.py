@@ -16,6 +16,7 @@ from chats.providers.address import is_private
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy import resolution
 from contextpolicy.engine.budget import PolicyImpossible
+from contextpolicy.engine.costs import Used, cost_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.explanation import ExplainedField, explain
 from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
@@ -231,12 +232,10 @@ def warms_up(row: ProviderAccount) -> bool:
 
 def has_price(model: ModelSpec) -> bool:
     """Tell whether a call of the model costs something."""
-    return bool(model.input_price or model.output_price)
+    prices = (model.input_price, model.output_price, model.cached_price, model.written_price)
+    return any(prices)
 
 
-def price_of(model: ModelSpec | None, *, sent: int, written: int = 0) -> Decimal | None:
-    """Return what so many tokens of a prompt and its reply cost; None where a price is not set."""
-    if model is None or model.input_price is None or (written and model.output_price is None):
-        return None
-    spent = model.input_price * sent + (model.output_price or 0) * written
-    return Decimal(spent) / 1_000_000
+def price_of(model: ModelSpec | None, used: Used) -> Decimal | None:
+    """Return what so many tokens of a call cost; None where one of their prices is not set."""
+    return cost_of(used, model.prices) if model is not None else None

@@ -1,4 +1,4 @@
-"""Keeps account of requests that were passed on as they came: numbers and reasons, never words.
+"""Keeps account of requests beside all chats, as those passed on: numbers and reasons, no words.
 
 Each stands in the ledger once it is over, with its key, model, tokens and time.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from chats.ground.refusals import Refusal
@@ -17,6 +18,9 @@ from contextpolicy.models import ModelSpec
 
 # Beyond the longest call: then the process that made it is gone.
 GRACE = timedelta(minutes=1)
+TRIED = "summary.tried"
+# The tokens that the ledger tells of.
+TOLD = ("input", "output", "cached", "written")
 
 
 class TooManyPassedOn(Refusal):
@@ -25,6 +29,15 @@ class TooManyPassedOn(Refusal):
     code = "too_many_passed_on"
     status = 429
     sentence = "This API key has {limit} requests under way. Wait for one to end."
+    retry_after = 5
+
+
+class TrialUnderWay(Refusal):
+    """The person tries a summary already."""
+
+    code = "trial_under_way"
+    status = 429
+    sentence = "A summary is being tried for you already. Wait until it has ended."
     retry_after = 5
 
 
@@ -54,6 +67,27 @@ def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime) 
     )
 
 
+def begin_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
+    """Store that a summary is about to be tried, one at a time for each person.
+
+    Raises `TrialUnderWay`.
+    """
+    kind, open_row = PassedOn.Kind.SUMMARY, PassedOn.objects.filter(owner=owner, outcome="open")
+    with transaction.atomic():
+        # Two at the same moment wait for each other here.
+        User.objects.select_for_update(no_key=True).get(pk=owner.pk)
+        if open_row.filter(kind=kind, created_at__gt=now - longest()).exists():
+            raise TrialUnderWay
+        return PassedOn.objects.create(
+            owner=owner,
+            kind=kind,
+            why=PassedOn.Why.PREVIEW,
+            model_slug=model.slug,
+            model_name=model.name,
+            created_at=now,
+        )
+
+
 def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
     """Store the end of a call, once, and tell the ledger."""
     with transaction.atomic():
@@ -66,16 +100,17 @@ def end(row: PassedOn, ended: Ended, *, now: datetime) -> None:
         if not changed:
             return
         data = {
-            "key": str(row.api_key_id),
-            "kind": row.kind,
-            "why": row.why,
             "model": row.model_slug,
             "outcome": ended.outcome,
             "code": ended.error_code,
             "began": row.created_at.isoformat(),
-            **{f"{name}_tokens": ended.usage.get(name, 0) for name in ("input", "output")},
+            **{f"{name}_tokens": ended.usage.get(name, 0) for name in TOLD},
         }
-        ledger.record("gateway.passed_on", actor=f"user:{row.owner_id}", now=now, data=data)
+        event = TRIED
+        if row.kind != PassedOn.Kind.SUMMARY:
+            event = "gateway.passed_on"
+            data |= {"key": str(row.api_key_id), "kind": row.kind, "why": row.why}
+        ledger.record(event, actor=f"user:{row.owner_id}", now=now, data=data)
 
 
 def sweep(*, now: datetime) -> int:

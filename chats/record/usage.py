@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import BigIntegerField, Count, Expression, F, Q, QuerySet, Sum, Value
+from django.db.models import BigIntegerField, Count, Expression, F, Max, Q, QuerySet, Sum, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Cast, Coalesce, TruncDate
 
@@ -35,7 +35,10 @@ GROUPS: dict[str, tuple[Grouping, Grouping, Grouping]] = {
 
 @dataclass(slots=True)
 class Used:
-    """The calls of one group. `summary_cost` is None where a summary's price is not known."""
+    """The calls of one group.
+
+    `summary_cost` is None where a summary's price is not known, or several currencies meet.
+    """
 
     group: str
     calls: int = 0
@@ -47,6 +50,7 @@ class Used:
     summary_input: int = 0
     summary_output: int = 0
     summary_cost: Decimal | None = Decimal()
+    currency: str = ""
 
 
 def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[Used]:
@@ -66,13 +70,20 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
     passed_on = PassedOn.objects.filter(owner=owner.pk, **between)
     add_calls(found, summed(passed_on, of_passed_on()))
     summaries = Compaction.objects.filter(branch__chat__in=chats, **between).exclude(usage={})
-    costs = {"price": Sum("cost"), "unknown": Count("pk", Q(cost=None))}
+    costs = {
+        "price": Sum("cost"),
+        "unknown": Count("pk", Q(cost=None)),
+        "currencies": Count("currency", distinct=True),
+        "currency": Max("currency"),
+    }
     # One group for all is told even where it is empty.
     for row in summed(summaries, of_summary()).annotate(**costs).filter(number__gt=0):
         one = group(found, row)
         one.summaries, one.summary_input = row["number"], row["sent"]
         one.summary_output = row["got"]
-        one.summary_cost = None if row["unknown"] else row["price"]
+        is_known = not row["unknown"] and row["currencies"] == 1
+        one.summary_cost = row["price"] if is_known else None
+        one.currency = row["currency"] if is_known else ""
     return [found[name] for name in sorted(found)]
 
 

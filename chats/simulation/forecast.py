@@ -28,11 +28,17 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The estimated prompt of one turn, and whether the history was shortened for it."""
+    """The estimated prompt of one turn, and whether the history was shortened for it.
+
+    `cached`: its beginning that is as in the turn before. `folded`: the tokens that left the
+    history for a summary.
+    """
 
     turn: int
     tokens: int
     compacted: bool
+    cached: int = 0
+    folded: int = 0
 
 
 @dataclass(slots=True)
@@ -45,6 +51,7 @@ class _Kept:
     summary: int = 0
     total: int = 0
     turns: int = 0
+    dropped: int = 0
     messages: deque[Size] = field(default_factory=deque)
 
     @property
@@ -59,6 +66,7 @@ class _Kept:
     def drop(self) -> None:
         oldest = self.messages.popleft()
         self.total -= oldest.tokens
+        self.dropped += oldest.tokens
         self.turns -= oldest.asks
 
     def down_to(self, tokens: int, *, keep: int = 1) -> bool:
@@ -74,15 +82,47 @@ def forecast(
 ) -> Iterator[Point]:
     """Yield the estimated prompt of each turn."""
     limit = prompt_limit(values, model_window=model_window)
-    kept = _Kept(values, limit, estimated_tokens(values.system_text))
+    yield from _points(_Kept(values, limit, estimated_tokens(values.system_text)), sizes)
+
+
+def continued(
+    sizes: Iterable[Size],
+    *,
+    history: Iterable[Size],
+    prompt: int,
+    summary: int = 0,
+    values: PolicyValues,
+    model_window: int | None,
+) -> Iterator[Point]:
+    """Yield the estimated prompt of each turn that follows on a prompt as it is now.
+
+    `history`: the messages that it sends, the oldest first; `summary`: the tokens of the summary
+    that the next one takes the place of; the rest of it stays as it is.
+    """
+    kept = _Kept(values, prompt_limit(values, model_window=model_window), 0)
+    for size in history:
+        kept.add(_cut(size, values))
+    kept.summary = summary
+    kept.fixed = max(prompt - kept.total - summary, 0)
+    yield from _points(kept, sizes, before=prompt)
+
+
+def _points(kept: _Kept, sizes: Iterable[Size], *, before: int = 0) -> Iterator[Point]:
     turn = 0
     for size in sizes:
-        kept.add(_cut(size, values))
+        kept.add(_cut(size, kept.values))
         if size.asks:
             turn += 1
-            compacted = _SHORTEN.get(values.strategy, _slide)(kept)
-            kept.down_to(limit)
-            yield Point(turn, min(kept.prompt, limit), compacted)
+            dropped, summary = kept.dropped, kept.summary
+            compacted = _SHORTEN.get(kept.values.strategy, _slide)(kept)
+            kept.down_to(kept.limit)
+            gone = kept.dropped - dropped
+            prompt = min(kept.prompt, kept.limit)
+            # What leaves at the front changes everything behind the system text.
+            cached = kept.fixed if gone or kept.summary != summary else before
+            folds = compacted and kept.values.strategy == "dynamic_summary"
+            yield Point(turn, prompt, compacted, min(cached, prompt), gone if folds else 0)
+            before = prompt
 
 
 def _cut(size: Size, values: PolicyValues) -> Size:

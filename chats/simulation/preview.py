@@ -22,6 +22,7 @@ from chats.models import Branch, Chat
 from chats.prompt import statements
 from chats.prompt.outlook import Outlook, fate_of, outlook_on
 from chats.record import history
+from chats.simulation.estimates import Estimate, estimate
 from chats.simulation.forecast import Point, Size, forecast
 from chats.simulation.proposals import Proposal, assigned_in, choose_under
 from contextpolicy.engine.assembly import need
@@ -73,6 +74,8 @@ class Preview:
     token: str
     course_now: Sequence[Point] = ()
     course_proposed: Sequence[Point] = ()
+    estimate_now: Estimate | None = None
+    estimate_proposed: Estimate | None = None
 
 
 def preview(
@@ -94,8 +97,11 @@ def preview(
     ]
     sizes = sizes_on(branch)
     courses = [course(side, sizes) for side in sides]
+    likely = [estimate(side.outlook, sizes) if side.outlook else None for side in sides]
     token = state_token(branch, proposal=proposal)
-    return Preview(chat, branch.last_seq, sides[0], sides[1], token, courses[0], courses[1])
+    return Preview(
+        chat, branch.last_seq, sides[0], sides[1], token, courses[0], courses[1], *likely
+    )
 
 
 def compare(

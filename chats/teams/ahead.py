@@ -13,6 +13,7 @@ from chats.prompt.composition import PromptRefused
 from chats.prompt.outlook import Outlook
 from chats.teams import play
 from chats.turns.roster import Roster
+from contextpolicy.engine.costs import Used, total, used_of
 from contextpolicy.engine.rounds import opening_queue
 from contextpolicy.models import ModelSpec
 
@@ -55,7 +56,7 @@ def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
         most_replies=roster.version.hop_limit,
         most_tokens=roster.version.token_limit,
         tokens=tokens,
-        cost=model_choice.price_of(model, sent=tokens) if tokens is not None else None,
+        cost=model_choice.price_of(model, Used(input=tokens)) if tokens is not None else None,
     )
 
 
@@ -82,19 +83,17 @@ def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
 
 
 def spent(chat: Chat) -> Decimal | None:
-    """Return what the replies to the newest message have cost; None without a price or a reply."""
+    """Return what the replies to the newest message have cost.
+
+    None without a reply, or where one of them used something that has no price.
+    """
     made = play.newest_round(chat)
     if made is None:
         return None
     turns = Turn.objects.filter(round=made).select_related("model").only("usage", "model")
     costs = [
-        model_choice.price_of(
-            turn.model,
-            sent=int(turn.usage.get("input") or 0),
-            written=int(turn.usage.get("output") or 0),
-        )
+        model_choice.price_of(turn.model, used)
         for turn in turns
-        if turn.usage
+        if (used := used_of(turn.usage)) is not None
     ]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known, Decimal(0)) if known else None
+    return total(*costs) if costs else None

@@ -9,8 +9,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from chats import shipping
 from chats.checkpoints import upkeep
 from chats.compaction import claims, maintain
+from chats.counts import keeping
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
@@ -34,8 +36,9 @@ def sweep(*, now: datetime) -> int:
 
     Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
     chats whose time is over are erased, retention, signing and verifying of the ledger are begun
-    when they are due, counts of chats that a policy would change are gone on with, webhooks are
-    told what waits for them, and calls of gateways that ended are told as lost.
+    when they are due, counts of chats that a policy would change are gone on with, the ledger is
+    counted and shipped, webhooks are told what waits for them, and calls of gateways that ended
+    are told as lost.
     """
     return (
         release_expired(now=now)
@@ -49,6 +52,8 @@ def sweep(*, now: datetime) -> int:
         + ageing.enqueue_due(now=now)
         + simulations.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
+        + keeping.enqueue_due()
+        + shipping.enqueue_due()
         + outbox.enqueue_due(now=now)
         + passed_on.sweep(now=now)
     )

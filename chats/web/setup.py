@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
@@ -16,12 +17,16 @@ from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retar
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts, kinds, small_account
+from chats.providers import accounts, kinds, prices, small_account
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, actor, signed_in
+from chats.web.words import counted
 from contextpolicy.models import ModelSpec
 
 PERMISSION = "chats.change_provideraccount"
+PRICED = (*prices.PRICES, "currency")
+# The models of a server that its page offers prices for; more are set in the administration.
+MOST_PRICED = 30
 
 
 class MayNotConnect(Refusal):
@@ -74,6 +79,27 @@ def server_test(request: PersonRequest, slug: str) -> HttpResponse:
         return account
 
     return answered(request, ask)
+
+
+@require_POST
+@signed_in
+def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
+    """Set what a server's models cost. Raises `MayNotConnect` and `NotFound`."""
+    check_operator(request)
+    account = account_for(slug)
+    typed_prices: dict[str, dict[str, str]] = {}
+    for name, value in request.POST.items():
+        column, _, model = name.partition(":")
+        if column in PRICED:
+            typed_prices.setdefault(model, {})[column] = str(value)
+    try:
+        changed = prices.set_prices(
+            account=account, typed=typed_prices, actor=actor(request), now=timezone.now()
+        )
+    except Refusal as refusal:
+        return setup_page(request, refusal=refusal, edited=account)
+    messages.success(request, f"Prices of {counted(changed, 'model')} were changed.")
+    return redirect("chats:server", slug)
 
 
 @sensitive_post_parameters("confirm_password", "confirm_link")
@@ -175,11 +201,34 @@ def setup_page(
         "name": request.POST.get("name", edited.name if edited else ""),
         "base_url": request.POST.get("base_url", edited.base_url if edited else ""),
     }
+    if edited:
+        context["priced"] = priced(edited, request=request)
     if refusal is not None and request.htmx:
         # As an answer and not as an error, which htmx would report to the console.
         response = render(request, "setup.html", context)
         return reswap(retarget(reselect(response, ".notice"), "#notices"), "innerHTML")
     return render(request, "setup.html", context, status=refusal.status if refusal else 200)
+
+
+def priced(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
+    """Return the models in use with their prices, after a refusal as they were typed."""
+    rows = ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED]
+    return [
+        {
+            "model": model,
+            "prices": [
+                (name, label, request.POST.get(f"{name}:{model.slug}", said(getattr(model, name))))
+                for name, label in prices.PRICES.items()
+            ],
+            "currency": request.POST.get(f"currency:{model.slug}", model.currency),
+        }
+        for model in rows
+    ]
+
+
+def said(price: Decimal | None) -> str:
+    """Write a price without the zeros at its end; nothing where none is set."""
+    return "" if price is None else f"{price.normalize():f}"
 
 
 def connected() -> list[tuple[ProviderAccount, list[ModelSpec]]]:

@@ -131,6 +131,7 @@ urlpatterns = [
     path("setup/", setup.setup, name="setup"),
     path("setup/<slug:slug>/", setup.server, name="server"),
     path("setup/<slug:slug>/test", setup.server_test, name="server-test"),
+    path("setup/<slug:slug>/prices", setup.server_prices, name="server-prices"),
     path("setup/<slug:slug>/disconnect", setup.server_disconnect, name="server-disconnect"),
     path("settings/", account.settings_page, name="settings"),
     path("settings/memory/", memory.page, name="memory"),

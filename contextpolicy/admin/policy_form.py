@@ -30,8 +30,8 @@ from contextpolicy.linter.judge import judge
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 # What a form is sent with that is to be shown again, and not saved.
-LOOK, MEND, PREVIEW = "_look", "_mend", "_preview"
-UNSAVED = frozenset({LOOK, MEND, PREVIEW})
+LOOK, MEND, PREVIEW, TRIAL = "_look", "_mend", "_preview", "_trial"
+UNSAVED = frozenset({LOOK, MEND, PREVIEW, TRIAL})
 # The fields of which the colleague's value is to stay.
 THEIRS = "keep_theirs"
 OF_THE_POLICY = ("name", "description", "retired")

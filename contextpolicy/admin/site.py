@@ -30,6 +30,7 @@ MENU = {
         "RetentionRun": "Retention",
     },
     "Check": {
+        "DailyCount": "Dashboard",
         "AuditEvent": "Audit ledger",
         "EffectivePolicy": "Effective policies",
         "Compaction": "Compactions",

@@ -44,6 +44,7 @@ PHRASES: Mapping[str, str] = {
     "evaluation.ended": "Evaluation of a draft ended",
     "evaluation.promoted": "Evaluated draft put in force",
     "evaluation.started": "Evaluation of a draft begun",
+    "summary.tried": "Summary tried in a preview, no words kept",
     "gateway.passed_on": "Request of a program passed on, no words kept",
     "hold.placed": "Legal hold placed",
     "hold.released": "Legal hold released, in force for a week more",

@@ -1,6 +1,11 @@
 """The families of rows. Django finds models here, the one place of re-exports."""
 
-from contextpolicy.models.audit import AuditEvent, LedgerHead, LedgerVerification
+from contextpolicy.models.audit import (
+    AuditEvent,
+    LedgerHead,
+    LedgerReader,
+    LedgerVerification,
+)
 from contextpolicy.models.checkpoints import (
     LedgerCheckpoint,
     LedgerKey,
@@ -31,6 +36,7 @@ __all__ = [
     "LedgerKey",
     "LedgerLeaf",
     "LedgerOrigin",
+    "LedgerReader",
     "LedgerVerification",
     "LegalHold",
     "ModelSpec",

@@ -75,6 +75,27 @@ class LedgerHead(Stored):
         return f"{self.scope}: {self.count}"
 
 
+class LedgerReader(Stored):
+    """The place of something that follows the ledger, each event once, in the order of commits.
+
+    Ids are given before a commit, so one below `last` can come later: `missed` has those that are
+    waited for, as [id, since when].
+    """
+
+    name = models.CharField(max_length=40, primary_key=True)
+    last = models.PositiveBigIntegerField(default=0)
+    missed = models.JSONField(default=list)
+    # Raised with each move: who read at the same time moves nothing.
+    moves = models.PositiveBigIntegerField(default=0)
+    moved_at = models.DateTimeField(null=True, blank=True)
+    # Where only one may read at a time.
+    lease_token = models.CharField(max_length=32, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.last}"
+
+
 class LedgerVerification(Stored):
     """A verification that somebody asked for, and what it found. An empty scope: every chain."""
 

@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 
 from contextpolicy.engine.calibration import Factors
+from contextpolicy.engine.costs import Prices
 from contextpolicy.models.base import Stored
 
 
@@ -36,6 +37,27 @@ class ModelSpec(Stored):
         max_digits=12, decimal_places=6, null=True, blank=True, help_text="Per million tokens."
     )
     output_price = models.DecimalField(max_digits=12, decimal_places=6, null=True, blank=True)
+    cached_price = models.DecimalField(
+        "Price of cached input",
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        help_text="Of input that the provider read from its cache. Empty: what such calls cost is "
+        "not known.",
+    )
+    written_price = models.DecimalField(
+        "Price of input written to the cache",
+        max_digits=12,
+        decimal_places=6,
+        null=True,
+        blank=True,
+        help_text="Only where the provider tells what it wrote. Empty: what such calls cost is not "
+        "known.",
+    )
+    currency = models.CharField(
+        max_length=8, blank=True, default="", db_default="", help_text="Of these prices, as “USD”."
+    )
     supports_tools = models.BooleanField(default=True)
     strict_roles = models.BooleanField(
         default=False,
@@ -94,6 +116,17 @@ class ModelSpec(Stored):
     def factors(self) -> Factors:
         """The factors learned of the model's count."""
         return Factors(self.calibration, self.calibration_by_script)
+
+    @property
+    def prices(self) -> Prices:
+        """The prices as the engine takes them."""
+        return Prices(
+            input=self.input_price,
+            output=self.output_price,
+            cached=self.cached_price,
+            written=self.written_price,
+            currency=self.currency,
+        )
 
     @property
     def window(self) -> int | None:

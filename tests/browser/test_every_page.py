@@ -39,6 +39,7 @@ PAGES = (
     "/admin/contextpolicy/auditevent/checkpoints/",
     "/admin/chats/receipt/words/",
     "/admin/chats/compaction/",
+    "/admin/chats/dailycount/",
     "/admin/chats/team/",
     "/api/v1/docs",
 )

@@ -14,6 +14,7 @@ from chats.models import (
     Branch,
     Chat,
     Compaction,
+    DailyCount,
     Message,
     ProviderAccount,
     Receipt,
@@ -60,6 +61,7 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "chats_turn": ({O, A, S}, set(), set(), set()),
     "chats_receipt": ({A, S}, set(), set(), set()),
     "chats_compaction": ({P, O, A, S}, set(), set(), set()),
+    "chats_dailycount": ({P, O, S}, set(), set(), set()),
     "chats_team": ({P, A, S}, set(), set(), set()),
     "chats_retentionrun": ({P, A, S}, set(), set(), set()),
     "auth_user": ({W, S}, {W, S}, {W, S}, set()),
@@ -159,6 +161,7 @@ def rows(now: datetime) -> dict[str, object]:
         "chats_receipt": receipt,
         "chats_compaction": compaction,
         "chats_team": team_of(alice, now=now),
+        "chats_dailycount": DailyCount.objects.create(day=now.date()),
         "chats_retentionrun": RetentionRun.objects.create(
             started_at=now, finished_at=now, is_open=False, digest="0" * 64
         ),

@@ -12,6 +12,7 @@ from chats.compaction.sections import sections_of
 from chats.models import (
     Chat,
     Compaction,
+    DailyCount,
     ErasureWish,
     Folder,
     MemorySettings,
@@ -162,6 +163,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "contextpolicy_blastradius": counted,
         "contextpolicy_evaluation": evaluation,
         "chats_retentionrun": run,
+        "chats_dailycount": DailyCount.objects.create(day=now.date(), model="demo", replies=1),
         "chats_provideraccount": account,
         "chats_turn": turns[0],
         "chats_receipt": receipt,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q
 from django.http import HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -14,12 +14,13 @@ from django.views.decorators.http import require_GET
 from chats.compaction.cursor import cursor_of
 from chats.compaction.report import skip_reasons
 from chats.compaction.report.skip_reasons import CompactionOutcome, Rests
+from chats.counts import balances
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Turn
 from chats.record import access
 from chats.record.history import PathSegment, segments
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.compactions.view import CompactionFigure, person, state_words
+from chats.web.compactions.view import CompactionFigure, balance_figures, person, state_words
 from chats.web.drawing import drawing_time
 from chats.web.reasons import WINDOW_REASONS, not_used_words
 from chats.web.thread.compaction_request import notice_beside
@@ -112,7 +113,7 @@ def line_of(row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, us
         began=skip_reasons.TRIGGERS.get(row.trigger, row.trigger),
         by=person(row.asked_by, user=user),
         tokens=f"≈ {grouped(row.tokens_before)} → {after}" if row.tokens_before else "",
-        cost=f"{row.cost:.4f}" if row.cost is not None else "",
+        cost=balances.words(balances.cost_of(row)),
         is_elsewhere=not any(
             part.branch_id == row.branch_id and row.to_seq <= part.to for part in path
         ),
@@ -120,10 +121,8 @@ def line_of(row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, us
 
 
 def figures_of(chat: Chat, *, cover: Coverage) -> list[CompactionFigure]:
-    """Return how many there are, what is summarised now, and what all of them cost."""
-    found = compactions_of(chat).aggregate(
-        count=Count("pk"), cost=Sum("cost"), failed=Count("pk", filter=FAILED)
-    )
+    """Return how many there are, what is summarised now, and what all of them brought."""
+    found = compactions_of(chat).aggregate(count=Count("pk"), failed=Count("pk", filter=FAILED))
     failed = counted(found["failed"], "attempt") + " came to nothing" if found["failed"] else ""
     figures = [
         CompactionFigure("Compactions", grouped(found["count"]), failed or "all of them succeeded")
@@ -133,10 +132,7 @@ def figures_of(chat: Chat, *, cover: Coverage) -> list[CompactionFigure]:
         figures.append(
             CompactionFigure("Messages summarised now", stands, "the originals stay readable")
         )
-    cost, note = "no price set", "so the cost is not known"
-    if found["cost"] is not None:
-        cost, note = f"{found['cost']:.4f}", "all attempts, apart from replies"
-    return [*figures, CompactionFigure("Cost", cost, note)]
+    return [*figures, *balance_figures(balances.of_chat(chat))]
 
 
 def decisions_on(branch: Branch) -> list[tuple[Turn, CompactionOutcome]]:

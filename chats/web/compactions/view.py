@@ -7,6 +7,8 @@ from django.contrib.auth.models import User
 
 from chats.compaction.people.undo import can_be_redone
 from chats.compaction.plan import EXTRACTIVE
+from chats.counts import balances
+from chats.counts.balances import Balance
 from chats.models import Branch, Chat, Compaction
 from chats.rendering.store import html_for_many
 from chats.web.compactions.report import FactReport
@@ -16,7 +18,7 @@ from chats.web.thread.composer import BarPart
 from chats.web.thread.facts import folded_tokens
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, ground_of
 from chats.web.thread.sent_now import sent_now
-from chats.web.words import grouped
+from chats.web.words import counted, grouped
 from contextpolicy.engine.budget import prepare_mark, prompt_limit
 from contextpolicy.models import AuditEvent
 from contextpolicy.resolution import values_of
@@ -59,6 +61,7 @@ class CompactionView:
     bars: Sequence[Bar]
     scale: str
     figures: Sequence[CompactionFigure]
+    balance: Sequence[CompactionFigure]
     report: FactReport
     events: Sequence[tuple[AuditEvent, str]]
 
@@ -104,6 +107,7 @@ def view_of(row: Compaction, *, chat: Chat, user: User, report: FactReport) -> C
         bars=bars_of(row, scale=scale) if row.tokens_before else (),
         scale=grouped(limit) if limit else "",
         figures=figures_of(row, marker=marker, chat=chat, user=user, report=report),
+        balance=balance_figures(balances.of_compaction(row)),
         report=report,
         events=events_of(row, chat=chat, user=user),
     )
@@ -173,16 +177,32 @@ def figures_of(
     )
     if row.kind == Compaction.Kind.SUMMARY:
         found.append(CompactionFigure("Written by", writer(row, user=user), written_words(row)))
-        is_known = row.cost is not None
-        cost = f"{row.cost:.4f}" if is_known else "no price set"
-        note = "in the currency of the model’s price" if is_known else "so the cost is not known"
-        found.append(CompactionFigure("Cost", cost, note))
     if report.words:
         lost = len(report.lost)
         found.append(
             CompactionFigure("Facts kept", report.words, f"{lost} lost" if lost else "none lost")
         )
     return found
+
+
+def balance_figures(balance: Balance) -> list[CompactionFigure]:
+    """Return what was paid and what was saved, up to the prompts that were counted."""
+    unreported = f", {balance.unreported:,} not reported" if balance.unreported else ""
+    prompts = counted(balance.calls, "prompt") + unreported
+    said = {
+        "Cost": (balance.cost, "of its own calls"),
+        "Saved": (balance.saved, f"≈ {balance.saved_tokens:,} tokens in {prompts}"),
+        "Lost from the cache": (balance.lost, f"≈ {balance.lost_tokens:,} tokens read anew"),
+        "Net effect": (balance.net, "saved, less the cost and what the cache lost"),
+    }
+    return [
+        CompactionFigure(
+            label,
+            balances.words(money),
+            f"a price is not set; {note}" if money.unknown else note,
+        )
+        for label, (money, note) in said.items()
+    ]
 
 
 def started_words(row: Compaction, chat: Chat) -> str:

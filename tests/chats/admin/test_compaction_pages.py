@@ -1,4 +1,4 @@
-"""Compactions in the administration: numbers in words, and three actions that ask first."""
+"""Compactions in the administration: numbers in words, and actions that ask first."""
 
 import re
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
+from chats.admin.compaction_deeds import DEEDS
 from chats.compaction import maintain
 from chats.compaction.people import controls
 from chats.models import Branch, Chat, Compaction
@@ -135,8 +136,8 @@ def test_each_role_is_offered_its_own_actions(
 ) -> None:
     draft()
     auditor = signed_in(person("ada", AUDITOR))
-    assert actions_of(operator) == {"reset_breaker"}
-    assert actions_of(policy_admin) == {"approve_waiting", "reject_waiting"}
+    assert actions_of(operator) == {"reset_breaker", "stop_writing"}
+    assert actions_of(policy_admin) == {"approve_waiting", "reject_waiting", *DEEDS}
     assert actions_of(auditor) == set()
 
 
@@ -214,6 +215,55 @@ def test_where_the_owner_approves_an_administrator_may_not(
     assert "does not let you approve a summary here" in said.words
     row.refresh_from_db()
     assert row.status == "prepared"
+
+
+def test_a_policy_administrator_undoes_and_redoes_where_the_policy_says_so(
+    policy_admin: Client, long_chat: Chat, fold: Fold, set_policy: SetPolicy
+) -> None:
+    row = fold(long_chat)
+    refused = act(policy_admin, "undo_compaction", row.pk, confirmed="yes")
+    assert "does not let you undo or redo a compaction here" in refused.words
+    set_policy(undo_right="admins")
+    asked = act(policy_admin, "undo_compaction", row.pk)
+    assert "The next prompts have again what was in force before" in asked.words
+    assert in_force(long_chat) == row
+    act(policy_admin, "undo_compaction", row.pk, confirmed="yes")
+    assert in_force(long_chat) is None
+    assert Branch.objects.get(pk=row.branch_id).compaction_paused
+    act(policy_admin, "end_pause", row.pk, confirmed="yes")
+    assert not Branch.objects.get(pk=row.branch_id).compaction_paused
+    act(policy_admin, "redo_compaction", row.pk, confirmed="yes")
+    assert in_force(long_chat) == row
+    event = AuditEvent.objects.get(type="compaction.redone")
+    assert event.actor == f"user:{User.objects.get(username='paula').pk}"
+
+
+def test_a_policy_administrator_asks_for_summaries(
+    policy_admin: Client, long_chat: Chat, fold: Fold, set_policy: SetPolicy
+) -> None:
+    row = fold(long_chat)
+    act(policy_admin, "compact_now", row.pk, confirmed="yes")
+    branch = Branch.objects.get(pk=row.branch_id)
+    by = f"user:{User.objects.get(username='paula').pk}"
+    assert (branch.asked["by"], branch.asked["compaction"]) == (by, "")
+    set_policy(edit_right="admins")
+    act(policy_admin, "write_again", row.pk, confirmed="yes")
+    branch.refresh_from_db()
+    assert branch.asked["compaction"] == str(row.pk)
+
+
+def test_an_operator_stops_a_summary_that_is_being_written(
+    operator: Client, long_chat: Chat, fold: Fold, now: datetime
+) -> None:
+    row = fold(long_chat)
+    said = act(operator, "stop_writing", row.pk, confirmed="yes")
+    assert "is not being written any more" in said.words
+    row.pk, row.status, row.lease_token = None, "preparing", "t"
+    row.lease_until = later(now, 60)
+    row.save(force_insert=True)
+    act(operator, "stop_writing", row.pk, confirmed="yes")
+    row.refresh_from_db()
+    assert (row.status, row.reason) == ("failed", "cancelled")
 
 
 def test_a_learned_limit_is_forgotten_after_asking(operator: Client, demo_model: ModelSpec) -> None:

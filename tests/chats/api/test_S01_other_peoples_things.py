@@ -59,10 +59,11 @@ def paths() -> dict[str, Any]:
 PATHS = paths()
 ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
 # The archive of everything is no text; its own test opens it.
-# An archive is no list, and who may not see policies, holds or retention is told of none.
+# An archive is no list, and who may not see policies, holds, retention or counts is told of none.
 NO_LISTS = {
     "/api/v1/blast-radius",
     "/api/v1/evaluations",
+    "/api/v1/counts",
     "/api/v1/export",
     "/api/v1/holds",
     "/api/v1/retention",

@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test import Client
 from pytest_django import Settings
 
@@ -385,6 +386,41 @@ def test_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
     for _ in range(5):
         ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     assert upkeep.checkpoint_due(now=now)
+
+
+@pytest.mark.usefixtures("said")
+def test_it_is_signed_once_more_when_a_process_of_upkeep_ends(
+    now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks.end_drained()
+    assert signing.newest() is None, "this worker keeps no upkeep"
+    monkeypatch.setattr(tasks, "keeps_upkeep", threading.Event())
+    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
+    tasks.keeps_upkeep.set()
+    tasks.end_drained()
+    signed = AuditEvent.objects.filter(type="checkpoint.signed")
+    assert [event.data["reason"] for event in signed] == ["shutdown"]
+    # Nothing happened since, so the next end signs nothing.
+    tasks.end_drained()
+    assert signed.count() == 1
+    assert faults() == {}
+
+
+def test_a_process_ends_though_nothing_can_be_signed(
+    now: datetime, sign: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not upkeep.sign_at_end(now=now), "there is no ledger yet"
+    sign()
+    ledger.record("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
+    LedgerCheckpoint.objects.update(note="another")
+    assert not upkeep.sign_at_end(now=now)
+
+    def broken(**_named: Any) -> None:
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(upkeep, "sign_at_end", broken)
+    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
+    tasks.sign_last()
 
 
 @pytest.mark.usefixtures("said")

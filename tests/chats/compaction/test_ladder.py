@@ -116,14 +116,16 @@ def test_inv_31_a_rejection_changes_nothing_but_its_record(
 
 
 def test_usage_counts_what_the_provider_wrote_to_its_cache(
-    by_model: Chat, writes: Writes, now: datetime
+    by_model: Chat, writes: Writes, writer: ModelSpec, now: datetime
 ) -> None:
+    writer.cached_price, writer.written_price = Decimal("0.2"), Decimal("2.5")
+    writer.save()
     writes([TextDelta(GOOD), UsageReport(1000, 100, 200, 300), Finished("stop")])
     maintain.maintain(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert row.usage == {"input": 1000, "output": 100, "cached": 200, "written": 300}
-    # Both are parts of the input, which has one price here.
-    assert row.cost == Decimal("0.003")
+    # Both are parts of the input, each with its price: 500 at 2, 200 at 0.2, 300 at 2.5, 100 at 10.
+    assert row.cost == Decimal("0.00279")
 
 
 def test_usage_of_several_calls_adds_up(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from django.urls import reverse
 
 from chats.actions import lifecycle
 from chats.admin import words
-from chats.models import Branch, Chat, Message, Receipt, Turn
-from chats.simulation.forecast import Size, forecast
+from chats.admin.previews import estimate_words
+from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.simulation.estimates import Estimate
+from chats.simulation.forecast import Size, continued, forecast
 from chats.simulation.preview import difference, moved_on, preview
 from chats.simulation.proposals import Proposal
 from chats.turns.start import start
@@ -230,6 +233,101 @@ class TestThePage:
         answer = self.asked(ines, now, **{"try-chat": "empty", "reserve_tokens": "90000"})
         assert "A value cannot work yet." in answer.content.decode()
         assert Client().post("/admin/contextpolicy/contextpolicy/add/", {}).status_code == 302
+
+
+def long_turns(count: int, *, asked: int = 40, said: int = 160) -> list[Size]:
+    """The sizes of a chat of equal turns."""
+    return [size for _ in range(count) for size in (Size(True, asked), Size(False, said))]
+
+
+class TestEstimates:
+    """What is likely to come goes by the newest turns, and is no more than an estimate."""
+
+    VALUES: dict[str, Any] = {  # noqa: RUF012 - of this class alone
+        "strategy": "dynamic_summary",
+        "token_budget": 4_000,
+        "reserve_tokens": 500,
+        "keep_last_messages": 4,
+        "summary_max_tokens": 300,
+    }
+
+    def likely(self, chat: Chat, now: datetime, **values: Any) -> Estimate:
+        """What is likely under a policy of these values."""
+        found = preview(chat, proposal=proposed({**self.VALUES, **values}), now=now)
+        assert found.estimate_proposed is not None
+        return found.estimate_proposed
+
+    def test_they_go_by_the_newest_turns(
+        self, chat: Chat, now: datetime, demo_model: ModelSpec
+    ) -> None:
+        demo_model.input_price, demo_model.cached_price = Decimal(10), Decimal(1)
+        demo_model.output_price, demo_model.currency = Decimal(30), "USD"
+        demo_model.save()
+        chat.model = demo_model
+        fill(chat, 20, now=now)
+        found = self.likely(chat, now)
+        assert (found.summary, found.summaries, found.by_turns) == (180, 0, 9)
+        assert found.turns is not None
+        slow, usual, fast = found.turns
+        assert slow
+        assert usual
+        assert fast
+        assert slow >= usual >= fast >= 1
+        assert found.cost is not None
+        assert found.cost.amounts["USD"] > 0
+        assert 0.5 < found.cached < 1
+        # A window that slides with each message finds no history in the cache.
+        window = self.likely(chat, now, strategy="simple", window_size=4)
+        assert (window.summary, window.turns) == (None, None)
+        assert window.cached < found.cached
+
+    def test_without_a_price_the_cost_is_unknown(self, chat: Chat, now: datetime) -> None:
+        fill(chat, 20, now=now)
+        found = self.likely(chat, now)
+        assert found.cost is not None
+        assert found.cost.unknown
+        assert any("unknown: a price is not set" in said for _, said in estimate_words(found))
+
+    def test_before_the_first_reply_nothing_is_said(self, chat: Chat, now: datetime) -> None:
+        found = self.likely(chat, now)
+        assert (found.turns, found.cost) == (None, None)
+        assert ("Cost of the next turns", "unknown before the first reply") in estimate_words(found)
+
+    def test_a_course_goes_on_from_the_prompt_as_it_is(self) -> None:
+        values = replace(
+            PolicyValues(), strategy="sliding_window", token_budget=2_000, reserve_tokens=200
+        )
+        points = list(
+            continued(
+                long_turns(30), history=long_turns(3), prompt=900, values=values, model_window=None
+            )
+        )
+        assert points[0].tokens == 940
+        assert points[0].cached == 900
+        moved = next(point for point in points if point.compacted)
+        # All that is behind the 300 tokens that stay is new.
+        assert moved.cached == 300
+        assert points[moved.turn].cached == moved.tokens
+
+    def test_a_summary_is_as_long_as_those_of_its_writer(self, chat: Chat, now: datetime) -> None:
+        branch = fill(chat, 20, now=now)
+        row = fold(branch, 8, now=now)
+        Compaction.objects.filter(pk=row.pk).update(summary_tokens=77, model_name="extractive")
+        found = self.likely(chat, now)
+        assert (found.summary, found.summaries) == (77, 1)
+
+
+@pytest.mark.policy_case(12)
+def test_the_parts_are_the_whole_and_the_reserve_is_no_part(
+    chat: Chat, now: datetime, demo_model: ModelSpec
+) -> None:
+    branch = fill(chat, 20, now=now)
+    fold(branch, 8, now=now)
+    values = {**TestEstimates.VALUES, "reserve_tokens": 1_000}
+    found = preview(chat, proposal=proposed(values), now=now)
+    for side in (found.now, found.proposed):
+        assert sum(side.parts.values()) == side.tokens
+    assert found.proposed.limit == 3_000
 
 
 def test_every_reason_has_its_words() -> None:

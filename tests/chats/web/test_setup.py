@@ -16,7 +16,7 @@ from chats.people import signin
 from chats.people.sessions import SIGNED_IN_AT
 from chats.providers import accounts, kinds, small_account
 from chats.providers.discovery import FoundServer
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.web.conftest import HTMX
 from tests.fakes.fake_server import FakeServer
 
@@ -245,7 +245,42 @@ def test_a_connected_server_is_tested_edited_and_disconnected(
     assert not ModelSpec.objects.filter(provider="mine", enabled=True).exists()
 
 
-@pytest.mark.parametrize("deed", ["", "test", "disconnect"])
+def test_an_operator_sets_what_models_cost(page: Client, operator: User) -> None:
+    ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
+    ModelSpec.objects.create(slug="big", provider="m", name="big", output_price="0.5")
+    ModelSpec.objects.create(slug="other", provider="elsewhere", name="other")
+    html = page.get("/setup/m/").content.decode()
+    assert 'name="output_price:big" value="0.5"' in html
+    assert "other" not in html.split("Prices", 1)[1]
+    typed = {"input_price:big": "2.50", "cached_price:big": "0.25", "output_price:big": ""}
+    asked = {**typed, "currency:big": "EUR", "input_price:other": "9"}
+    html = page.post("/setup/m/prices", asked, follow=True).content.decode()
+    assert "Prices of 1 model were changed" in html
+    model = ModelSpec.objects.get(slug="big")
+    assert (str(model.input_price), str(model.cached_price)) == ("2.500000", "0.250000")
+    assert (model.output_price, model.currency) == (None, "EUR")
+    assert ModelSpec.objects.get(slug="other").input_price is None
+    changes = AuditEvent.objects.get(type="model.changed").data["changes"]
+    assert changes["currency"] == {"from": "", "to": "EUR"}
+    page.post("/setup/m/prices", asked)
+    assert AuditEvent.objects.filter(type="model.changed").count() == 1
+
+
+@pytest.mark.parametrize("typed", ["-1", "1e9", "NaN", "a lot", "0.1234567", "Infinity"])
+def test_a_price_that_is_none_is_refused_and_kept(page: Client, operator: User, typed: str) -> None:
+    ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
+    ModelSpec.objects.create(slug="big", provider="m", name="big", output_price="0.5")
+    answer = page.post("/setup/m/prices", {"output_price:big": "3", "input_price:big": typed})
+    assert answer.status_code == 422
+    html = answer.content.decode()
+    assert f"The price “{typed}” of big cannot be read" in html
+    assert f'name="input_price:big" value="{typed}"' in html
+    assert str(ModelSpec.objects.get(slug="big").output_price) == "0.500000"
+    long = page.post("/setup/m/prices", {"currency:big": "US DOLLARS"})
+    assert "at most 8 letters" in long.content.decode()
+
+
+@pytest.mark.parametrize("deed", ["", "test", "prices", "disconnect"])
 def test_only_an_operator_touches_a_server(page: Client, deed: str) -> None:
     ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
     assert page.post(f"/setup/m/{deed}").status_code == 403

@@ -1,0 +1,100 @@
+"""The dashboard: what was counted by day, model and policy, and how the instance is now.
+
+It reads the sums of days, never the rows that they were counted from; each number leads to those.
+"""
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+from typing import Any, ClassVar
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+
+from chats.admin.dashboard_told import (
+    Rows,
+    charts_of,
+    failures_of,
+    figures_of,
+    lines_of,
+    outcomes_of,
+    state_of,
+)
+from chats.checkpoints.upkeep import warnings
+from chats.counts import dashboard
+from chats.counts.dashboard import BY, Range
+from chats.counts.keeping import counted_to
+from contextpolicy.admin.bases import ReadOnlyAdmin
+
+TEMPLATE = "admin/chats/dailycount/change_list.html"
+DAYS = {"7": "7 days", "30": "30 days", "90": "90 days"}
+USUAL_DAYS = "30"
+
+
+class RangeForm(forms.Form):
+    """Asks for the range, and in what the numbers are told apart."""
+
+    days = forms.ChoiceField(choices=list(DAYS.items()), required=False)
+    by = forms.ChoiceField(choices=[(by, by) for by in BY], required=False)
+    model = forms.ChoiceField(required=False)
+    policy = forms.ChoiceField(required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("model", "policy"):
+            field = self.fields[name]
+            if isinstance(field, forms.ChoiceField):
+                counted = [(each, each) for each in dashboard.names(name)]
+                field.choices = [("", "all"), *counted]
+
+
+class DashboardAdmin(ReadOnlyAdmin):
+    """The sums of days, as one page."""
+
+    list_display = ("day", "model", "policy", "replies")
+    fields: ClassVar[tuple[str, ...]] = ("day", "model", "policy", "version", "currency", "replies")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show what was counted in a range of days.
+
+        Raises PermissionDenied for who may not see it.
+        """
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        now = timezone.now()
+        form = RangeForm({"days": USUAL_DAYS, "by": "day", **request.GET.dict()})
+        asked = form.cleaned_data if form.is_valid() else {}
+        wanted = range_of(asked, today=now.date())
+        by = asked.get("by") or "day"
+        groups, whole = dashboard.totals(wanted, by=by)
+        rows = Rows(request)
+        context = {
+            **self.admin_site.each_context(request),
+            **(extra_context or {}),
+            "title": "Dashboard",
+            "opts": self.opts,
+            "form": form,
+            "wanted": wanted,
+            "by": by,
+            "days": asked.get("days") or USUAL_DAYS,
+            "figures": figures_of(whole, wanted=wanted, rows=rows),
+            "charts": charts_of(groups, wanted=wanted) if by == "day" else [],
+            "lines": lines_of(groups, wanted=wanted, by=by, rows=rows),
+            "failures": failures_of(whole, wanted=wanted, rows=rows),
+            "outcomes": outcomes_of(whole, wanted=wanted, rows=rows),
+            "state": state_of(request, now=now),
+            "counted_to": counted_to(),
+            "warnings": warnings(now=now),
+        }
+        return TemplateResponse(request, TEMPLATE, context)
+
+
+def range_of(asked: Mapping[str, str], *, today: date) -> Range:
+    """Return the days that were asked for, today included."""
+    length = int(asked.get("days") or USUAL_DAYS)
+    since = today - timedelta(days=length - 1)
+    return Range(since, today, asked.get("model", ""), asked.get("policy", ""))

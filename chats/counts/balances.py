@@ -1,0 +1,142 @@
+"""Reads balances: what compactions cost, what they saved, and what their cache breaks cost."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+
+from chats.models import Chat, Compaction, CompactionBalance, DailyCount
+from contextpolicy.engine.costs import Money
+
+# The newest compactions of a chat whose balances are listed.
+LISTED = 100
+COUNTED = ("calls", "unreported", "saved_tokens", "lost_tokens")
+EFFECTS = (*COUNTED, "saved", "saved_unpriced", "lost", "lost_unpriced")
+# Of a summary that a model was asked for; the built-in extractor and windows cost nothing.
+ASKED = ~Q(calls=[]) | Q(cost__isnull=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """The balance of one compaction or of many.
+
+    `calls`: those whose prompt it governed; of the `unreported` ones nothing is known, and nothing
+    is counted. `cost`: of its own calls; `saved`: in the calls; `lost`: by the cache's break.
+    """
+
+    calls: int = 0
+    unreported: int = 0
+    saved_tokens: int = 0
+    lost_tokens: int = 0
+    cost: Money = field(default_factory=Money)
+    saved: Money = field(default_factory=Money)
+    lost: Money = field(default_factory=Money)
+
+    @property
+    def net(self) -> Money:
+        """What it brought: what it saved, less its own cost and what the cache lost."""
+        return self.saved - self.cost - self.lost
+
+    def __add__(self, other: "Balance") -> "Balance":
+        counted = {name: getattr(self, name) + getattr(other, name) for name in COUNTED}
+        return Balance(
+            **counted,
+            cost=self.cost + other.cost,
+            saved=self.saved + other.saved,
+            lost=self.lost + other.lost,
+        )
+
+
+def of_compaction(row: Compaction) -> Balance:
+    """Return the balance of one compaction, up to the calls that were counted."""
+    return of_compactions([row])[row.pk]
+
+
+def of_compactions(rows: Sequence[Compaction]) -> dict[uuid.UUID, Balance]:
+    """Return the balances of compactions, in one query."""
+    found = {row.pk: Balance(cost=cost_of(row)) for row in rows}
+    for effect in CompactionBalance.objects.filter(compaction__in=found).values(
+        "compaction_id", "currency", *EFFECTS
+    ):
+        found[effect["compaction_id"]] += effect_of(effect)
+    return found
+
+
+def of_chat(chat: Chat) -> Balance:
+    """Return the balance of all compactions of a chat, with the attempts that came to nothing."""
+    effects = CompactionBalance.objects.filter(compaction__branch__chat=chat)
+    rows = effects.values("currency").annotate(**{name: Sum(name) for name in EFFECTS}).order_by()
+    asked = Compaction.objects.filter(ASKED, branch__chat=chat).values("currency")
+    costs = asked.annotate(worth=Sum("cost"), unknown=Count("pk", Q(cost=None))).order_by()
+    money = (paid(cost["currency"], cost["worth"], unknown=cost["unknown"]) for cost in costs)
+    return sum(map(effect_of, rows), Balance(cost=sum(money, Money())))
+
+
+def newest_of(chat: Chat) -> list[tuple[Compaction, Balance]]:
+    """Return the newest compactions of a chat with their balances."""
+    rows = Compaction.objects.filter(branch__chat=chat).order_by("-created_at", "-attempt")
+    found = list(rows.defer("text", "sections", "retention")[:LISTED])
+    balances = of_compactions(found)
+    return [(row, balances[row.pk]) for row in found]
+
+
+def of_policy(slug: str) -> list[tuple[int, Balance]]:
+    """Return the balance of each version of a policy, the newest first, from the daily counts."""
+    counted = {
+        "calls": Sum("governed"),
+        **{name: Sum(name) for name in EFFECTS if name not in {"calls", "unreported"}},
+        "worth": Sum("summary_cost"),
+        "unknown": Sum("summaries_unpriced"),
+    }
+    grouped = DailyCount.objects.filter(policy=slug).values("version", "currency")
+    rows: Any = grouped.annotate(**counted).order_by("-version")
+    found: dict[int, Balance] = {}
+    for row in rows:
+        balance = effect_of({**row, "unreported": 0})
+        balance += Balance(cost=paid(row["currency"], row["worth"], unknown=row["unknown"]))
+        found[row["version"]] = found.get(row["version"], Balance()) + balance
+    return list(found.items())
+
+
+def effect_of(row: Mapping[str, Any]) -> Balance:
+    """Return the effects in a row as a balance."""
+    return Balance(
+        **{name: row[name] for name in COUNTED},
+        saved=paid(row["currency"], row["saved"], unknown=row["saved_unpriced"]),
+        lost=paid(row["currency"], row["lost"], unknown=row["lost_unpriced"]),
+    )
+
+
+def cost_of(row: Compaction) -> Money:
+    """Return what a compaction's own calls cost; nothing where no model was asked."""
+    is_asked = bool(row.calls) or row.cost is not None
+    return Money.of(row.cost, currency=row.currency) if is_asked else Money()
+
+
+def paid(currency: str, worth: Any, *, unknown: int) -> Money:
+    """Return a sum in one currency, and of how many more the price is not known."""
+    return Money({currency: worth} if worth else {}, unknown)
+
+
+def summed(balances: Iterable[Balance]) -> Balance:
+    """Add balances up."""
+    return sum(balances, Balance())
+
+
+def words(money: Money) -> str:
+    """Say a sum as people read it: unknown is never nothing."""
+    nameless = "of no currency" if len(money.amounts) > 1 else ""
+    known = ", ".join(
+        f"{worth:,.4f} {currency or nameless}".strip()
+        for currency, worth in sorted(money.amounts.items())
+    )
+    if not money.unknown:
+        return known or "0"
+    return "unknown"
+
+
+def known_words(money: Money) -> str:
+    """Say the part of a sum that is known, beside one that is not."""
+    return words(Money(money.amounts)) if money.unknown and money.amounts else ""

@@ -1,0 +1,129 @@
+"""Reads the sums of days for people: by day, model or policy, within a range."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any
+
+from chats.counts.sums import BUCKETS, MORE, NAMED
+from chats.models import DailyCount
+from contextpolicy.engine.costs import Money
+
+BY = ("day", "model", "policy")
+# The numbers that are added up as they are, and each sum of money with the count of its unknowns.
+PLAIN = (
+    "replies",
+    "stopped",
+    "failed",
+    "calls",
+    "unreported",
+    "input",
+    "cached",
+    "written",
+    "output",
+    "summaries",
+    "governed",
+    "saved_tokens",
+    "lost_tokens",
+)
+WORTH = {
+    "cost": "unpriced",
+    "summary_cost": "summaries_unpriced",
+    "saved": "saved_unpriced",
+    "lost": "lost_unpriced",
+}
+COLUMNS = ("day", "model", "policy", "currency", *PLAIN, *WORTH, *WORTH.values(), *NAMED)
+
+
+@dataclass(slots=True)
+class Totals:
+    """The sums of a group of rows."""
+
+    numbers: Counter[str] = field(default_factory=Counter)
+    amounts: dict[str, dict[str, Decimal]] = field(default_factory=dict)
+    named: dict[str, Counter[str]] = field(
+        default_factory=lambda: {name: Counter() for name in NAMED}
+    )
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Add a row."""
+        for name in (*PLAIN, *WORTH.values()):
+            if row[name]:
+                self.numbers[name] += row[name]
+        for name in WORTH:
+            if row[name]:
+                sums = self.amounts.setdefault(name, {})
+                sums[row["currency"]] = sums.get(row["currency"], Decimal(0)) + row[name]
+        for name in NAMED:
+            if row[name]:
+                self.named[name].update(row[name])
+
+    def money(self, name: str) -> Money:
+        """Return one of the sums of money."""
+        return Money(self.amounts.get(name, {}), self.numbers[WORTH[name]])
+
+    @property
+    def net(self) -> Money:
+        """What compactions brought: what they saved, less their cost and what the cache lost."""
+        return self.money("saved") - self.money("summary_cost") - self.money("lost")
+
+    @property
+    def cache_share(self) -> float | None:
+        """The share of the input that came from providers' caches; None without any input."""
+        return self.numbers["cached"] / self.numbers["input"] if self.numbers["input"] else None
+
+    def first_token(self, share: float) -> str:
+        """Return the bucket in which so many of all replies had begun, as milliseconds, or ``."""
+        counted = self.named["first_tokens"]
+        wanted, seen = share * counted.total(), 0
+        for border in map(str, BUCKETS):
+            seen += counted[border]
+            if seen and seen >= wanted:
+                return border
+        return MORE if counted.total() else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The days that are looked at, the last one included, and of which model and policy."""
+
+    since: date
+    until: date
+    model: str = ""
+    policy: str = ""
+
+    @property
+    def days(self) -> list[date]:
+        """Every day of the range."""
+        return [self.since + timedelta(days=n) for n in range((self.until - self.since).days + 1)]
+
+
+def totals(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Totals]:
+    """Return the sums by one of `BY`, in its order, and those of everything."""
+    rows = DailyCount.objects.filter(day__gte=wanted.since, day__lte=wanted.until)
+    for name in ("model", "policy"):
+        if chosen := getattr(wanted, name):
+            rows = rows.filter(**{name: chosen})
+    groups: dict[str, Totals] = {}
+    whole = Totals()
+    for row in rows.order_by(by).values(*COLUMNS):
+        groups.setdefault(str(row[by]), Totals()).add(row)
+        whole.add(row)
+    return groups, whole
+
+
+def names(column: str) -> Iterable[str]:
+    """Return the models or policies of which anything was counted."""
+    rows = DailyCount.objects.exclude(**{column: ""}).order_by(column)
+    return rows.values_list(column, flat=True).distinct()
+
+
+def seconds_words(milliseconds: str) -> str:
+    """Say a bucket of the time to the first token."""
+    if not milliseconds:
+        return "–"
+    if milliseconds == MORE:
+        return f"over {BUCKETS[-1] // 1000} s"
+    return f"≤ {int(milliseconds) / 1000:g} s"

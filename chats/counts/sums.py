@@ -1,0 +1,125 @@
+"""Sums in the making: what events add to the rows of days and to the balances of compactions."""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from django.db import models
+from django.db.models import F
+
+from chats.models import CompactionBalance, DailyCount
+from contextpolicy.engine.costs import Effect
+from contextpolicy.models import EffectivePolicy, ModelSpec
+
+# Upper borders of the time to the first token, in milliseconds; what takes longer is in `MORE`.
+BUCKETS = (250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000)
+MORE = "more"
+# The columns that hold numbers by name.
+NAMED = ("failures", "first_tokens", "compactions")
+
+Number = int | Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The row of a day that something is counted in."""
+
+    day: date
+    model: str = ""
+    policy: str = ""
+    version: int = 0
+    currency: str = ""
+
+
+@dataclass(slots=True)
+class Added:
+    """The additions to one row: numbers by column, and by name in a column."""
+
+    numbers: dict[str, Number] = field(default_factory=dict)
+    named: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, column: str, number: Number = 1) -> None:
+        """Add to a column."""
+        if number:
+            self.numbers[column] = self.numbers.get(column, 0) + number
+
+    def count(self, column: str, name: str) -> None:
+        """Count one of that name in a column."""
+        inside = self.named.setdefault(column, {})
+        inside[name] = inside.get(name, 0) + 1
+
+    def add_worth(self, column: str, worth: Decimal | None, *, unpriced: str) -> None:
+        """Add money, or count that it is not known."""
+        if worth is None:
+            self.add(unpriced)
+        else:
+            self.add(column, worth)
+
+    def add_effect(self, kind: str, effect: Effect) -> None:
+        """Add what was saved, or lost: tokens and their worth."""
+        self.add(f"{kind}_tokens", effect.tokens)
+        self.add_worth(kind, effect.worth, unpriced=f"{kind}_unpriced")
+
+
+@dataclass(slots=True)
+class Sums:
+    """The additions of some events, by row."""
+
+    days: dict[Group, Added] = field(default_factory=lambda: defaultdict(Added))
+    balances: dict[tuple[uuid.UUID, str], Added] = field(default_factory=lambda: defaultdict(Added))
+
+    def knows(self, compaction: uuid.UUID) -> bool:
+        """Tell whether a call of the compaction is among the additions."""
+        return any(pk == compaction for pk, _ in self.balances)
+
+    def store(self) -> None:
+        """Add everything to its rows, in the transaction of who alone may write them."""
+        for group, added in self.days.items():
+            row, _ = DailyCount.objects.get_or_create(
+                day=group.day,
+                model=group.model,
+                policy=group.policy,
+                version=group.version,
+                currency=group.currency,
+            )
+            named = {name: merged(getattr(row, name), added.named.get(name, {})) for name in NAMED}
+            add_to(DailyCount.objects.filter(pk=row.pk), added.numbers, **named)
+        for (compaction, currency), added in self.balances.items():
+            balance, _ = CompactionBalance.objects.get_or_create(
+                compaction_id=compaction, currency=currency
+            )
+            add_to(CompactionBalance.objects.filter(pk=balance.pk), added.numbers)
+
+
+def add_to(rows: "models.QuerySet[Any]", numbers: Mapping[str, Number], **values: Any) -> None:
+    """Add numbers to columns of a row, and set others."""
+    sums = {column: F(column) + number for column, number in numbers.items()}
+    if sums or values:
+        rows.update(**sums, **values)
+
+
+def merged(stored: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+    """Return numbers by name, added up."""
+    names = {**stored, **added}
+    return {name: stored.get(name, 0) + added.get(name, 0) for name in names}
+
+
+def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | None) -> Group:
+    """Return the row of a model under the policy that chose the strategy."""
+    _, slug, version, _ = (policy.sources.get("strategy") if policy else None) or ("", "", 0, False)
+    return Group(
+        day=day,
+        model=model.slug if model else "",
+        policy=slug,
+        version=version,
+        currency=model.currency if model else "",
+    )
+
+
+def bucket_of(milliseconds: float) -> str:
+    """Return the name of the bucket of a time to the first token."""
+    return next((str(border) for border in BUCKETS if milliseconds <= border), MORE)

@@ -1,0 +1,95 @@
+"""Sets the prices of a server's models as people type them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+
+from django.db import transaction
+
+from chats.ground.refusals import Refusal
+from chats.models import ProviderAccount
+from chats.providers.model_specs import save_model
+from contextpolicy.models import ModelSpec
+
+# The columns of prices, with what each is of.
+PRICES: Mapping[str, str] = {
+    "input_price": "Input",
+    "cached_price": "Cached input",
+    "written_price": "Written to the cache",
+    "output_price": "Output",
+}
+MOST = Decimal(1_000_000)
+CURRENCY_LENGTH = 8
+
+
+class PriceNotRead(Refusal):
+    """A price is no number that could be one."""
+
+    code = "invalid_price"
+    status = 422
+    sentence = (
+        "The price “{typed}” of {model} cannot be read. Write a number from 0 to 999,999 with a"
+        " point and at most six decimals, or leave it empty: then what it costs is unknown."
+    )
+
+
+class CurrencyNotRead(Refusal):
+    """A currency is too long, or has what no currency has."""
+
+    code = "invalid_currency"
+    status = 422
+    sentence = (
+        "A currency has at most {limit} letters or signs, like USD or €, and no spaces. Shorten it."
+    )
+
+
+def set_prices(
+    *,
+    account: ProviderAccount,
+    typed: Mapping[str, Mapping[str, str]],
+    actor: str,
+    now: datetime,
+) -> int:
+    """Store the prices of an account's models, given as texts by slug; return how many changed.
+
+    Columns that are not given stay. Raises `PriceNotRead` and `CurrencyNotRead`; then none is
+    stored.
+    """
+    changed = 0
+    with transaction.atomic():
+        for model in ModelSpec.objects.filter(provider=account.slug, slug__in=typed):
+            said = typed[model.slug]
+            wanted: dict[str, Decimal | str | None] = {
+                name: price_of(said[name], model=model) for name in PRICES if name in said
+            }
+            if "currency" in said:
+                wanted["currency"] = currency_of(said["currency"])
+            if all(getattr(model, name) == value for name, value in wanted.items()):
+                continue
+            for name, value in wanted.items():
+                setattr(model, name, value)
+            save_model(model=model, actor=actor, now=now)
+            changed += 1
+    return changed
+
+
+def price_of(text: str, *, model: ModelSpec) -> Decimal | None:
+    """Return a price; None for an empty text. Raises `PriceNotRead`."""
+    typed = text.strip()
+    if not typed:
+        return None
+    try:
+        price = Decimal(typed)
+    except InvalidOperation:
+        price = Decimal("NaN")
+    if not price.is_finite() or not 0 <= price < MOST or price != round(price, 6):
+        raise PriceNotRead(typed=typed[:40], model=str(model))
+    return price
+
+
+def currency_of(text: str) -> str:
+    """Return a currency, which may be empty. Raises `CurrencyNotRead`."""
+    typed = text.strip()
+    if len(typed) > CURRENCY_LENGTH or not typed.isprintable() or " " in typed:
+        raise CurrencyNotRead(limit=CURRENCY_LENGTH)
+    return typed

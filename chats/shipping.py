@@ -1,0 +1,85 @@
+"""Ships the ledger as lines of JSON on the standard output of the worker of upkeep.
+
+In the order of commits, at least once: the place moves after the lines were written. One worker
+ships at a time, so lines come twice only after one was killed; their ids tell. The ledger is the
+buffer: who switches it on gets everything from the first event on.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TextIO
+from uuid import uuid4
+
+from django.conf import settings
+from django.db.models import Q
+
+from chats.ground import leases, queue
+from contextpolicy import following
+from contextpolicy.audit.ocsf import ocsf_line, own_line
+from contextpolicy.models import AuditEvent, LedgerReader
+
+READER = "lines"
+FORMS: Mapping[str, Callable[[AuditEvent], str]] = {"own": own_line, "ocsf": ocsf_line}
+# Events written at once, and seconds that one task takes.
+AT_ONCE = 500
+SECONDS = 10.0
+
+
+def enqueue_due() -> int:
+    """Send the task if there are events to ship; return how many were sent."""
+    if not settings.LEDGER_LINES or not lag():
+        return 0
+    queue.enqueue(queue.SHIP_LEDGER)
+    return 1
+
+
+def lag() -> int:
+    """Return how many events wait to be shipped, ids that were taken back among them."""
+    newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    place = LedgerReader.objects.filter(pk=READER).first()
+    return newest - (place.last if place else 0) + (len(place.missed) if place else 0)
+
+
+def ship(
+    *,
+    clock: Callable[[], datetime],
+    is_closing: Callable[[], bool],
+    out: TextIO | None = None,
+) -> int:
+    """Write what the reader has not had yet, for some seconds; return how many lines.
+
+    `out`: the process's standard output, as it was before Celery put a logger there.
+    """
+    form = FORMS.get(settings.LEDGER_LINES)
+    target = out or sys.__stdout__
+    if form is None or target is None or (token := claim()) is None:
+        return 0
+    mine = LedgerReader.objects.filter(pk=READER, lease_token=token)
+    until, written = time.monotonic() + SECONDS, 0
+    try:
+        while not is_closing() and time.monotonic() < until:
+            if not mine.update(lease_until=leases.until()):
+                break
+            place, now = following.reader(READER), clock()
+            found = following.read(place, now=now, most=AT_ONCE)
+            if not found.events and found.missed == place.missed:
+                break
+            target.write("".join(f"{form(event)}\n" for event in found.events))
+            target.flush()
+            written += len(found.events)
+            if not following.move(place, found, now=now):
+                break
+    finally:
+        mine.update(lease_until=None, lease_token="")
+    return written
+
+
+def claim() -> str | None:
+    """Take the right to ship; None while another process has it."""
+    following.reader(READER)
+    free = Q(lease_until=None) | leases.ended()
+    token = uuid4().hex
+    taken = LedgerReader.objects.filter(free, pk=READER)
+    return token if taken.update(lease_token=token, lease_until=leases.until()) else None

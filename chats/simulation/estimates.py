@@ -1,0 +1,140 @@
+"""Estimates for one side of a preview: the next summary's length, when it comes, what turns cost.
+
+Exact is the prompt of the next message. These go by the newest turns of the chat, as if the next
+ones were like them, and are shown as estimates.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from chats.compaction.plan import EXTRACTIVE
+from chats.models import Compaction
+from chats.prompt.outlook import Outlook
+from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, continued
+from contextpolicy.engine.costs import Money, Used, cost_of
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.models import ModelSpec
+
+# The turns and summaries that estimates go by, the turns that a cost is told for, and so far ahead
+# the next compaction is looked for.
+NEWEST = 20
+TURNS = 100
+FARTHEST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Numbers that are likely to come; None where nothing can be said, or nothing comes.
+
+    `summary`: tokens of the next summary, by so many summaries of the same writer, or by the
+    policy's limit. `turns`: the number of turns to the next compaction by the slow quartile, the
+    median and the fast one of the newest turns; each None: none within `FARTHEST`. `cost` of
+    `TURNS` turns, with that of their summaries, at `cached` of the input from the cache.
+    """
+
+    summary: int | None = None
+    summaries: int = 0
+    turns: tuple[int | None, int | None, int | None] | None = None
+    by_turns: int = 0
+    cost: Money | None = None
+    cached: float = 0.0
+
+
+def estimate(outlook: Outlook, sizes: Sequence[Size]) -> Estimate:
+    """Estimate what follows on a composed prompt; `sizes` are those of the chat's messages."""
+    choice, given = outlook.choice, outlook.given
+    values, window = choice.values, choice.model.window
+    length, measured = summary_length(values)
+    turns = newest_turns(sizes)
+    if not turns:
+        return Estimate(length, measured)
+    slow, usual, fast = quartiles(turns)
+    history = [Size(message.role == "user", message.tokens) for message in given.history]
+    prompt = outlook.sent.prompt_tokens
+
+    def ahead(turn: tuple[int, int], count: int) -> list[Point]:
+        asked, said = turn
+        coming = [size for _ in range(count) for size in (Size(True, asked), Size(False, said))]  # noqa: FBT003
+        return list(
+            continued(
+                coming,
+                history=history,
+                prompt=prompt,
+                summary=given.summary.tokens if given.summary else 0,
+                values=values,
+                model_window=window,
+            )
+        )
+
+    to_next = None
+    if values.strategy in {"dynamic_summary", "sliding_window"}:
+        found = [first_compacted(ahead(turn, FARTHEST)) for turn in (slow, usual, fast)]
+        to_next = (found[0], found[1], found[2])
+    points = ahead(usual, TURNS)
+    cost = cost_of_turns(points, said=usual[1], length=length or 0, outlook=outlook)
+    share = sum(point.cached for point in points) / max(sum(point.tokens for point in points), 1)
+    return Estimate(length, measured, to_next, len(turns), cost, share)
+
+
+def newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
+    """Return the newest turns that were replied to, as tokens of the question and of the reply."""
+    turns: list[tuple[int, int]] = []
+    for size in sizes:
+        if size.asks:
+            turns.append((size.tokens, 0))
+        elif turns:
+            turns[-1] = (turns[-1][0], turns[-1][1] + size.tokens)
+    return [turn for turn in turns if turn[1]][-NEWEST:]
+
+
+def quartiles(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return a short turn, a usual one and a long one: the quartiles of both parts."""
+    parts = []
+    for part in zip(*turns, strict=True):
+        cuts = quantiles(part, n=4, method="inclusive") if len(part) > 1 else [part[0]] * 3
+        parts.append([round(cut) for cut in cuts])
+    return list(zip(*parts, strict=True))
+
+
+def first_compacted(points: Sequence[Point]) -> int | None:
+    """Return the first turn in which history is shortened."""
+    return next((point.turn for point in points if point.compacted), None)
+
+
+def summary_length(values: PolicyValues) -> tuple[int | None, int]:
+    """Return the likely tokens of a summary, and the number of summaries that say so."""
+    if values.strategy != "dynamic_summary":
+        return None, 0
+    writer = summariser_of(values)
+    rows = Compaction.objects.filter(kind=Compaction.Kind.SUMMARY, summary_tokens__gt=0)
+    rows = rows.filter(model_name=writer.name if writer else EXTRACTIVE)
+    newest = rows.exclude(trigger="revision").order_by("-created_at")
+    found = [tokens or 0 for tokens in newest.values_list("summary_tokens", flat=True)[:NEWEST]]
+    if not found:
+        return int(values.summary_max_tokens * SHARE_OF_SUMMARY), 0
+    return min(round(median(found)), values.summary_max_tokens), len(found)
+
+
+def summariser_of(values: PolicyValues) -> ModelSpec | None:
+    """Return the model that writes the summaries; None: no model does."""
+    slug = values.summarization_model
+    return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
+
+
+def cost_of_turns(points: Sequence[Point], *, said: int, length: int, outlook: Outlook) -> Money:
+    """Return what turns cost, with their summaries; a model without a price makes it unknown."""
+    model = outlook.choice.model
+    factor = outlook.given.calibration
+    sent = sum(point.tokens for point in points)
+    cached = sum(point.cached for point in points)
+    used = Used(
+        input=round(sent * factor), output=said * len(points), cached=round(cached * factor)
+    )
+    cost = Money.of(cost_of(used, model.prices), currency=model.currency)
+    writer = summariser_of(outlook.choice.values)
+    folds = [point.folded for point in points if point.folded]
+    if writer is not None and folds:
+        wrote = Used(input=sum(folds) + length * len(folds), output=length * len(folds))
+        cost += Money.of(cost_of(wrote, writer.prices), currency=writer.currency)
+    return cost

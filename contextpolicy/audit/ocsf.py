@@ -1,0 +1,144 @@
+"""Writes events of the ledger for other systems: as lines of our own, or in the form of OCSF.
+
+Our own form is the truth: the line that is hashed, with its id and both hashes. In OCSF the same
+stands under `unmapped`; what its classes ask for beside is taken from it.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from contextpolicy import ledger
+from contextpolicy.models import AuditEvent
+
+ENVELOPE = "palimpsest.audit/1"
+VERSION = "1.3.0"
+API_ACTIVITY, ACCOUNT_CHANGE, AUTHENTICATION, ENTITY_MANAGEMENT = 6003, 3001, 3002, 3004
+CLASS_NAMES = {
+    API_ACTIVITY: "API Activity",
+    ACCOUNT_CHANGE: "Account Change",
+    AUTHENTICATION: "Authentication",
+    ENTITY_MANAGEMENT: "Entity Management",
+}
+CATEGORIES = {
+    3: (3, "Identity & Access Management"),
+    6: (6, "Application Activity"),
+}
+# The class of an event by the first part of its type; all others are API activity.
+CLASSES: Mapping[str, int] = {
+    "login": AUTHENTICATION,
+    "logout": AUTHENTICATION,
+    "api_key": ACCOUNT_CHANGE,
+    "password": ACCOUNT_CHANGE,
+    "role": ACCOUNT_CHANGE,
+    "user": ACCOUNT_CHANGE,
+    "chat": ENTITY_MANAGEMENT,
+    "hold": ENTITY_MANAGEMENT,
+    "model": ENTITY_MANAGEMENT,
+    "policy": ENTITY_MANAGEMENT,
+    "provider": ENTITY_MANAGEMENT,
+    "skill": ENTITY_MANAGEMENT,
+    "team": ENTITY_MANAGEMENT,
+    "webhook": ENTITY_MANAGEMENT,
+}
+OTHER = (99, "Other")
+# What happened, by class and the second part of the type. 3004 and 6003 share their numbers.
+DEEDS: Mapping[int, Mapping[str, tuple[int, str]]] = {
+    AUTHENTICATION: {
+        "succeeded": (1, "Logon"),
+        "failed": (1, "Logon"),
+        "throttled": (1, "Logon"),
+    },
+    ACCOUNT_CHANGE: {"created": (1, "Create"), "revoked": (6, "Delete")},
+}
+CHANGES: Mapping[str, tuple[int, str]] = {
+    "created": (1, "Create"),
+    "imported": (1, "Create"),
+    "placed": (1, "Create"),
+    "read": (2, "Read"),
+    "exported": (2, "Read"),
+    "opened": (2, "Read"),
+    "downloaded": (2, "Read"),
+    "changed": (3, "Update"),
+    "deleted": (4, "Delete"),
+    "erased": (4, "Delete"),
+    "released": (4, "Delete"),
+}
+FAILED = frozenset({"failed", "throttled", "rejected"})
+
+
+def own_line(event: AuditEvent) -> str:
+    """Write an event as one line of our own: what is hashed, its id and both hashes."""
+    return as_line(own(event))
+
+
+def ocsf_line(event: AuditEvent) -> str:
+    """Write an event as one line of OCSF."""
+    return as_line(ocsf(event))
+
+
+def own(event: AuditEvent) -> dict[str, Any]:
+    """Return an event in its envelope."""
+    hashed: dict[str, Any] = json.loads(ledger.line_of(event))
+    return {
+        "schema": ENVELOPE,
+        "id": f"{event.scope}#{event.seq}",
+        **hashed,
+        "previous_hash": event.previous_hash,
+        "hash": event.hash,
+    }
+
+
+def ocsf(event: AuditEvent) -> dict[str, Any]:
+    """Return an event as the class that comes nearest."""
+    about, _, deed = event.type.partition(".")
+    uid = CLASSES.get(about, API_ACTIVITY)
+    number, name = activity(uid, event.type, deed)
+    category, category_name = CATEGORIES[uid // 1000]
+    has_failed = deed in FAILED
+    user = {"uid": event.actor, "name": event.actor}
+    told: dict[str, Any] = {
+        "category_uid": category,
+        "category_name": category_name,
+        "class_uid": uid,
+        "class_name": CLASS_NAMES[uid],
+        "activity_id": number,
+        "activity_name": name,
+        "type_uid": uid * 100 + number,
+        "time": int(event.at.timestamp() * 1000),
+        "severity_id": 2 if has_failed else 1,
+        "status_id": 2 if has_failed else 1,
+        "message": event.type,
+        "metadata": {
+            "version": VERSION,
+            "product": {"name": "Palimpsest", "vendor_name": "Palimpsest"},
+            "uid": f"{event.scope}#{event.seq}",
+            "event_code": event.type,
+        },
+        "actor": {"user": user},
+        "unmapped": own(event),
+    }
+    if uid in {AUTHENTICATION, ACCOUNT_CHANGE}:
+        concerned = event.data.get("user")
+        told["user"] = {"uid": f"user:{concerned}"} if concerned else user
+    elif uid == ENTITY_MANAGEMENT:
+        named = event.data.get(about) or event.chat_id or event.scope
+        told["entity"] = {"type": about, "uid": str(named)}
+    else:
+        told["api"] = {"operation": event.type}
+        told["src_endpoint"] = {"name": "palimpsest"}
+    return told
+
+
+def activity(uid: int, kind: str, deed: str) -> tuple[int, str]:
+    """Return the number and the name of what happened."""
+    if kind == "logout.succeeded":
+        return 2, "Logoff"
+    if kind == "password.changed":
+        return 3, "Password Change"
+    return DEEDS.get(uid, CHANGES).get(deed, OTHER)
+
+
+def as_line(told: Mapping[str, Any]) -> str:
+    """Write it on one line, in ASCII."""
+    return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

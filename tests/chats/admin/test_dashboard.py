@@ -1,0 +1,241 @@
+"""The dashboard: the sums of days, each with its rows, for those who run or govern the instance."""
+
+import re
+import time
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from chats.compaction import maintain
+from chats.compaction.publish import publish_prepared
+from chats.counts import keeping
+from chats.models import Chat, CompactionBalance, DailyCount, ProviderAccount
+from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats.turns.start import start
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
+from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN
+from tests.chats.compaction.conftest import Fold, Work, branch_of
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+DASHBOARD = "/admin/chats/dailycount/"
+COUNTS = "/api/v1/counts"
+D = Decimal
+# In seconds; on two cores that others use it takes a tenth of it.
+FAST = 0.2
+
+
+@pytest.fixture
+def governor(db: None) -> Client:
+    """The browser of a policy administrator."""
+    return signed_in(person("paula", POLICY_ADMIN))
+
+
+@pytest.fixture
+def counted(alice: User, long_chat: Chat, fold: Fold, work: Work) -> Chat:
+    """A chat of this hour with a summary, ten replies and a failure, all of it counted."""
+    now = timezone.now()
+    model = ModelSpec.objects.get(slug="demo")
+    model.input_price, model.cached_price, model.output_price = D(10), D(1), D(30)
+    model.currency = "USD"
+    model.save()
+    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
+    publish_prepared(branch_id=branch_of(long_chat).pk, now=now)
+    for cached in (0, 900):
+        turn = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+        report = UsageReport(1_000, 10, cached, 0)
+        work(turn, [TextDelta("So."), report, Finished("stop")])
+    failed = start(user=alice, chat=long_chat, text="And now?", now=now).turn
+    work(failed, [ProviderError("provider_auth")])
+    while keeping.count_some(now=now):
+        pass
+    return long_chat
+
+
+def figure(html: str, label: str) -> str:
+    """The value of a figure of the page."""
+    found = re.search(rf"<dt>{re.escape(label)}</dt>\s*<dd>(.*?)</dd>", html, re.DOTALL)
+    assert found, label
+    return re.sub(r"<[^>]+>", "", found[1]).strip()
+
+
+def test_the_page_tells_what_happened_and_leads_to_the_rows(
+    operator: Client, counted: Chat
+) -> None:
+    html = operator.get(DASHBOARD).content.decode()
+    assert figure(html, "Replies") == "10"
+    assert figure(html, "Failed") == "1"
+    assert figure(html, "Summaries in force") == "1"
+    assert figure(html, "From the cache") == "45.0%"
+    assert "USD" in figure(html, "Net effect")
+    assert "provider_auth" in html
+    assert "<svg" in html
+    links = re.findall(r'href="(/admin/chats/(?:turn|compaction)/\?[^"]+)"', html)
+    assert len(links) > 10
+    for link in set(links):
+        answer = operator.get(link.replace("&amp;", "&"))
+        assert answer.status_code == 200, link
+    failed = next(link for link in links if "error_code=provider_auth" in link)
+    assert "1 turn" in operator.get(failed.replace("&amp;", "&")).content.decode()
+
+
+@pytest.mark.parametrize("by", ["day", "model", "policy"])
+def test_numbers_are_told_apart(operator: Client, counted: Chat, by: str) -> None:
+    html = operator.get(DASHBOARD, {"by": by, "days": "7"}).content.decode()
+    table = html[html.index(f"<h2>By {by}</h2>") :]
+    name = {"day": f"{timezone.now():%Y-%m-%d}", "model": "demo", "policy": "small"}[by]
+    assert f"<bdi>{name}</bdi>" in table
+    narrowed = operator.get(DASHBOARD, {"model": "demo", "policy": "small"}).content.decode()
+    assert figure(narrowed, "Replies") == "10"
+
+
+def test_without_prices_money_is_unknown_and_says_for_how_many(
+    operator: Client, long_chat: Chat, now: datetime
+) -> None:
+    DailyCount.objects.create(
+        day=timezone.now().date(), calls=9, unpriced=9, governed=4, saved_unpriced=4
+    )
+    html = operator.get(DASHBOARD).content.decode()
+    assert figure(html, "Net effect") == figure(html, "Cost of calls") == "unknown"
+    assert "no price for 9 of 9" in html
+
+
+def test_what_is_unknown_stands_beside_what_is_known(operator: Client, db: None) -> None:
+    today = timezone.now().date()
+    DailyCount.objects.create(day=today, calls=9, cost=D("1.5"), unpriced=2, currency="USD")
+    DailyCount.objects.create(day=today, calls=1, cost=D(2), model="m", currency="EUR")
+    html = operator.get(DASHBOARD).content.decode()
+    assert "no price for 2 of 10; 2.0000 EUR, 1.5000 USD of the others" in html
+
+
+def test_an_empty_instance_says_so(governor: Client) -> None:
+    html = governor.get(DASHBOARD).content.decode()
+    assert "Nothing was counted yet" in html
+    assert figure(html, "Last checkpoint") == figure(html, "Last full verification") == "none yet"
+    assert governor.get(DASHBOARD, {"days": "nonsense", "by": "nothing"}).status_code == 200
+
+
+def test_breakers_and_waiting_turns_are_told(
+    operator: Client, alice: User, chat: Chat, now: datetime
+) -> None:
+    start(user=alice, chat=chat, text="Hello?", now=timezone.now() - timedelta(minutes=5))
+    soon = timezone.now() + timedelta(minutes=5)
+    ProviderAccount.objects.create(slug="x", name="Resting", kind="openai", paused_until=soon)
+    html = operator.get(DASHBOARD).content.decode()
+    assert figure(html, "Waiting for a worker") == "1"
+    assert figure(html, "Providers that rest") == "1"
+    assert "the oldest for 5 min" in html
+    assert "Resting" in html
+
+
+def test_who_may_not_see_turns_gets_numbers_without_their_addresses(
+    governor: Client, counted: Chat
+) -> None:
+    html = governor.get(DASHBOARD).content.decode()
+    assert figure(html, "Replies") == "10"
+    assert "/admin/chats/turn/" not in html
+    assert "/admin/chats/compaction/?" in html
+
+
+@pytest.mark.parametrize("role", [AUDITOR, OWNER, None])
+def test_others_see_no_dashboard(role: str | None, charlie: User) -> None:
+    browser = signed_in(person("erin", role) if role else charlie)
+    assert browser.get(DASHBOARD).status_code in {302, 403}
+
+
+def test_a_year_of_counts_takes_as_long_as_a_day_and_as_many_queries(operator: Client) -> None:
+    operator.get(DASHBOARD)
+    with CaptureQueriesContext(connection) as few:
+        operator.get(DASHBOARD)
+    today = timezone.now().date()
+    DailyCount.objects.bulk_create(
+        DailyCount(
+            day=today - timedelta(days=day),
+            model=f"model-{model}",
+            policy=f"policy-{policy}",
+            currency="USD",
+            replies=1_000,
+            calls=1_100,
+            input=9_000_000,
+            cached=8_000_000,
+            cost=D("12.5"),
+            failures={"provider_timeout": 3},
+            first_tokens={"500": 600, "1000": 400},
+            compactions={"published": 40},
+        )
+        for day in range(366)
+        for model in range(5)
+        for policy in range(5)
+    )
+    with CaptureQueriesContext(connection) as many:
+        began = time.monotonic()
+        html = operator.get(DASHBOARD).content.decode()
+        took = time.monotonic() - began
+    assert figure(html, "Replies") == f"{30 * 25 * 1_000:,}"
+    assert len(many) == len(few)
+    assert took < FAST, f"{took:.3f} s"
+
+
+class TestOverREST:
+    def test_the_counts_are_those_of_the_page(self, operator: Client, counted: Chat) -> None:
+        found = operator.get(COUNTS).json()
+        (row,) = [row for row in found["data"] if row["replies"] == 2] or found["data"][-1:]
+        assert found["counted_to"]
+        assert sum(each["failed"] for each in found["data"]) == 1
+        assert row["net"]["unknown"] == 0
+        by_model = operator.get(COUNTS, {"by": "model", "model": "demo"}).json()["data"]
+        assert [each["group"] for each in by_model] == ["demo"]
+        assert by_model[0]["cached"] == 900
+
+    def test_a_range_is_at_most_a_year(self, operator: Client) -> None:
+        answer = operator.get(COUNTS, {"since": "2020-01-01", "until": "2026-01-01"})
+        assert answer.json()["error"]["param"] == "since"
+        backwards = operator.get(COUNTS, {"since": "2026-02-01", "until": "2026-01-01"})
+        assert backwards.json()["error"]["code"] == "invalid_value"
+
+    def test_charlie_is_told_of_none(self, charlie: User, counted: Chat) -> None:
+        browser = signed_in(charlie)
+        assert browser.get(COUNTS).status_code == 404
+        assert browser.get(f"/api/v1/chats/{counted.pk}/balance").status_code == 404
+        assert browser.get("/api/v1/policies/small/balance").status_code == 404
+
+    def test_a_chat_and_its_policy_have_a_balance(
+        self, alice: User, governor: Client, counted: Chat
+    ) -> None:
+        balance = signed_in(alice).get(f"/api/v1/chats/{counted.pk}/balance").json()
+        (one,) = balance["data"]
+        assert one["calls"] == balance["whole"]["calls"] == 2
+        assert one["saved_tokens"] == CompactionBalance.objects.get().saved_tokens > 0
+        assert one["cost"] == {"amounts": [], "unknown": 0}
+        assert [each["currency"] for each in one["net"]["amounts"]] == ["USD"]
+        versions = governor.get("/api/v1/policies/small/balance").json()["data"]
+        assert versions[0]["saved_tokens"] == one["saved_tokens"]
+        page = governor.get("/admin/contextpolicy/contextpolicy/")
+        assert page.status_code == 200
+
+    def test_the_pages_tell_the_balance(self, alice: User, governor: Client, counted: Chat) -> None:
+        row = CompactionBalance.objects.get().compaction
+        mine = signed_in(alice)
+        for path in (
+            f"/chats/{counted.pk}/compactions/",
+            f"/chats/{counted.pk}/compactions/{row.pk}/",
+        ):
+            html = mine.get(path).content.decode()
+            assert "Net effect" in html
+            assert "USD" in html
+        html = governor.get(f"/admin/chats/compaction/{row.pk}/change/").content.decode()
+        assert "Lost from the cache" in html
+        policy = row.effective_policy.sources["strategy"][1]
+        assert policy == "small"
+        found = governor.get("/admin/contextpolicy/contextpolicy/").content.decode()
+        address = re.search(r'href="(/admin/contextpolicy/contextpolicy/\d+/change/)', found)
+        assert address
+        assert "What its compactions brought" in governor.get(address[1]).content.decode()
