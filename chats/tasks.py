@@ -21,7 +21,7 @@ from chats.checkpoints import upkeep
 from chats.compaction import indexing, maintain, publish, running
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
-from chats.turns import completed, recover, titles, warm_ups
+from chats.turns import completed, inferring, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
 from chats.webhooks import delivering
 from contextpolicy import verification
@@ -102,6 +102,17 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
     """Have the light model write a title for the chat of a first reply."""
     titles.write_title(
         turn_id=uuid.UUID(turn_id),
+        counter=O200kCounter(),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
+
+
+@shared_task(name=queue.READ_PREFERENCES)
+def read_preferences(*, chat_id: str, **_later: Any) -> None:
+    """Have the light model propose what holds of a chat's owner."""
+    inferring.read_chat(
+        chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),
         clock=timezone.now,
         is_closing=lambda: running.here.closing,

@@ -28,6 +28,7 @@ FULFIL_WISH = "chats.fulfil_wish"
 RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
+READ_PREFERENCES = "chats.read_preferences"
 DELIVER = "chats.deliver"
 TASKS = frozenset(
     {
@@ -43,6 +44,7 @@ TASKS = frozenset(
         RETAIN,
         WARM_UP,
         WRITE_TITLE,
+        READ_PREFERENCES,
         DELIVER,
     }
 )

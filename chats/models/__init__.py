@@ -17,6 +17,7 @@ from chats.models.memory import (
     MemorySettings,
     Preference,
     PreferenceEvidence,
+    PreferenceReading,
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
@@ -49,6 +50,7 @@ __all__ = [
     "PassedOn",
     "Preference",
     "PreferenceEvidence",
+    "PreferenceReading",
     "PromptText",
     "ProviderAccount",
     "Receipt",

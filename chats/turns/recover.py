@@ -16,7 +16,7 @@ from chats.memory import archive
 from chats.models import Receipt, Turn
 from chats.record import ageing, holds, locking, outbox, passed_on
 from chats.record.expiry import expired
-from chats.turns import rounds, statements, titles, warm_ups
+from chats.turns import inferring, rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
 from chats.turns.steps import attempt_data, enqueue_next
 from contextpolicy import ledger, verification
@@ -32,10 +32,10 @@ LOST_SENTENCE = (
 def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
-    Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
-    chats whose time is over are erased, retention, signing and verifying of the ledger are begun
-    when they are due, webhooks are told what waits for them, and calls of gateways that ended are
-    told as lost.
+    Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
+    are read for preferences, lost indexing is resumed, chats whose time is over are erased,
+    retention, signing and verifying of the ledger are begun when they are due, webhooks are told
+    what waits for them, and calls of gateways that ended are told as lost.
     """
     return (
         release_expired(now=now)
@@ -44,6 +44,7 @@ def sweep(*, now: datetime) -> int:
         + archive.sweep()
         + warm_ups.sweep(now=now)
         + titles.sweep(now=now)
+        + inferring.sweep(now=now)
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)

@@ -131,6 +131,7 @@ HERON = "The grey heron nests at Lake Vogt, and its ring says B-417."
 ASKED = "Which ring did the heron at Lake Vogt wear?"
 
 
+@pytest.mark.memory_case(28)
 def test_a_policy_lets_what_was_said_elsewhere_go_along(
     chat: Chat, govern: Callable[..., None], elsewhere: Elsewhere, say: Say, now: datetime
 ) -> None:
