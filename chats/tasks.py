@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
-from chats.compaction import indexing, maintain, publish, running
+from chats.compaction import embedding, indexing, maintain, publish, running
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
 from chats.turns import completed, inferring, recover, titles, warm_ups
@@ -117,6 +117,18 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
         clock=timezone.now,
         is_closing=lambda: running.here.closing,
     )
+
+
+@shared_task(name=queue.EMBED)
+def embed(**_later: Any) -> None:
+    """Go on with the vectors that are due."""
+    embedding.go_on(now=timezone.now())
+
+
+@shared_task(name=queue.EMBED_CHAT)
+def embed_chat(*, chat_id: str, **_later: Any) -> None:
+    """Make the vectors of what was said in a chat."""
+    embedding.embed_chat(uuid.UUID(chat_id), now=timezone.now())
 
 
 @shared_task(name=queue.ERASE_CHAT)

@@ -122,6 +122,7 @@ EVENT_TYPES = frozenset(
         "state.corrected",
         "state.extracted",
         "state.kept",
+        "search.model_chosen",
         "skill.changed",
         "skill.created",
         "state.reset",

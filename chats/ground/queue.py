@@ -29,6 +29,8 @@ RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
 READ_PREFERENCES = "chats.read_preferences"
+EMBED = "chats.embed"
+EMBED_CHAT = "chats.embed_chat"
 DELIVER = "chats.deliver"
 TASKS = frozenset(
     {
@@ -45,6 +47,8 @@ TASKS = frozenset(
         WARM_UP,
         WRITE_TITLE,
         READ_PREFERENCES,
+        EMBED,
+        EMBED_CHAT,
         DELIVER,
     }
 )

@@ -26,6 +26,7 @@ from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
 from chats.models.turns import PromptText, Receipt, Turn, TurnReference, WarmUp
+from chats.models.vectors import TextVector, VectorSpace
 from chats.models.webhooks import Webhook, WebhookDelivery
 
 __all__ = [
@@ -63,8 +64,10 @@ __all__ = [
     "SearchText",
     "Team",
     "TeamVersion",
+    "TextVector",
     "Turn",
     "TurnReference",
+    "VectorSpace",
     "WarmUp",
     "Webhook",
     "WebhookDelivery",

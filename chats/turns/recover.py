@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from chats.checkpoints import upkeep
-from chats.compaction import claims, maintain
+from chats.compaction import claims, embedding, maintain
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
@@ -33,9 +33,9 @@ def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
     Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
-    are read for preferences, lost indexing is resumed, chats whose time is over are erased,
-    retention, signing and verifying of the ledger are begun when they are due, webhooks are told
-    what waits for them, and calls of gateways that ended are told as lost.
+    are read for preferences, lost indexing is resumed, vectors are made, chats whose time is over
+    are erased, retention, signing and verifying of the ledger are begun when they are due, webhooks
+    are told what waits for them, and calls of gateways that ended are told as lost.
     """
     return (
         release_expired(now=now)
@@ -45,6 +45,7 @@ def sweep(*, now: datetime) -> int:
         + warm_ups.sweep(now=now)
         + titles.sweep(now=now)
         + inferring.sweep(now=now)
+        + embedding.enqueue_due()
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)

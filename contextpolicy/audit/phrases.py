@@ -92,6 +92,7 @@ PHRASES: Mapping[str, str] = {
     "role.changed": "Roles or groups changed",
     "round.ended": "Replies of a team ended",
     "round.started": "Replies of a team begun",
+    "search.model_chosen": "Model for the search by meaning chosen",
     "skill.changed": "Skill changed",
     "skill.created": "Skill made",
     "state.corrected": "State corrected by hand",
