@@ -181,7 +181,7 @@ previews: $(VENV)/.for-testing
 # The share of each question's evidence among what the search finds: make recall DATA=folder/of/jsonl
 recall: $(VENV)/.for-testing
 	@test -n "$(DATA)" || { echo "Say where the conversations are: make recall DATA=DIR"; exit 1; }
-	@$(BIN)/python -m tests.load.recall $(DATA)
+	@$(BIN)/python -m tests.load.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
 
 # Search in 100,000 messages of one person, indexed by processes that are killed meanwhile; fails where the
 # 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [KILLS=0] [DATABASE=postgres]

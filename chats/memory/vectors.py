@@ -26,8 +26,9 @@ PASSAGE_WORDS = 120
 PASSAGE_CHARACTERS = 800
 # A text of which so many characters are refused as well has no vector.
 SHORTEST_HALF = 50
-# A pass over all texts looks for those that a lost task left out.
-PASS_EVERY = timedelta(days=1)
+# A pass over all texts looks for those that a lost task left out; the first one soon, for what was
+# indexed while the space was chosen.
+PASS_EVERY, FIRST_PASS = timedelta(hours=6), timedelta(minutes=10)
 # Of a space that is deleted, at once.
 DELETED_AT_ONCE = 5_000
 # Of a text: nothing to compare; its model made none.
@@ -147,11 +148,13 @@ def complete(space: VectorSpace, *, now: datetime) -> None:
     held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
     if held is None:
         return
+    again = PASS_EVERY
     if held.state == VectorSpace.State.BUILDING:
+        again = FIRST_PASS
         for old in rows.filter(state=VectorSpace.State.SERVING):
             retire(old, now=now)
     held.state, held.completed_at = VectorSpace.State.SERVING, now
-    held.cursor, held.due_at, held.fault = 0, now + PASS_EVERY, ""
+    held.cursor, held.due_at, held.fault = 0, now + again, ""
     held.save(update_fields=["state", "completed_at", "cursor", "due_at", "fault"])
 
 
@@ -170,11 +173,10 @@ def delete_retired() -> bool:
 
 def without_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> list[SearchText]:
     """Return those of some texts of which a space has nothing, with their messages and chats."""
-    found = list(texts.select_related("message__branch__chat"))
-    keys = [text.pk for text in found]
+    keys = list(texts.values_list("pk", flat=True))
     known = TextVector.objects.filter(space=space, text__in=keys).values_list("text", flat=True)
-    there = set(known)
-    return [text for text in found if text.pk not in there]
+    missing = SearchText.objects.filter(pk__in=set(keys).difference(known)).order_by("pk")
+    return list(missing.select_related("message__branch__chat"))
 
 
 def store(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int:
