@@ -52,6 +52,8 @@ LEASE = timedelta(seconds=120)
 OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout")
 NOT_INSTALLED = "not_installed"
 WRONG = "other_dimensions"
+# Why words alone decide; each has words in `chats.web.reasons`.
+NOTES = ("late", "down", "breaker", "provider", WRONG, NOT_INSTALLED)
 # Questions that came too late, or that a server did not answer.
 BREAKER = Breaker()
 
@@ -85,7 +87,7 @@ class Unreachable(Exception):
 
 
 class NotInstalled(Refusal):
-    """What compares vectors is an extra, and not installed."""
+    """The package that compares vectors is an extra, and not installed."""
 
     code = "semantic_not_installed"
     status = 409

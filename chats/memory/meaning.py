@@ -7,7 +7,7 @@ from chats.memory import nearest
 
 
 class Likeness(Protocol):
-    """How alike texts are to a question: the nearest, and the floor that random ones stay below."""
+    """The likeness of texts: the nearest ones, and the floor that random ones stay below."""
 
     @property
     def nearest(self) -> Mapping[int, float]:
