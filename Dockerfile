@@ -3,10 +3,13 @@ FROM python:3.11-slim AS build
 WORKDIR /build
 # 1: with the package for Anthropic's interface.
 ARG ANTHROPIC=
-COPY constraints.txt constraints-anthropic.txt ./
+# 1: with what compares vectors, for the search by meaning.
+ARG SEMANTIC=
+COPY constraints.txt constraints-anthropic.txt constraints-semantic.txt ./
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
-        --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt}
+        --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt} \
+        ${SEMANTIC:+-r constraints-semantic.txt}
 
 FROM python:3.11-slim
 RUN useradd --system --uid 10001 --create-home --home-dir /data --shell /usr/sbin/nologin palimpsest \

@@ -17,7 +17,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 # SQLite, unless DATABASE=postgres asks for a server of the command's own.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic \
+.PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic semantic \
 	chaos round-kills team-long team-load faults whole together beside clients presets races previews recall search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
@@ -94,7 +94,9 @@ lock:
 		$$folder/bin/uv $(COMPILE) pyproject.toml -o constraints.txt && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra anthropic -c constraints.txt -o constraints-anthropic.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
-		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -c constraints-anthropic.txt \
+		$$folder/bin/uv $(COMPILE) pyproject.toml --extra semantic -c constraints.txt -o constraints-semantic.txt \
+			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
+		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -c constraints-anthropic.txt -c constraints-semantic.txt \
 			-o constraints-test.txt && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
@@ -102,7 +104,8 @@ lock:
 # Known weaknesses of what is installed; a package that the service does not know counts as one.
 audit: $(VENV)/.for-running
 	@$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit==2.10.1
-	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt -r constraints-anthropic.txt
+	@$(VENV)/audit/bin/pip-audit --strict --require-hashes -r constraints.txt -r constraints-anthropic.txt \
+		-r constraints-semantic.txt
 
 # Recorded conversations through the real pipeline, then through the engine alone in every
 # combination of strategy, layout and budget: make replay-all DATA=folder/of/jsonl
@@ -178,7 +181,7 @@ previews: $(VENV)/.for-testing
 # The share of each question's evidence among what the search finds: make recall DATA=folder/of/jsonl
 recall: $(VENV)/.for-testing
 	@test -n "$(DATA)" || { echo "Say where the conversations are: make recall DATA=DIR"; exit 1; }
-	@$(BIN)/python -m tests.load.recall $(DATA)
+	@$(BIN)/python -m tests.load.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
 
 # Search in 100,000 messages of one person, indexed by processes that are killed meanwhile; fails where the
 # 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [KILLS=0] [DATABASE=postgres]
@@ -223,6 +226,14 @@ $(VENV)/.anthropic: constraints-anthropic.txt $(VENV)/.for-running
 	@echo "Installing the package for Anthropic's interface (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r constraints.txt -r constraints-anthropic.txt
+	@touch $@
+
+# What compares vectors of texts, for the search by meaning.
+semantic: $(VENV)/.semantic
+$(VENV)/.semantic: constraints-semantic.txt $(VENV)/.for-running
+	@echo "Installing what compares vectors (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r constraints.txt -r constraints-semantic.txt
 	@touch $@
 
 # 127 MB to fetch. Without what their packages name beside themselves: see pyproject.toml.

@@ -19,13 +19,13 @@ from django.utils import timezone
 from chats import shipping
 from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
-from chats.compaction import indexing, maintain, publish, running
+from chats.compaction import embedding, indexing, maintain, publish, running
 from chats.counts import keeping
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
 from chats.simulation import upkeep as evaluations
-from chats.turns import completed, recover, titles, warm_ups
+from chats.turns import completed, inferring, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
 from chats.webhooks import delivering
 from contextpolicy import verification
@@ -124,6 +124,29 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
         clock=timezone.now,
         is_closing=lambda: running.here.closing,
     )
+
+
+@shared_task(name=queue.READ_PREFERENCES)
+def read_preferences(*, chat_id: str, **_later: Any) -> None:
+    """Have the light model propose what holds of a chat's owner."""
+    inferring.read_chat(
+        chat_id=uuid.UUID(chat_id),
+        counter=O200kCounter(),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
+
+
+@shared_task(name=queue.EMBED)
+def embed(**_later: Any) -> None:
+    """Go on with the vectors that are due."""
+    embedding.go_on(now=timezone.now())
+
+
+@shared_task(name=queue.EMBED_CHAT)
+def embed_chat(*, chat_id: str, **_later: Any) -> None:
+    """Make the vectors of what was said in a chat."""
+    embedding.embed_chat(uuid.UUID(chat_id), now=timezone.now())
 
 
 @shared_task(name=queue.ERASE_CHAT)

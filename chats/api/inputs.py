@@ -137,6 +137,10 @@ class MemoryChange(Strict):
         required=False, help_text="For all of one's chats; at most 2,000 characters. Empty: none."
     )
     consent = Flag(required=False, help_text="Whether preferences may be kept and sent.")
+    inferring = Flag(
+        required=False,
+        help_text="Whether a model may read what is said from now on, and propose preferences.",
+    )
     paused = Flag(required=False, help_text="Meanwhile nothing is noted and nothing is sent.")
 
 

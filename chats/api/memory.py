@@ -52,6 +52,10 @@ class MemoryOut(serializers.Serializer[object]):
     instructions = serializers.CharField()
     consented_at = serializers.DateTimeField(allow_null=True, help_text="Null: memory is off.")
     paused = serializers.BooleanField()
+    inferring_since = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Since when a model may propose preferences of what is said; null: none does.",
+    )
     preferences = PreferenceOut(many=True)
 
 
@@ -78,7 +82,10 @@ class Memory(Unchanged):
         responses=answers({200: MemoryOut}, errors=EDIT_ERRORS),
     )
     def patch(self, request: Request) -> Response:
-        """Write the instructions, turn the memory on or off, or pause it: what is named."""
+        """Write the instructions, turn the memory or proposals on or off, or pause: what is named.
+
+        409 `memory_off`.
+        """
         values = MemoryChange.read(request.data)
         found: dict[str, Any] = {"owner_id": person(request).pk, "now": timezone.now()}
         with transaction.atomic():
@@ -86,6 +93,8 @@ class Memory(Unchanged):
                 preferences.write_instructions(**found, text=values["instructions"])
             if "consent" in values:
                 preferences.set_consent(**found, agrees=values["consent"])
+            if "inferring" in values:
+                preferences.set_inferring(**found, agrees=values["inferring"])
             if "paused" in values:
                 preferences.set_paused(**found, paused=values["paused"])
         return Response(preferences.exported(person(request).pk))

@@ -70,7 +70,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     call = serializers.IntegerField()
     purpose = serializers.CharField(
         help_text="`reply`; `state`: call 0 reads the state; step 0 has the calls after the "
-        "turn: `title`, and `warm_up`, which asked for nothing, so that the next prompt is read."
+        "turn: `title`, `preferences`, and `warm_up`, which asked for nothing, so that the next "
+        "prompt is read."
     )
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(source="effective_policy_id", help_text="Its digest.")

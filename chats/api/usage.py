@@ -1,4 +1,4 @@
-"""The usage of models in one's own chats, by day, model or key."""
+"""The usage of models in one's own chats, by day, model, purpose or key."""
 
 from datetime import timedelta
 from typing import ClassVar
@@ -30,16 +30,18 @@ class UsageQuery(Strict):
     by = serializers.ChoiceField(
         choices=list(GROUPS),
         default="day",
-        help_text="`day` of UTC, `model`, or the name of the `key`; empty for calls without one.",
+        help_text="`day` of UTC, `model`, `purpose`, or the name of the `key`; empty for calls "
+        "without one.",
     )
 
 
 class UsedOut(serializers.Serializer[object]):
-    """The calls of one day, model or key. Tokens are those that providers reported."""
+    """The calls of one day, model, purpose or key. Tokens are those that providers reported."""
 
     group = serializers.CharField()
     calls = serializers.IntegerField(
-        help_text="For replies, titles, states and warm-ups, and those that programs had passed on."
+        help_text="For replies, titles, states, preferences and warm-ups, and those that programs "
+        "had passed on."
     )
     failed = serializers.IntegerField(help_text="Of these calls.")
     input_tokens = serializers.IntegerField(source="input")

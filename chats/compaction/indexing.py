@@ -5,7 +5,8 @@ import uuid
 from django.db.models import F
 
 from chats.compaction.people import rights
-from chats.memory import archive
+from chats.ground import queue
+from chats.memory import archive, vectors
 from chats.models import Branch, Chat
 
 
@@ -21,3 +22,5 @@ def index_chat(*, chat_id: uuid.UUID) -> None:
         # A reply asks for this without writing it down.
         archive.mark_due(branch)
     archive.index_chat(chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None)
+    if vectors.living():
+        queue.enqueue(queue.EMBED_CHAT, chat_id=chat_id)

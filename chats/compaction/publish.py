@@ -15,6 +15,7 @@ from chats.compaction.provenance import proven
 from chats.ground import leases, queue
 from chats.ground.failpoints import failpoint
 from chats.ground.seals import commitment
+from chats.memory import readings
 from chats.models import Branch, Compaction
 from chats.prompt import composition
 from chats.record.locking import locked_branch
@@ -186,4 +187,6 @@ def publish(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bo
     coverage.swap(branch, to=window.still_hidden(row, active=active, now=now) or row)
     failpoint("in_publication")
     record("compaction.published", row=row, now=now, actor=actor)
+    # What is summarised now is read at once, while it is still in the server's memory.
+    readings.hasten(branch.chat_id, now=now)
     return True

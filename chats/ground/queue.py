@@ -30,6 +30,9 @@ FULFIL_WISH = "chats.fulfil_wish"
 RETAIN = "chats.retain"
 WARM_UP = "chats.warm_up"
 WRITE_TITLE = "chats.write_title"
+READ_PREFERENCES = "chats.read_preferences"
+EMBED = "chats.embed"
+EMBED_CHAT = "chats.embed_chat"
 DELIVER = "chats.deliver"
 COUNT_RADIUS = "chats.count_radius"
 EVALUATE = "chats.evaluate"
@@ -49,6 +52,9 @@ TASKS = frozenset(
         RETAIN,
         WARM_UP,
         WRITE_TITLE,
+        READ_PREFERENCES,
+        EMBED,
+        EMBED_CHAT,
         DELIVER,
         COUNT_RADIUS,
         EVALUATE,

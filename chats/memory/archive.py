@@ -22,7 +22,7 @@ from django.db.models.functions import Now
 
 from chats.ground import leases, queue
 from chats.ground.computing import alone
-from chats.memory import fulltext
+from chats.memory import fulltext, vectors
 from chats.memory.words import VERSION, read
 from chats.models import Branch, Compaction, Message, SearchCount, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
@@ -340,6 +340,8 @@ def replace(place: SearchPlace, old: Sequence[int], new: Sequence[SearchText]) -
     rows = SearchText.objects.filter(pk__in=old)
     gone = counted(rows)
     rows.delete()
+    # A text that is only indexed anew keeps its vectors.
+    vectors.forget_ids({*old} - {text.pk for text in new})
     SearchText.objects.bulk_create(new)
     counts.subtract(gone)
     recount(owner_id, counts)
@@ -431,6 +433,7 @@ def take_out(texts: QuerySet[SearchText]) -> int:
     if owners is None:
         return 0
     gone = counted(texts.iterator(chunk_size=500))
+    vectors.forget(texts)
     removed = texts.delete()[0]
     recount(owners[0] or owners[1], Counter({word: -number for word, number in gone.items()}))
     return removed

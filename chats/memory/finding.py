@@ -6,10 +6,11 @@ was said.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chats.memory import fulltext
 from chats.memory.fulltext import Within
+from chats.memory.meaning import Likeness
 from chats.memory.question import Asked, without_greetings
 from chats.memory.ranking import REACH, RankedText, Wanted, best_alone, rank, weight
 from chats.memory.words import spans, stops
@@ -33,11 +34,15 @@ Place = Callable[[int], int | None]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A text that answers a question: its id, its mark, and the words that it shares."""
+    """A text that answers a question: its id, its mark, and the words that it shares.
+
+    `alike`: its likeness with the question, where that was compared.
+    """
 
     id: int
     mark: float
     shared: Sequence[str]
+    alike: float = -1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +73,42 @@ class Counts:
 
 
 def find(
-    owner_id: int, asked: Asked, *, within: Within, line: Line | None = None
+    owner_id: int,
+    asked: Asked,
+    *,
+    within: Within,
+    line: Line | None = None,
+    alike: Likeness | None = None,
 ) -> tuple[list[Found], Counts]:
     """Return the texts that answer a question, best first, and the counts they were weighed by.
 
-    `within` names the owner again: it is what both databases look through.
+    `within` names the owner again: it is what both databases look through. The texts that are most
+    `alike` are compared too, whatever their words.
     """
     line = line or Line()
     counts = counts_of(owner_id, asked)
     wanted, chosen = choose(asked, within=within, counts=counts)
+    chosen = list(dict.fromkeys([*chosen, *(alike.nearest if alike else ())]))
+    wanted = meant(wanted, chosen, alike=alike)
     read = read_texts(chosen, wanted=wanted, line=line)
     best = best_alone(read, wanted=wanted, most=MOST_WITH_NEIGHBOURS)
-    ranked = rank([*best, *beside(best, read, wanted=wanted, line=line)], wanted=wanted)
+    around = beside(best, read, wanted=wanted, line=line)
+    wanted = meant(wanted, [text.place for text in (*best, *around)], alike=alike)
+    ranked = rank([*best, *around], wanted=wanted)
+    likeness = alike.of([place for place, _ in ranked]) if alike else {}
     shared = {text.place: text.counts for text in (*best, *read)}
     found = []
     for place, mark in ranked:
         key = line.id_at(place)
         if key is not None:
-            found.append(Found(key, mark, list(shared.get(place, ()))))
+            said = list(shared.get(place, ()))
+            found.append(Found(key, mark, said, likeness.get(key, -1.0)))
     return found, counts
+
+
+def meant(wanted: Wanted, ids: Sequence[int], *, alike: Likeness | None) -> Wanted:
+    """Add the likeness of some texts to what is looked for; ids are places there."""
+    return wanted if alike is None else replace(wanted, meaning=alike.scaled(ids))
 
 
 def counts_of(owner_id: int, asked: Asked) -> Counts:
@@ -182,7 +204,11 @@ def is_above_floor(asked: Asked, found: Found, *, counts: Counts) -> bool:
 
     What only greets tells nothing.
     """
-    plain = spans(without_greetings(asked.text))
-    telling = {word.stem for word in plain} - stops()
+    telling = telling_of(asked)
     shared = [word for word in found.shared if word in telling]
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
+
+
+def telling_of(asked: Asked) -> set[str]:
+    """Return the stems of a question that tell something; a greeting has none."""
+    return {word.stem for word in spans(without_greetings(asked.text))} - stops()

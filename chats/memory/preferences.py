@@ -135,7 +135,7 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
         data = {"from_characters": len(row.instructions), "to_characters": len(text)}
         row.instructions = text
         row.save(update_fields=["instructions"])
-        _record("memory.instructions_changed", owner_id=owner_id, now=now, data=data)
+        record_change("memory.instructions_changed", owner_id=owner_id, now=now, data=data)
     return row
 
 
@@ -144,9 +144,33 @@ def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings
     """Turn a person's memory on or off. What is kept stays until they delete it."""
     row = locked(owner_id)
     if (row.consented_at is not None) != agrees:
-        row.consented_at, row.paused = (now if agrees else None), False
-        row.save(update_fields=["consented_at", "paused"])
-        _record("memory.consented" if agrees else "memory.withdrawn", owner_id=owner_id, now=now)
+        row.consented_at, row.paused, row.inferring_since = (now if agrees else None), False, None
+        row.save(update_fields=["consented_at", "paused", "inferring_since"])
+        record_change(
+            "memory.consented" if agrees else "memory.withdrawn", owner_id=owner_id, now=now
+        )
+    return row
+
+
+def is_inferring(settings: MemorySettings) -> bool:
+    """Tell whether a model may read what the person says, and propose preferences."""
+    return is_noting(settings) and settings.inferring_since is not None
+
+
+@transaction.atomic
+def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
+    """Let a model propose preferences of what the person says from now on, or no longer.
+
+    Raises `NoConsent`.
+    """
+    row = locked(owner_id)
+    if agrees and row.consented_at is None:
+        raise NoConsent
+    if (row.inferring_since is not None) != agrees:
+        row.inferring_since = now if agrees else None
+        row.save(update_fields=["inferring_since"])
+        event = "memory.inferring_agreed" if agrees else "memory.inferring_withdrawn"
+        record_change(event, owner_id=owner_id, now=now)
     return row
 
 
@@ -157,7 +181,7 @@ def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
     if row.paused != paused:
         row.paused = paused
         row.save(update_fields=["paused"])
-        _record("memory.paused" if paused else "memory.resumed", owner_id=owner_id, now=now)
+        record_change("memory.paused" if paused else "memory.resumed", owner_id=owner_id, now=now)
     return row
 
 
@@ -219,11 +243,11 @@ def write(
         valid_from=now,
         learned_at=now,
     )
-    same = _current(row).filter(text=text).first()
+    same = current_beside(row).filter(text=text).first()
     if same is not None and same.kind == Preference.Kind.WRITTEN:
         return same
-    _put(row, closes=_current(row).filter(Q(pk=same.pk) if same else _has_one_value(row)))
-    _record("preference.written", owner_id=owner_id, now=now, data=_data(row))
+    put(row, closes=current_beside(row).filter(Q(pk=same.pk) if same else has_one_value(row)))
+    record_change("preference.written", owner_id=owner_id, now=now, data=data_of(row))
     return row
 
 
@@ -252,10 +276,10 @@ def rewrite(*, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime
         valid_from=now,
         learned_at=now,
     )
-    _put(row, closes=_current(row).filter(Q(pk=old.pk) | _has_one_value(row)))
+    put(row, closes=current_beside(row).filter(Q(pk=old.pk) | has_one_value(row)))
     if old.status == Preference.Status.PROPOSED:
         _drop_proposed(old, now=now)
-    _record("preference.written", owner_id=owner_id, now=now, data=_data(row))
+    record_change("preference.written", owner_id=owner_id, now=now, data=data_of(row))
     return row
 
 
@@ -268,8 +292,8 @@ def accept(*, owner_id: int, preference_id: uuid.UUID, now: datetime) -> Prefere
         raise NoConsent
     if row.status == Preference.Status.PROPOSED:
         row.status, row.confidence, row.learned_at = Preference.Status.CURRENT, 100, now
-        _put(row, closes=_current(row).filter(_has_one_value(row)))
-        _record("preference.accepted", owner_id=owner_id, now=now, data=_data(row))
+        put(row, closes=current_beside(row).filter(has_one_value(row)))
+        record_change("preference.accepted", owner_id=owner_id, now=now, data=data_of(row))
     return row
 
 
@@ -287,7 +311,7 @@ def delete(
     row = preference_for(owner_id=owner_id, preference_id=preference_id)
     check_free([row], now=now)
     _forget_text(settings, row.text)
-    _record("preference.deleted", owner_id=owner_id, now=now, data=_data(row))
+    record_change("preference.deleted", owner_id=owner_id, now=now, data=data_of(row))
     remove([row], reopen=reopen)
     return [row]
 
@@ -374,12 +398,14 @@ def _noted(
         valid_from=message.created_at,
         learned_at=now,
     )
-    known = next((old for old in _current(row) if folded(old.text) == folded(told.text)), None)
+    known = next(
+        (old for old in current_beside(row) if folded(old.text) == folded(told.text)), None
+    )
     if known is not None:
         return confirm(known, told=told, message=message, now=now)
     if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
         return None
-    closes = _current(row).filter(_has_one_value(row))
+    closes = current_beside(row).filter(has_one_value(row))
     newer = closes.filter(valid_from__gt=row.valid_from).first()
     if newer is not None:
         # Said before what is in use now, and read after it: it closes nothing.
@@ -390,20 +416,24 @@ def _noted(
         row.status = Preference.Status.PROPOSED
         row.save(force_insert=True)
     else:
-        _put(row, closes=closes)
-    _give(row, told=told, message=message)
-    _record("preference.noted", owner_id=owner_id, now=now, data=_data(row), message=message)
+        put(row, closes=closes)
+    give(row, told=told, message=message)
+    record_change(
+        "preference.noted", owner_id=owner_id, now=now, data=data_of(row), message=message
+    )
     return row
 
 
 def confirm(row: Preference, *, told: Told, message: Message, now: datetime) -> Preference:
     """Give a preference that is said again one more evidence, which raises its confidence."""
-    if _give(row, told=told, message=message):
+    if give(row, told=told, message=message):
         if row.kind != Preference.Kind.WRITTEN:
             row.confidence = min(row.confidence + AGAIN, HIGHEST)
             row.save(update_fields=["confidence"])
-        data = _data(row)
-        _record("preference.noted", owner_id=row.owner_id, now=now, data=data, message=message)
+        data = data_of(row)
+        record_change(
+            "preference.noted", owner_id=row.owner_id, now=now, data=data, message=message
+        )
     return row
 
 
@@ -434,7 +464,7 @@ def remove(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
     for row in sorted(closed, key=lambda row: row.valid_from, reverse=True) if reopen else ():
         row.status, row.superseded_by = Preference.Status.CURRENT, None
         row.valid_to = row.closed_at = None
-        if not _current(row).filter(_has_one_value(row)).exists():
+        if not current_beside(row).filter(has_one_value(row)).exists():
             row.save(update_fields=["status", "superseded_by", "valid_to", "closed_at"])
     return removed
 
@@ -446,6 +476,7 @@ def exported(owner_id: int) -> dict[str, Any]:
         "instructions": settings.instructions,
         "consented_at": _time(settings.consented_at),
         "paused": settings.paused,
+        "inferring_since": _time(settings.inferring_since),
         "preferences": [shown(row) for row in listed(owner_id)],
     }
 
@@ -502,7 +533,7 @@ def check_room(owner_id: int) -> None:
         raise TooManyPreferences(limit=MOST_PREFERENCES)
 
 
-def _current(row: Preference) -> QuerySet[Preference]:
+def current_beside(row: Preference) -> QuerySet[Preference]:
     """Return what is in use in the row's slot and scope."""
     return Preference.objects.filter(
         owner=row.owner_id,
@@ -512,12 +543,12 @@ def _current(row: Preference) -> QuerySet[Preference]:
     ).exclude(pk=row.pk)
 
 
-def _has_one_value(row: Preference) -> Q:
+def has_one_value(row: Preference) -> Q:
     """Return which of the rows in a slot a new one closes: all of them, or no notes."""
     return Q(pk__in=[]) if row.slot == Preference.Slot.NOTE else Q()
 
 
-def _put(row: Preference, *, closes: QuerySet[Preference]) -> None:
+def put(row: Preference, *, closes: QuerySet[Preference]) -> None:
     """Store a row that is in use, and close what it takes the place of."""
     closed = list(closes.values_list("pk", flat=True))
     rows = Preference.objects.filter(pk__in=closed)
@@ -528,7 +559,7 @@ def _put(row: Preference, *, closes: QuerySet[Preference]) -> None:
     rows.update(superseded_by=row)
 
 
-def _give(row: Preference, *, told: Told, message: Message) -> bool:
+def give(row: Preference, *, told: Told, message: Message) -> bool:
     """Add an evidence; return False if the row has it already, or as many as can be kept."""
     if row.evidence.count() >= MOST_EVIDENCE:
         return False
@@ -561,7 +592,7 @@ def _remember(settings: MemorySettings, *, text: str) -> None:
     ForgottenPreference.objects.filter(owner=settings.owner_id, digest=digest).delete()
 
 
-def _data(row: Preference) -> dict[str, Any]:
+def data_of(row: Preference) -> dict[str, Any]:
     """Return what the ledger says of a preference: never its text."""
     return {
         "preference": str(row.pk),
@@ -571,7 +602,7 @@ def _data(row: Preference) -> dict[str, Any]:
     }
 
 
-def _record(
+def record_change(
     event: str,
     *,
     owner_id: int,

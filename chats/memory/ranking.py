@@ -8,7 +8,7 @@ speaker and the day that the question names. Texts of equal marks stand with the
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Self
@@ -19,6 +19,7 @@ B = 0.75
 # The shares of the parts of a mark; stems have 1. How they were chosen: docs/measurements.md.
 FULL = 0.3
 PAIRS = 0.3
+MEANING = 1.0
 NEIGHBOURS = 0.4
 BESIDE = 0.0
 WINDOW = 0.5
@@ -49,6 +50,8 @@ class Wanted:
     beginning: str = ""
     names: frozenset[str] = frozenset()
     days: Sequence[tuple[datetime, datetime]] = ()
+    # The likeness of texts with the question, by place, from 0 to 1; those without have none.
+    meaning: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +128,7 @@ def weight(texts: int, *, total: int) -> float:
 
 
 def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
-    """Mark each text by its own words."""
+    """Mark each text by its own words, and by its likeness with the question where it is known."""
     places = [text.place for text in texts]
     parts = (
         (1.0, scores([(text.counts, text.length) for text in texts], wanted.stems)),
@@ -133,6 +136,9 @@ def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
         (PAIRS, scores([(text.pairs, text.length) for text in texts], wanted.pairs)),
     )
     marks = [sum(share * found[at] for share, found in parts) for at in range(len(texts))]
+    if wanted.meaning:
+        meant = (wanted.meaning.get(place, 0.0) for place in places)
+        marks = [mark + MEANING * value for mark, value in zip(marks, meant, strict=True)]
     return dict(zip(places, marks, strict=True))
 
 

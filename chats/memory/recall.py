@@ -1,7 +1,7 @@
 """Finds what was said in the chats of one person: the one reader of their index.
 
 The owner is an argument, and part of every query: nobody else's words are compared, counted or
-returned. Words alone decide, without a model, by `ranking`.
+returned. Words decide, by `ranking`, and meaning beside them where it is given.
 """
 
 import uuid
@@ -14,12 +14,13 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from chats.memory import archive, fulltext
-from chats.memory.finding import Found, find, is_above_floor
+from chats.memory.finding import Found, find, is_above_floor, telling_of
 from chats.memory.fulltext import Within
 from chats.memory.marking import around, marks_of
+from chats.memory.meaning import Likeness, Look
 from chats.memory.question import Asked, asked_in
 from chats.memory.words import read
-from chats.models import Chat, SearchText
+from chats.models import Chat, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 
 ScopeKind = Literal["chat", "folder", "person"]
@@ -88,6 +89,8 @@ class Recalled:
     passages: Sequence[Passage] = ()
     ignored: Sequence[str] = ()
     indexed_share: float = 1.0
+    # Vectors were to be compared, and could not be in time.
+    is_late: bool = False
 
 
 def recall(
@@ -99,12 +102,13 @@ def recall(
     at: datetime,
     leave_out: Collection[uuid.UUID] = (),
     is_typed: bool = False,
+    look: Look | None = None,
 ) -> Recalled:
     """Return what answers a question in the chats of one person, best first.
 
     `at` is the time of the question, for its "last week". `leave_out` are ids of messages.
     `is_typed`: a person types it, so the last word may be the beginning of one, and what only
-    stands beside the words is no answer.
+    stands beside the words is no answer. `look` compares the question with texts by meaning.
     """
     asked = asked_in(question, at=at, is_typed=is_typed)
     every, behind = archive.missing_of(owner_id)
@@ -112,7 +116,11 @@ def recall(
     within = within_of(owner_id, scope)
     if within is None or not (asked.telling or asked.beginning):
         return Recalled(ignored=asked.ignored, indexed_share=share)
-    found, counts = find(owner_id, asked, within=within)
+    # A greeting is like many texts, and looks for none.
+    look = look if telling_of(asked) else None
+    alike = like(owner_id, scope=scope, leave_out=leave_out, look=look) if look else None
+    is_late = look is not None and alike is None
+    found, counts = find(owner_id, asked, within=within, alike=alike)
     passages: list[Passage] = []
     for start in range(0, min(len(found), MOST_LOOKED_AT), PAGE):
         some = found[start : start + PAGE]
@@ -122,10 +130,26 @@ def recall(
             if row is None or row.message_id in leave_out or (is_typed and not text.shared):
                 continue
             floor = is_above_floor(asked, text, counts=counts)
+            floor = floor or (alike is not None and text.alike >= alike.floor)
             passages.append(passage_of(row, text, asked=asked, above_floor=floor))
             if len(passages) == limit:
-                return Recalled(passages, asked.ignored, share)
-    return Recalled(passages, asked.ignored, share)
+                return Recalled(passages, asked.ignored, share, is_late)
+    return Recalled(passages, asked.ignored, share, is_late)
+
+
+def like(
+    owner_id: int, *, scope: Scope, leave_out: Collection[uuid.UUID], look: Look
+) -> Likeness | None:
+    """Compare a question by meaning with the texts of a scope; None if that took too long."""
+    places = None
+    if scope.kind != "person" or scope.unfiled or scope.chat:
+        chats = Chat.objects.filter(in_scope(owner_id, scope))
+        places = list(
+            SearchPlace.objects.filter(branch__chat__in=chats).values_list("pk", flat=True)
+        )
+    without = SearchText.objects.filter(message__in=leave_out) if leave_out else None
+    keys = list(without.values_list("pk", flat=True)) if without is not None else []
+    return look(owner_id=owner_id, places=places, without=keys)
 
 
 def within_of(owner_id: int, scope: Scope) -> Within | None:

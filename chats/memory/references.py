@@ -1,8 +1,8 @@
 """Chooses what was said elsewhere that helps to answer a question, and reads it for its prompts.
 
 The choice is made once for a turn and kept as rows that name messages; the words are read from
-there for each prompt, so that what is erased or withdrawn is in none. Only words decide, unless
-nothing clears the floor: then there is no block at all.
+there for each prompt, so that what is erased or withdrawn is in none. Words decide, and meaning
+where an operator chose a model for it; where nothing clears the floor there is no block at all.
 """
 
 import uuid
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chats.memory.archive import texts_of
+from chats.memory.meaning import Look
 from chats.memory.recall import Passage, Scope, recall
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record.history import on_path
@@ -42,10 +43,14 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The chosen references in the order of time; without any, `note` says why."""
+    """The chosen references in the order of time; without any, `note` says why.
+
+    `by_words`: why vectors did not help, where they were to.
+    """
 
     references: Sequence[Reference] = ()
     note: str = ""
+    by_words: str = ""
 
 
 def asked_with(question: Message, *, branch: Branch) -> str:
@@ -88,11 +93,13 @@ def find(
     is_closed: Callable[[uuid.UUID], bool],
     counter: TokenCounter,
     at: datetime,
+    look: Look | None = None,
 ) -> Found:
     """Choose the references of a question that was asked `at` a time.
 
     `is_closed` tells of a chat whether its policy keeps its messages out of every search.
-    Without any the note is `none` where nothing was found, else `below_floor`.
+    Without any the note is `none` where nothing was found, else `below_floor`. `look` compares by
+    meaning too.
     """
     scope = scope_of(chat, scope=values.reference_scope)
     recalled = recall(
@@ -102,10 +109,12 @@ def find(
         limit=values.reference_count * 3,
         at=at,
         leave_out=leave_out,
+        look=look,
     )
+    late = "late" if recalled.is_late else ""
     passages = [passage for passage in recalled.passages if passage.message_id is not None]
     if not passages:
-        return Found(note="none")
+        return Found(note="none", by_words=late)
     telling = [passage for passage in passages if strength(passage) >= values.reference_floor]
     chosen: list[Passage] = []
     of_a_chat: Counter[uuid.UUID] = Counter()
@@ -121,9 +130,9 @@ def find(
         if len(chosen) == values.reference_count:
             break
     if not chosen:
-        return Found(note="below_floor")
+        return Found(note="below_floor", by_words=late)
     chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
-    return Found([reference_of(passage) for passage in chosen])
+    return Found([reference_of(passage) for passage in chosen], by_words=late)
 
 
 def strength(passage: Passage) -> int:

@@ -109,6 +109,11 @@ def is_span(told: Told, *, text: str) -> bool:
     )
 
 
+def without_hidden(text: str) -> str:
+    """Return a text with a mark in place of its code and quotations."""
+    return _HIDDEN.sub("[…]", text)
+
+
 def is_secret(text: str) -> bool:
     """Tell whether a text seems to hold a password or a key."""
     return bool(_SECRET.search(text))

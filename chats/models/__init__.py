@@ -18,6 +18,7 @@ from chats.models.memory import (
     MemorySettings,
     Preference,
     PreferenceEvidence,
+    PreferenceReading,
 )
 from chats.models.people import ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
@@ -26,6 +27,7 @@ from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
 from chats.models.turns import PromptText, Receipt, Turn, TurnReference, WarmUp
+from chats.models.vectors import TextVector, VectorSpace
 from chats.models.webhooks import Webhook, WebhookDelivery
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "PassedOn",
     "Preference",
     "PreferenceEvidence",
+    "PreferenceReading",
     "PromptText",
     "ProviderAccount",
     "Receipt",
@@ -64,8 +67,10 @@ __all__ = [
     "SearchText",
     "Team",
     "TeamVersion",
+    "TextVector",
     "Turn",
     "TurnReference",
+    "VectorSpace",
     "WarmUp",
     "Webhook",
     "WebhookDelivery",

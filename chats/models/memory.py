@@ -21,6 +21,11 @@ class MemorySettings(Stored):
     # Empty: nothing is noted, and no preference is sent, until the person agrees.
     consented_at = models.DateTimeField(null=True, blank=True)
     paused = models.BooleanField(default=False)
+    # Since when a model may read what they say for preferences; empty: none does.
+    inferring_since = models.DateTimeField(null=True, blank=True)
+    # The day of UTC of the last such calls, and how many there were.
+    inferred_on = models.DateField(null=True, blank=True)
+    inferred_calls = models.PositiveIntegerField(default=0, db_default=0)
     # The key under which deleted preferences are known again without keeping their words.
     salt = models.CharField(max_length=64, default=new_salt)
 
@@ -127,3 +132,35 @@ class ForgottenPreference(Stored):
 
     def __str__(self) -> str:
         return self.digest[:12]
+
+
+class PreferenceReading(Stored):
+    """The place up to which a model has read a chat for what holds of its owner.
+
+    Read with a lease: who dies leaves a trace, and what they read is read once more at most.
+    """
+
+    chat = models.OneToOneField(
+        "Chat", primary_key=True, on_delete=models.CASCADE, related_name="preference_reading"
+    )
+    # By `Message.accepted`: read, and being read.
+    read_to = models.PositiveBigIntegerField(default=0)
+    reading_to = models.PositiveBigIntegerField(default=0)
+    # The time from which the rest is read; empty when nothing is to do.
+    due_at = models.DateTimeField(null=True, blank=True)
+    tries = models.PositiveSmallIntegerField(default=0)
+    receipt = models.OneToOneField(
+        "Receipt", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    lease_token = models.CharField(max_length=43, blank=True, default="")
+    lease_until = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["due_at"], condition=Q(due_at__isnull=False), name="preference_reading_due"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"reading of {self.chat_id} up to {self.read_to}"

@@ -204,12 +204,15 @@ class Receipt(Stored):
 
     Written before the call, completed once after it. Call 0 of a turn asked for the state of the
     chat, not for the reply. Step 0 holds the calls after the turn: call 0 asked for the chat's
-    title, the others are the warm-ups, which asked for nothing.
+    title, those from `INFERRING` on for preferences; the others are the warm-ups, which asked for
+    nothing.
     """
 
     # The number of a call beside the reply, and of the step after the turn.
     BESIDE: ClassVar = 0
     AFTERWARDS: ClassVar = 0
+    # The first number of the calls for preferences: no turn has as many warm-ups.
+    INFERRING: ClassVar = 1_000_000
 
     class Outcome(models.TextChoices):
         OPEN = "open", "Call not over"
@@ -269,7 +272,9 @@ class Receipt(Stored):
 
     @property
     def purpose(self) -> str:
-        """The purpose of the call: `reply`, `state`, `title` or `warm_up`."""
+        """The purpose of the call: `reply`, `state`, `title`, `preferences` or `warm_up`."""
+        if self.step == self.AFTERWARDS and self.call >= self.INFERRING:
+            return "preferences"
         if self.step == self.AFTERWARDS:
             return "title" if self.call == self.BESIDE else "warm_up"
         return "state" if self.call == self.BESIDE else "reply"

@@ -97,6 +97,8 @@ class Prompt:
     strategy: str
     # A message that it answers may tell something of the person that holds beyond the chat.
     tells: bool = False
+    # A model may propose preferences once the chat rests.
+    infers: bool = False
 
 
 def compose(
@@ -148,7 +150,7 @@ def for_program(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
     was said tells of a person: who writes behind a program is not known.
     """
     request = client.request_for(prompt.request, client=asked)
-    return replace(prompt, request=request, warm_from=None, tells=False)
+    return replace(prompt, request=request, warm_from=None, tells=False, infers=False)
 
 
 # A smaller window is tried as often; each one leaves out at least a message.
@@ -595,7 +597,14 @@ def prompt_of(
         light_model=values.summarization_model,
         strategy=values.strategy,
         tells=values.preferences and tells(given),
+        infers=infers(values),
     )
+
+
+def infers(values: PolicyValues) -> bool:
+    """Tell whether a policy lets a model propose preferences, and names one."""
+    allowed = values.preferences and values.inferred_preferences
+    return allowed and bool(values.summarization_model)
 
 
 def tells(given: ComposeInput) -> bool:

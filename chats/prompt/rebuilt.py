@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from chats.memory import inferred
 from chats.models import Message, Receipt
 from chats.prompt.agents import AgentView, view_for
 from chats.prompt.sent_texts import Sources, sources_of
@@ -124,6 +125,8 @@ class _Build:
             return self.side(self.state())
         if self.receipt.purpose == "title":
             return self.side(self.title())
+        if self.receipt.purpose == "preferences":
+            return self.side(self.inferring())
         return self.reply()
 
     def side(self, messages: Sequence[WireMessage]) -> Rebuilt:
@@ -148,6 +151,12 @@ class _Build:
             said.append(cut(text, limit=max(limit, 1), style=self.values.cut_style).text)
         system = WireMessage("system", self.text(self.segments[0]))
         return (system, WireMessage("user", "\n\n".join(said)))
+
+    def inferring(self) -> Sequence[WireMessage]:
+        """Build the call that asked what holds of the person."""
+        said = [self.message(segment) for segment in self.segments[1:]]
+        system = WireMessage("system", self.text(self.segments[0]))
+        return (system, WireMessage("user", inferred.shown(said)))
 
     def reply(self) -> Rebuilt:
         """Build the prompt of a reply, or its beginning."""
@@ -255,8 +264,10 @@ def receipt_before(receipt: Receipt) -> Receipt | None:
     ).exclude(pk=receipt.pk)
     if receipt.purpose in {"state", "title"}:
         rows = rows.filter(step=receipt.step, call=receipt.call)
+    elif receipt.purpose == "preferences":
+        rows = rows.filter(step=receipt.step, call__gte=Receipt.INFERRING)
     else:
-        rows = rows.exclude(call=Receipt.BESIDE)
+        rows = rows.exclude(call=Receipt.BESIDE).filter(call__lt=Receipt.INFERRING)
     related = rows.select_related("effective_policy", "turn__branch__chat")
     return related.order_by("-created_at", "-attempt", "-step", "-call").first()
 

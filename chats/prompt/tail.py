@@ -52,6 +52,7 @@ def notes(turn: Turn, *, choice: ChosenModel) -> list[str]:
     """Return the reasons why parts of the tail are not what they should be."""
     known = turn.tail or {}
     found = [known["note"]] if known.get("note") else []
+    found += [f"vectors:{known['vectors']}"] if known.get("vectors") else []
     if known.get("references"):
         return [*found, f"references:{known['references']}"]
     withheld = references_withheld(turn, choice=choice)

@@ -41,6 +41,7 @@ SHARED = {
     ("system", "budget"),
     ("system", "state-v1"),
     ("system", "title-v1"),
+    ("system", "preferences-v1"),
     ("tools", ""),
     ("tail", "schema"),
 }

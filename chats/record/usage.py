@@ -7,9 +7,21 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
-from django.db.models import BigIntegerField, Count, Expression, F, Max, Q, QuerySet, Sum, Value
+from django.db.models import (
+    BigIntegerField,
+    Case,
+    Count,
+    Expression,
+    F,
+    Max,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+    When,
+)
 from django.db.models.fields.json import KT
-from django.db.models.functions import Cast, Coalesce, TruncDate
+from django.db.models.functions import Cast, Coalesce, Concat, TruncDate
 
 from chats.models import Compaction, PassedOn, Receipt
 from chats.record.access import chats_visible_to
@@ -25,6 +37,17 @@ GROUPS: dict[str, tuple[Grouping, Grouping, Grouping]] = {
         lambda: TruncDate("created_at", tzinfo=UTC),
     ),
     "model": (lambda: F("model_name"), lambda: F("model_name"), lambda: F("model_name")),
+    "purpose": (
+        lambda: Case(
+            When(step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING, then=Value("preferences")),
+            When(step=Receipt.AFTERWARDS, call=Receipt.BESIDE, then=Value("title")),
+            When(step=Receipt.AFTERWARDS, then=Value("warm_up")),
+            When(call=Receipt.BESIDE, then=Value("state")),
+            default=Value("reply"),
+        ),
+        lambda: Value("summary"),
+        lambda: Concat(Value("passed_on_"), F("kind")),
+    ),
     "key": (
         lambda: Coalesce("turn__api_key__name", Value("")),
         lambda: Value(""),
@@ -56,9 +79,9 @@ class Used:
 def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[Used]:
     """Add up the calls for a person between two moments, by one of `GROUPS`, in its order.
 
-    Calls for replies, titles, states and warm-ups count as calls, and those of their programs that
-    were passed on without a chat; summaries are apart. Tokens are
-    those that providers reported: a call without a report adds none. What was erased is gone from
+    Calls for replies, titles, states, preferences and warm-ups count as calls, and those of their
+    programs that were passed on without a chat; summaries are apart. Tokens are those that
+    providers reported: a call without a report adds none. What was erased is gone from
     here too.
     """
     of_receipt, of_summary, of_passed_on = GROUPS[by]

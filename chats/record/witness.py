@@ -33,7 +33,7 @@ ENDINGS = (
     "turn.stopped",
 )
 # The row of a call that belongs to no attempt; it commits to it before it is made.
-BESIDE = ("chat.title_asked", "context.warmed")
+BESIDE = ("chat.preferences_asked", "chat.title_asked", "context.warmed")
 ERASURE = "message.erased"
 ERASED_WHOLE = "chat.erased"
 # Until chats could be brought back, this row was the last one; since then it names a time.

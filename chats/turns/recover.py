@@ -11,14 +11,14 @@ from django.db.models import Q
 
 from chats import shipping
 from chats.checkpoints import upkeep
-from chats.compaction import claims, maintain
+from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
 from chats.record import ageing, holds, locking, outbox, passed_on, simulations
 from chats.record.expiry import expired
-from chats.turns import rounds, statements, titles, warm_ups
+from chats.turns import inferring, rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
 from chats.turns.steps import attempt_data, enqueue_next
 from contextpolicy import ledger, verification
@@ -34,11 +34,11 @@ LOST_SENTENCE = (
 def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
-    Compactions, warm-ups and titles whose worker ended are closed too, lost indexing is resumed,
-    chats whose time is over are erased, retention, signing and verifying of the ledger are begun
-    when they are due, counts of chats that a policy would change are gone on with, the ledger is
-    counted and shipped, webhooks are told what waits for them, and calls of gateways that ended
-    are told as lost.
+    Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
+    are read for preferences, lost indexing is resumed, vectors are made, chats whose time is over
+    are erased, retention, signing and verifying of the ledger are begun when they are due, counts
+    of chats that a policy would change are gone on with, the ledger is counted and shipped,
+    webhooks are told what waits for them, and calls of gateways that ended are told as lost.
     """
     return (
         release_expired(now=now)
@@ -47,6 +47,8 @@ def sweep(*, now: datetime) -> int:
         + archive.sweep()
         + warm_ups.sweep(now=now)
         + titles.sweep(now=now)
+        + inferring.sweep(now=now)
+        + embedding.enqueue_due()
         + enqueue_verifications(now=now)
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)

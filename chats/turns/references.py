@@ -9,13 +9,18 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
+from chats.compaction import embedding
+from chats.compaction.embedding import Asking, Question, Unreachable
 from chats.compaction.people import rights
-from chats.memory import references
+from chats.ground.breakers import Breaker
+from chats.memory import meaning, references
 from chats.memory.references import Found
 from chats.models import Chat, Message, Turn, TurnReference
 from chats.prompt import composition
@@ -24,36 +29,10 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
-# So many misses in a row, and for so many seconds nobody looks anything up.
-MISSES = 3
-REST_SECONDS = 60.0
-
-
-class Breaker:
-    """Counts the searches that came too late, in this process."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
-        self.misses = 0
-        self.until = 0.0
-
-    def is_open(self) -> bool:
-        """Tell whether nothing is looked up now."""
-        return self.clock() < self.until
-
-    def missed(self) -> None:
-        """Count a search that came too late."""
-        self.misses += 1
-        if self.misses >= MISSES:
-            self.misses, self.until = 0, self.clock() + REST_SECONDS
-
-    def came(self) -> None:
-        """Note that a search came in time."""
-        self.misses = 0
-
-
 # Why a turn has no references; each has words in `chats.web.reasons`.
 NOTES = ("none", "below_floor", "late", "breaker", "failed")
+# Of the time that a reply waits: until the question is a vector, and until vectors are compared.
+EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75
 BREAKER = Breaker()
 
 
@@ -62,19 +41,22 @@ async def look_up(
     *,
     values: PolicyValues,
     counter: TokenCounter,
-    aside: Callable[..., Awaitable[Found]],
+    aside: Callable[..., Awaitable[Any]],
 ) -> Found:
     """Return the references of a turn's question, or the reason why there are none.
 
-    The reasons: `late`, `breaker`, `failed`, and those of `memory.references.find`.
+    The reasons: `late`, `breaker`, `failed`, and those of `memory.references.find`. Where vectors
+    were to help and could not, `by_words` says why.
     """
     if BREAKER.is_open():
         return Found(note="breaker")
+    began = time.monotonic()
     try:
-        found = await asyncio.wait_for(
-            aside(search, turn=turn, values=values, counter=counter),
-            timeout=settings.REFERENCES_SECONDS,
-        )
+        async with asyncio.timeout(settings.REFERENCES_SECONDS):
+            asked = await ask(turn, values=values, aside=aside, began=began)
+            found: Found = await aside(
+                search, turn=turn, values=values, counter=counter, asked=asked, began=began
+            )
     except TimeoutError:
         BREAKER.missed()
         return Found(note="late")
@@ -87,14 +69,46 @@ async def look_up(
     return found
 
 
-def search(*, turn: Turn, values: PolicyValues, counter: TokenCounter) -> Found:
+async def ask(
+    turn: Turn, *, values: PolicyValues, aside: Callable[..., Awaitable[Any]], began: float
+) -> Question:
+    """Return the question as a vector, where vectors are compared; it is empty where none are."""
+    try:
+        by: Asking | None = await aside(embedding.asking)
+        if by is None:
+            return Question()
+        if not embedding.allows(values.memory_providers, provider=by.provider):
+            return Question(note="provider")
+        text: str = await aside(question_of, turn=turn)
+    except Unreachable as error:
+        is_missing = error.code == embedding.NOT_INSTALLED
+        return Question(note=error.code if is_missing else "down")
+    rest = began + EMBEDDED_WITHIN * settings.REFERENCES_SECONDS - time.monotonic()
+    return await embedding.as_vector(text, by=by, seconds=max(rest, 0.001))
+
+
+def question_of(*, turn: Turn) -> str:
+    """Return what is looked up for a turn; empty where it has no question."""
+    question = turn.trigger
+    if question is None:
+        return ""
+    return references.asked_with(question, branch=composition.read_branch(turn))
+
+
+def search(
+    *, turn: Turn, values: PolicyValues, counter: TokenCounter, asked: Question, began: float
+) -> Found:
     """Look the question of a turn up in its owner's chats."""
     question = turn.trigger
     if question is None:
         return Found(note="none")
     branch = composition.governed(composition.read_branch(turn))
     active = composition.governing(branch.active_compaction, values=values)
-    return references.find(
+    look = None
+    if asked.space_id:
+        give_up = began + COMPARED_WITHIN * settings.REFERENCES_SECONDS
+        look = partial(meaning.look, asked.vector, space_id=asked.space_id, give_up=give_up)
+    found = references.find(
         chat=branch.chat,
         question=references.asked_with(question, branch=branch),
         values=values,
@@ -105,7 +119,9 @@ def search(*, turn: Turn, values: PolicyValues, counter: TokenCounter) -> Found:
         is_closed=cache(is_closed),
         counter=counter,
         at=question.created_at,
+        look=look,
     )
+    return replace(found, by_words=asked.note or found.by_words)
 
 
 def is_closed(chat_id: uuid.UUID) -> bool:
@@ -129,6 +145,8 @@ def keep(*, lease: Lease, turn: Turn, found: Found) -> dict[str, str]:
     list(locked.order_by("pk").values_list("pk"))
     there = set(kept.filter(erased_at=None, excluded=False).values_list("pk", flat=True))
     tail = {**(locked_turn(lease).tail or {}), "references": found.note}
+    if found.by_words:
+        tail["vectors"] = found.by_words
     TurnReference.objects.filter(turn=turn).delete()
     TurnReference.objects.bulk_create(
         TurnReference(

@@ -521,6 +521,7 @@ class TurnAttempt:
             light_model=self.prompt.light_model if self.prompt else "",
             strategy=self.prompt.strategy if self.prompt else "",
             tells=self.prompt.tells if self.prompt else False,
+            infers=self.prompt.infers if self.prompt else False,
             estimate=self.prompt.prompt_tokens if self.prompt else 0,
             factors=self.prompt.factors if self.prompt else Factors(),
             shares=self.prompt.shares if self.prompt else {},

@@ -45,12 +45,13 @@ def book(
     step: int,
     effective: EffectivePolicy,
     now: datetime,
+    call: int = Receipt.BESIDE,
 ) -> Receipt:
     """Write the receipt before the call, in the caller's transaction; a second call writes none.
 
-    The call is number 0 of the step.
+    The call is number 0 of the step unless it is given another.
     """
-    place = {"turn": turn, "attempt": turn.attempt, "step": step, "call": Receipt.BESIDE}
+    place = {"turn": turn, "attempt": turn.attempt, "step": step, "call": call}
     if known := Receipt.objects.filter(**place).first():
         return known
     chat_id = turn.branch.chat_id

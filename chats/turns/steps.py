@@ -65,6 +65,8 @@ class Ending:
     strategy: str = ""
     # A message of the person may tell something of them that holds beyond the chat.
     tells: bool = False
+    # A model may read the chat for more of that once it rests.
+    infers: bool = False
     # Of the prompt: tokens in our count, its scripts, and the factors known when it was composed.
     estimate: int = 0
     factors: Factors = field(default_factory=Factors)
@@ -411,11 +413,19 @@ def end(
         queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
-    if ending.tells and reply is not None and not ending.error_code:
-        tellings.note_told(turn, chat=chat, now=now)
+    if reply is not None and not ending.error_code:
+        keep_said(turn, chat=chat, ending=ending, now=now)
     if turn.round_id is not None:
         rounds.turn_ended(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)
+
+
+def keep_said(turn: Turn, *, chat: Chat, ending: Ending, now: datetime) -> None:
+    """Keep what the person told of themselves; what they said beside it is read later."""
+    if ending.tells:
+        tellings.note_told(turn, chat=chat, now=now)
+    if ending.infers:
+        tellings.await_rest(chat, now=now)
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from chats.memory import preferences
+from chats.memory import preferences, readings
 from chats.memory.told import told_in
 from chats.models import Chat, Folder, Message, Preference, Turn
 
@@ -28,6 +28,15 @@ def note_told(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
             now=now,
         )
     return noted
+
+
+def await_rest(chat: Chat, *, now: datetime) -> None:
+    """Have a model read the chat once it rests, where its owner agreed.
+
+    Runs in the caller's transaction.
+    """
+    if remembers(chat) and preferences.is_inferring(preferences.settings_of(chat.owner_id)):
+        readings.await_rest(chat.pk, now=now)
 
 
 def remembers(chat: Chat) -> bool:

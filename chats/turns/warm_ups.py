@@ -327,6 +327,7 @@ def last_turn(branch: Branch) -> Turn | None:
 def next_call(turn: Turn) -> int:
     """Return the number of the turn's next warm-up."""
     rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
+    rows = rows.filter(call__lt=Receipt.INFERRING)
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
 
 

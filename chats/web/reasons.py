@@ -231,6 +231,17 @@ CHANGES = {
     "without memory.",
     "references:provider": "No references were looked up: the policy does not let this model’s "
     "provider have them.",
+    "vectors:late": "References were found by words alone: comparing by meaning took too long.",
+    "vectors:down": "References were found by words alone: the model that compares by meaning "
+    "could not be asked.",
+    "vectors:breaker": "References were found by words alone: the model that compares by meaning "
+    "came too late several times, and is asked again in a minute.",
+    "vectors:other_dimensions": "References were found by words alone: the model that compares by "
+    "meaning answers otherwise than before. An operator has to have its vectors built anew.",
+    "vectors:not_installed": "References were found by words alone: what compares vectors is not "
+    "installed.",
+    "vectors:provider": "References were found by words alone: the policy does not let the model "
+    "that compares by meaning have the question.",
     "references:failed": "The search for references failed; the reply went on without any.",
     "round_opening": "The message that began the round went along, though the agent's window had "
     "moved past it.",

@@ -10,11 +10,13 @@ from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retarget
 
+from chats.compaction import embedding
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, prices, small_account
@@ -121,6 +123,22 @@ def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
     return gone_to_setup(request)
 
 
+@require_POST
+@signed_in
+def search_model(request: PersonRequest) -> HttpResponse:
+    """Choose the model by which texts are compared by meaning, or none, or build it anew.
+
+    Raises `MayNotConnect` and `NotFound`.
+    """
+    check_operator(request)
+    slug, anew = request.POST.get("model", ""), request.POST.get("act") == "anew"
+    try:
+        embedding.choose(slug, anew=anew, actor=actor(request), now=timezone.now())
+    except Refusal as refusal:
+        return setup_page(request, refusal=refusal)
+    return redirect(f"{reverse('chats:setup')}#meaning")
+
+
 def check_operator(request: PersonRequest) -> None:
     """Raise `MayNotConnect` unless the person may change providers."""
     if not request.user.has_perm(PERMISSION):
@@ -190,6 +208,7 @@ def setup_page(
         "found": accounts.found_servers() if may_connect and not edited else [],
         "small_model": small_account.offer() if may_connect and not edited else "",
         "small_model_name": small_account.NAME,
+        "meaning": embedding.overview() if may_connect and not edited else None,
         "may_connect": may_connect,
         "is_fresh": is_fresh(request),
         "refusal": refusal,

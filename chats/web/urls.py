@@ -129,6 +129,7 @@ urlpatterns = [
     path(TURN + "receipt", receipts.receipt, name="receipt"),
     path(TURN + "request", request_sent, name="request"),
     path("setup/", setup.setup, name="setup"),
+    path("setup/search-model", setup.search_model, name="search-model"),
     path("setup/<slug:slug>/", setup.server, name="server"),
     path("setup/<slug:slug>/test", setup.server_test, name="server-test"),
     path("setup/<slug:slug>/prices", setup.server_prices, name="server-prices"),

@@ -117,6 +117,13 @@ class AroundInputs(forms.Form):
         "Nothing is kept of anybody who did not agree to it.",
     )
     lock_preferences = lock()
+    inferred_preferences = yes_or_no(
+        "Proposed preferences",
+        "Whether the model that writes summaries reads what people said, once their chat rests, "
+        "and proposes preferences. Only for those who agreed to that, at most 20 calls a day each; "
+        "without such a model none.",
+    )
+    lock_inferred_preferences = lock()
     recent_by_user = number(
         "Newest messages of other chats",
         "So many of the newest messages of the person's other chats go along before the question, "

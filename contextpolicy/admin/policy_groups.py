@@ -59,7 +59,13 @@ LIMITS = (
     "cache_marks",
     "unmanaged",
 )
-MEMORY = ("own_instructions", "preferences", "recent_by_user", "memory_providers")
+MEMORY = (
+    "own_instructions",
+    "preferences",
+    "inferred_preferences",
+    "recent_by_user",
+    "memory_providers",
+)
 TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
 
 

@@ -220,6 +220,8 @@ def _memory(values: PolicyValues) -> list[str]:
         sentences.append("What a person wrote for all of their chats does not go along.")
     if not values.preferences:
         sentences.append("No preferences are noted or sent.")
+    elif not values.inferred_preferences:
+        sentences.append("No model proposes preferences.")
     if values.recent_by_user is not None:
         sentences.append(
             f"The newest {values.recent_by_user:,} messages of a person's other chats go along."

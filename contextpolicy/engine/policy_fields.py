@@ -51,7 +51,8 @@ class PolicyFields:
     prompts only where it is told to is told where theirs stay the same.
 
     `preferences` and `own_instructions`: whether what is kept of a person, and what they wrote for
-    every chat, goes along; `memory_providers` names the providers that may get either, and what was
+    every chat, goes along; `inferred_preferences`: whether the light model proposes some, to people
+    who agreed to that; `memory_providers` names the providers that may get either, and what was
     said in other chats. `recent_by_user`: so many of the newest messages of the person's other
     chats go along. `runtime_note`, `budget_note` and `skills` are parts of the system text: what
     serves the chat, the fixed limits, and named texts of administrators.
@@ -110,6 +111,7 @@ class PolicyFields:
     unmanaged: Unmanaged = "keys"
     cache_marks: bool = True
     preferences: bool = True
+    inferred_preferences: bool = True
     own_instructions: bool = True
     memory_providers: tuple[str, ...] | None = None
     recent_by_user: int | None = None

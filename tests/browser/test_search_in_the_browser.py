@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.desk import Person
@@ -47,6 +48,8 @@ def shot(person: Person, name: str) -> None:
         person.page.screenshot(path=Path(folder) / f"{name}.png")
 
 
+@pytest.mark.memory_case(36)
+@pytest.mark.memory_case(37)
 def test_the_palette_finds_while_somebody_types_and_opens_the_place(admin: Person) -> None:
     page = admin.page
     admin.new_chat("Pressure of the zanzibar pump")
@@ -81,6 +84,7 @@ def test_the_palette_finds_while_somebody_types_and_opens_the_place(admin: Perso
     assert admin.complaints == []
 
 
+@pytest.mark.memory_case(38)
 def test_a_slow_answer_to_older_words_never_replaces_a_newer_one(admin: Person) -> None:
     page = admin.page
     held: list[Any] = []

@@ -8,10 +8,12 @@ found. Questions without evidence or without an answer are left out.
 
 `--archive` asks through the archive search of the chat instead, all of it under a summary; `--half
 even` or `odd` takes every second conversation; `--set NAME=VALUE` changes a constant of
-`chats.memory.ranking` to see what it does.
+`chats.memory.ranking` to see what it does. `--vectors ADDRESS --model NAME` compares by meaning as
+well, with a model behind an address that ends with `/v1`, as an operator would choose it.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import sys
@@ -20,8 +22,10 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 UNANSWERABLE = {"adversarial", "abstention"}
 Shares = list[tuple[str, float, float]]
@@ -33,6 +37,8 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as data:
         os.environ["PALIMPSEST_DATA"] = data
         os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+        if given.vectors:
+            os.environ["ALLOWED_PRIVATE_PROVIDERS"] = urlsplit(given.vectors).netloc
         import django
 
         django.setup()
@@ -43,6 +49,8 @@ def main(arguments: Sequence[str]) -> None:
         if given.half:
             files = files[given.half == "odd" :: 2]
         stored = [(file, *store(file)) for file in files]
+        if given.vectors:
+            embed(given.vectors, model=given.model)
         for change in given.set or [""]:
             told(stored, change=change, through_archive=given.archive)
 
@@ -53,6 +61,8 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--archive", action="store_true")
     parser.add_argument("--half", choices=["even", "odd"])
+    parser.add_argument("--vectors", metavar="ADDRESS")
+    parser.add_argument("--model", default="")
     parser.add_argument("--set", action="append", metavar="NAME=VALUE[,NAME=VALUE]")
     return parser
 
@@ -104,11 +114,54 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
             seqs = [row.seq or 0 for row in search(branch, question=text[:500], most=20).rows]
         else:
             owner = branch.chat.owner_id
-            result = recall(owner, text, scope=Scope(role=""), limit=30, at=timezone.now())
+            look = looked(text)
+            at = timezone.now()
+            result = recall(owner, text, scope=Scope(role=""), limit=30, at=at, look=look)
             seqs = [each.seq for each in result.passages if each.message_id][:20]
         ten, twenty = (sum(e in seqs[:k] for e in evidence) / len(evidence) for k in (10, 20))
         found.append((question["category"], ten, twenty))
     return found
+
+
+def embed(address: str, *, model: str) -> None:
+    """Choose a model behind an address, and make the vectors of all texts."""
+    from django.db.models.functions import Now
+    from django.utils import timezone
+
+    from chats.compaction import embedding
+    from chats.memory import vectors
+    from chats.models import ProviderAccount, TextVector, VectorSpace
+    from contextpolicy.models import ModelSpec
+
+    ModelSpec.objects.create(slug="demo", provider="demo", name="demo", is_default=True)
+    ProviderAccount.objects.create(slug="near", name="Near", base_url=address)
+    ModelSpec.objects.create(slug="near", provider="near", name=model, embeds=True, enabled=False)
+    embedding.choose("near", anew=False, actor="system", now=timezone.now())
+    begun = time.perf_counter()
+    while not VectorSpace.objects.filter(state="serving").exists():
+        VectorSpace.objects.update(due_at=Now())
+        embedding.go_on(now=timezone.now())
+        fault = VectorSpace.objects.get().fault
+        if fault:
+            raise SystemExit(fault)
+    progress = vectors.progress(VectorSpace.objects.get())
+    say(
+        f"{TextVector.objects.count():,} vectors of {progress.texts:,} messages in"
+        f" {time.perf_counter() - begun:.0f} s; {progress.missing} messages without one"
+    )
+
+
+def looked(text: str) -> Any:
+    """A question as it is compared by meaning; None where no model was chosen."""
+    from chats.compaction import embedding
+    from chats.memory import meaning
+
+    by = embedding.asking()
+    if by is None:
+        return None
+    question = asyncio.run(embedding.as_vector(text, by=by, seconds=30))
+    give_up = time.monotonic() + 60
+    return partial(meaning.look, question.vector, space_id=question.space_id, give_up=give_up)
 
 
 def store(questions: Path) -> tuple[Any, dict[str, int]]:

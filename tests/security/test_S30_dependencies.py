@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCKS = ("constraints.txt", "constraints-test.txt")
 SMALL = "constraints-small.txt"
 ANTHROPIC = "constraints-anthropic.txt"
+SEMANTIC = "constraints-semantic.txt"
 PIN = re.compile(
     r"([A-Za-z0-9._-]+)==([A-Za-z0-9.!+_-]+)(?: ; ([^\\]+?))?((?: --hash=sha256:[0-9a-f]{64})+)"
 )
@@ -71,6 +72,14 @@ def test_S30_the_extra_for_anthropic_is_pinned_whole_and_nobody_gets_it_unasked(
         inner = Requirement(line)
         if not inner.marker or inner.marker.evaluate({"extra": ""}):
             assert canonicalize_name(inner.name) in running.keys() | locked.keys()
+
+
+def test_S30_the_extra_for_vectors_is_one_pinned_package_that_nobody_gets_unasked() -> None:
+    extra = [Requirement(line) for line in table()["project"]["optional-dependencies"]["semantic"]]
+    locked = pins(SEMANTIC)
+    assert {canonicalize_name(r.name): str(r.specifier)[2:] for r in extra} == locked
+    assert not locked.keys() & pins().keys()
+    assert locked.items() <= pins("constraints-test.txt").items()
 
 
 def test_S30_both_locks_name_one_version() -> None:

@@ -22,7 +22,7 @@ from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 
 # What the buttons of the switches say.
-SWITCHES = ("on", "off", "pause", "resume")
+SWITCHES = ("on", "off", "pause", "resume", "propose", "only_told")
 
 
 # So many of the messages that a preference was taken from are named, the newest.
@@ -87,13 +87,19 @@ def page(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def switch(request: PersonRequest) -> HttpResponse:
-    """Turn the memory on or off, pause it or go on: whatever the pressed button says."""
+    """Turn the memory or proposals on or off, pause or go on: whatever the pressed button says."""
     chosen, now = request.POST.get("to", ""), timezone.now()
     owner_id = request.user.pk
-    if chosen in {"on", "off"}:
-        preferences.set_consent(owner_id=owner_id, agrees=chosen == "on", now=now)
-    elif chosen in SWITCHES:
-        preferences.set_paused(owner_id=owner_id, paused=chosen == "pause", now=now)
+    try:
+        if chosen in {"on", "off"}:
+            preferences.set_consent(owner_id=owner_id, agrees=chosen == "on", now=now)
+        elif chosen in {"propose", "only_told"}:
+            agrees = chosen == "propose"
+            preferences.set_inferring(owner_id=owner_id, agrees=agrees, now=now)
+        elif chosen in SWITCHES:
+            preferences.set_paused(owner_id=owner_id, paused=chosen == "pause", now=now)
+    except Refusal as refusal:
+        return answer(request, refusal=refusal)
     return redirect("chats:memory")
 
 

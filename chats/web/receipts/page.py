@@ -99,6 +99,8 @@ def view_of(row: Receipt, *, sources: Sources, many: bool) -> ReceiptView:
     title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
     if row.purpose == "title":
         title = "The chat's title"
+    if row.purpose == "preferences":
+        title = "What holds of the person beyond this chat"
     if row.purpose == "warm_up":
         title = f"Warm-up {row.call}: the next prompt without its question, read ahead"
     values = values_of(row.effective_policy)

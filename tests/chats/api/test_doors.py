@@ -58,7 +58,7 @@ OFFERS = {
     ],
     "FolderName": ["name"],
     "PatchedFolderChange": ["memory", "name"],
-    "PatchedMemoryChange": ["consent", "instructions", "paused"],
+    "PatchedMemoryChange": ["consent", "inferring", "instructions", "paused"],
     "NewPreference": ["folder", "slot", "text"],
     "PatchedPreferenceChange": ["text"],
     "NewMessage": ["as_role", "stream", "text"],

@@ -14,6 +14,7 @@ def test_memory_is_read_and_written(of_alice: Program) -> None:
         "instructions": "",
         "consented_at": None,
         "paused": False,
+        "inferring_since": None,
         "preferences": [],
     }
     off = of_alice.post("memory/preferences", {"slot": "name", "text": "Bob"})
@@ -71,3 +72,13 @@ def test_chats_and_folders_are_left_without_memory(of_alice: Program, chat: Chat
     folder.refresh_from_db()
     assert chat.without_memory
     assert folder.without_memory
+
+
+@pytest.mark.requirement("S1.2", by="integrator")
+def test_proposals_are_agreed_to_apart(of_alice: Program) -> None:
+    refused = of_alice.call("PATCH", "memory", {"inferring": True})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "memory_off")
+
+    both = of_alice.call("PATCH", "memory", {"consent": True, "inferring": True})
+    assert both.json()["inferring_since"] is not None
+    assert of_alice.call("PATCH", "memory", {"inferring": False}).json()["inferring_since"] is None

@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from chats.actions import erasure
+from chats.ground import breakers
 from chats.memory import archive, references
 from chats.models import (
     Branch,
@@ -47,9 +48,9 @@ def patient(settings: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_breaker(monkeypatch: pytest.MonkeyPatch) -> looking.Breaker:
+def no_breaker(monkeypatch: pytest.MonkeyPatch) -> breakers.Breaker:
     """A breaker of this test alone."""
-    breaker = looking.Breaker()
+    breaker = breakers.Breaker()
     monkeypatch.setattr(looking, "BREAKER", breaker)
     return breaker
 
@@ -131,6 +132,7 @@ HERON = "The grey heron nests at Lake Vogt, and its ring says B-417."
 ASKED = "Which ring did the heron at Lake Vogt wear?"
 
 
+@pytest.mark.memory_case(28)
 def test_a_policy_lets_what_was_said_elsewhere_go_along(
     chat: Chat, govern: Callable[..., None], elsewhere: Elsewhere, say: Say, now: datetime
 ) -> None:
@@ -291,19 +293,19 @@ def test_a_slow_search_holds_no_reply_up_and_after_three_nobody_waits(
     say: Say,
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
-    no_breaker: looking.Breaker,
+    no_breaker: breakers.Breaker,
 ) -> None:
     govern()
     settings.REFERENCES_SECONDS = 0.02
     monkeypatch.setattr(looking, "search", lambda *_, **__: time.sleep(0.2))
-    for _ in range(looking.MISSES):
+    for _ in range(breakers.MISSES):
         assert not no_breaker.is_open()
         say(chat, ASKED)
         assert newest_receipt().notes[-1] == "references:late"
     began = time.monotonic()
     say(chat, ASKED)
     assert newest_receipt().notes[-1] == "references:breaker"
-    no_breaker.clock = lambda: began + looking.REST_SECONDS + 5
+    no_breaker.clock = lambda: began + breakers.REST_SECONDS + 5
     assert not no_breaker.is_open()
 
 

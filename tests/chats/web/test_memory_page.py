@@ -2,13 +2,24 @@
 
 import json
 from collections.abc import Callable
+from datetime import datetime
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.memory import preferences
-from chats.models import Chat, Folder, MemorySettings, Preference, Turn
+from chats.models import (
+    Branch,
+    Chat,
+    Folder,
+    ForgottenPreference,
+    MemorySettings,
+    Message,
+    Preference,
+    PreferenceEvidence,
+    Turn,
+)
 
 Talk = Callable[..., Turn]
 PAGE = "/settings/memory/"
@@ -115,6 +126,60 @@ def test_a_pause_and_its_end(agreed: Client) -> None:
 
     agreed.post(PAGE + "switch", {"to": "resume"})
     assert "Paused:" not in words(agreed)
+
+
+@pytest.mark.memory_case(30)
+@pytest.mark.requirement("S1.2", by="user")
+def test_proposals_are_switched_on_apart_accepted_and_rejected(
+    agreed: Client, alice: User, now: datetime
+) -> None:
+    assert "Let a model propose" in words(agreed)
+    agreed.post(PAGE + "switch", {"to": "propose"})
+    assert MemorySettings.objects.get().inferring_since is not None
+    assert "Stop proposals" in words(agreed)
+    rows = [
+        Preference.objects.create(
+            owner=alice,
+            slot="note",
+            text=text,
+            kind="inferred",
+            status="proposed",
+            valid_from=now,
+            learned_at=now,
+        )
+        for text in ("I like tea", "I like war")
+    ]
+    said = Message.objects.create(
+        branch=Branch.objects.create(
+            chat=Chat.objects.create(owner=alice, created_at=now, updated_at=now), created_at=now
+        ),
+        seq=1,
+        accepted=1,
+        role="user",
+        parts=[{"type": "text", "text": "I like tea, I like war"}],
+        created_at=now,
+    )
+    for row in rows:
+        PreferenceEvidence.objects.create(preference=row, message=said, start=0, end=10)
+    page = words(agreed)
+    assert "Not in use until you accept it" in page
+    assert "Read from your chats" in page
+
+    agreed.post(f"{PAGE}preferences/{rows[0].pk}", {"act": "accept"})
+    agreed.post(f"{PAGE}preferences/{rows[1].pk}", {"act": "delete"})
+
+    assert [(row.text, row.status) for row in Preference.objects.all()] == [
+        ("I like tea", "current")
+    ]
+    assert ForgottenPreference.objects.count() == 1
+    agreed.post(PAGE + "switch", {"to": "only_told"})
+    assert MemorySettings.objects.get().inferring_since is None
+
+
+def test_proposals_need_the_memory(page: Client) -> None:
+    refused = page.post(PAGE + "switch", {"to": "propose"})
+    assert refused.status_code == 409
+    assert "Memory is off." in refused.content.decode()
 
 
 def test_all_of_it_is_a_file(agreed: Client) -> None:

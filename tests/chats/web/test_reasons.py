@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from chats.admin.words import RUNGS
-from chats.compaction import coverage, places
+from chats.compaction import coverage, embedding, places
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
 from chats.prompt import agents, model_choice, outlook, person
@@ -48,6 +48,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
     assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
     ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
     ours |= {f"references:{note}" for note in (*references.NOTES, *person.WITHHOLDS_OTHERS)}
+    ours |= {f"vectors:{note}" for note in embedding.NOTES}
     assert set(reasons.CHANGES) == {*assembly.CHANGES, *ours}
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))

@@ -1,0 +1,142 @@
+"""Keeps what a model proposes of a person, after it was judged; the person decides.
+
+What was inferred takes the place of nothing that was told or written. It is proposed until it is
+accepted, or until a second chat says it again where its slot is free. Rows change under the same
+lock as those of `preferences`.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from chats.memory import inferred, preferences
+from chats.memory.inferred import Proposal
+from chats.memory.preferences import (
+    OF_THE_PERSON,
+    confirm,
+    current_beside,
+    data_of,
+    digest_of,
+    folded,
+    give,
+    has_one_value,
+    put,
+    record_change,
+)
+from chats.memory.told import Told
+from chats.models import ForgottenPreference, MemorySettings, Message, Preference
+
+CONFIDENCE = 60
+# That nobody has looked at yet; beyond them nothing is proposed.
+MOST_PROPOSED = 30
+ENOUGH_CHATS = 2
+
+
+def propose(
+    found: Sequence[Proposal],
+    *,
+    read: Sequence[Message],
+    owner_id: int,
+    folder_id: uuid.UUID | None,
+    now: datetime,
+) -> Counter[str]:
+    """Keep what may be kept of an answer, in the caller's transaction; count what became of each.
+
+    `read` are the person's messages as they were numbered, as they are now: what was withdrawn
+    since is left out.
+    """
+    told: Counter[str] = Counter()
+    settings = preferences.locked(owner_id)
+    if not preferences.is_inferring(settings):
+        return told
+    numbered = dict(enumerate(read, start=1))
+    for proposal in found:
+        message = numbered.get(proposal.message)
+        place = inferred.place_of(proposal, text=message.text) if message else None
+        if message is None or place is None:
+            told["not_literal"] += 1
+            continue
+        outcome = inferred.refusal_of(place.text) or _kept(
+            place, settings=settings, message=message, folder_id=folder_id, now=now
+        )
+        told[outcome] += 1
+    return told
+
+
+def _kept(
+    place: Told,
+    *,
+    settings: MemorySettings,
+    message: Message,
+    folder_id: uuid.UUID | None,
+    now: datetime,
+) -> str:
+    """Keep one thing, or confirm it where it is known; return what became of it."""
+    owner_id = settings.owner_id
+    digest = digest_of(place.text, settings=settings)
+    if ForgottenPreference.objects.filter(owner=owner_id, digest=digest).exists():
+        return "deleted_before"
+    row = Preference(
+        owner_id=owner_id,
+        folder_id=None if place.slot in OF_THE_PERSON else folder_id,
+        slot=place.slot,
+        text=place.text,
+        kind=Preference.Kind.INFERRED,
+        status=Preference.Status.PROPOSED,
+        confidence=CONFIDENCE,
+        valid_from=message.created_at,
+        learned_at=now,
+    )
+    known = _known(row)
+    if known is not None:
+        confirm(known, told=place, message=message, now=now)
+        return "confirmed" if not _counts_now(known, message=message, now=now) else "in_use"
+    if current_beside(row).filter(has_one_value(row), valid_from__gt=row.valid_from).exists():
+        return "older"
+    rows = Preference.objects.filter(owner=owner_id)
+    if rows.count() >= preferences.MOST_PREFERENCES or waiting(owner_id) >= MOST_PROPOSED:
+        return "no_room"
+    row.save(force_insert=True)
+    give(row, told=place, message=message)
+    data = data_of(row)
+    record_change("preference.noted", owner_id=owner_id, now=now, data=data, message=message)
+    return "proposed"
+
+
+def waiting(owner_id: int) -> int:
+    """Return how many proposals wait for the person."""
+    status = Preference.Status.PROPOSED
+    return Preference.objects.filter(owner=owner_id, status=status).count()
+
+
+def _known(row: Preference) -> Preference | None:
+    """Return what is in use or proposed in the row's slot and scope and says the same."""
+    rows = Preference.objects.filter(
+        owner=row.owner_id, folder=row.folder_id, slot=row.slot, closed_at=None
+    )
+    found = sorted(rows, key=lambda old: (old.status != Preference.Status.CURRENT, str(old.pk)))
+    same = (old for old in found if folded(old.text) == folded(row.text))
+    alike = (old for old in found if inferred.says_same(old.text, row.text))
+    return next(same, None) or next(alike, None)
+
+
+def _counts_now(row: Preference, *, message: Message, now: datetime) -> bool:
+    """Take a proposal into use that a second chat says, where its slot is free; tell whether."""
+    is_waiting = (row.status, row.kind) == (Preference.Status.PROPOSED, Preference.Kind.INFERRED)
+    alive = row.evidence.filter(message__branch__chat__deleted_at=None)
+    chats = set(alive.values_list("message__branch__chat", flat=True))
+    if not is_waiting or len(chats) < ENOUGH_CHATS or not inferred.is_read_by_rules(row.text):
+        return False
+    row.valid_from = max(row.valid_from, message.created_at)
+    closes = current_beside(row).filter(has_one_value(row))
+    learned = closes.filter(kind=Preference.Kind.INFERRED, valid_from__lte=row.valid_from)
+    if closes.count() > learned.count():
+        return False
+    row.status, row.learned_at = Preference.Status.CURRENT, now
+    put(row, closes=learned)
+    data = {**data_of(row), "chats": len(chats)}
+    record_change(
+        "preference.confirmed", owner_id=row.owner_id, now=now, data=data, message=message
+    )
+    return True

@@ -1,0 +1,76 @@
+"""Knows which chats a model has to read for preferences, and claims them."""
+
+import secrets
+import uuid
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q
+from django.db.models.functions import Now
+
+from chats.ground import leases, queue
+from chats.models import PreferenceReading
+
+# A chat rests so long before it is read; after a failure that may pass it is as long again.
+REST = timedelta(minutes=10)
+# The lease of a call, beyond its longest time; the time after which a task counts as lost.
+LEASE = timedelta(seconds=90)
+LOST_AFTER = timedelta(seconds=60)
+# What a dead worker was reading is read again so often at most.
+MOST_TRIES = 2
+AT_ONCE = 20
+RELEASED = {"lease_token": "", "lease_until": None}
+
+
+def await_rest(chat_id: uuid.UUID, *, now: datetime) -> None:
+    """Have a chat read once nothing was said in it for a while."""
+    PreferenceReading.objects.update_or_create(chat_id=chat_id, defaults={"due_at": now + REST})
+
+
+def hasten(chat_id: uuid.UUID, *, now: datetime) -> None:
+    """Have a chat that waits for its rest read at once, in the caller's transaction."""
+    if PreferenceReading.objects.filter(chat=chat_id, due_at__gt=now).update(due_at=now):
+        queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
+
+
+def claimed(chat_id: uuid.UUID) -> PreferenceReading | None:
+    """Claim a chat that is due; None if another has it, or nothing is to read.
+
+    What a dead worker read twice is passed over. Runs in the caller's transaction.
+    """
+    free = Q(lease_until=None) | leases.ended()
+    mine = PreferenceReading.objects.filter(free, chat=chat_id)
+    token = secrets.token_urlsafe(32)
+    taken = mine.filter(due_at__lte=Now() + LOST_AFTER).update(
+        lease_token=token, lease_until=leases.from_now(LEASE)
+    )
+    if not taken:
+        return None
+    row = PreferenceReading.objects.get(chat=chat_id)
+    if row.tries >= MOST_TRIES:
+        row.read_to, row.tries = max(row.read_to, row.reading_to), 0
+        row.save(update_fields=["read_to", "tries"])
+    return row
+
+
+def release(row: PreferenceReading, *, due_at: datetime | None, to: int | None = None) -> None:
+    """Give a claimed chat back; `to`: it is read so far. It is due again `due_at` a time."""
+    rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_token=row.lease_token)
+    done = {} if to is None else {"read_to": to, "tries": 0}
+    # What was said during the call waits for a rest of its own.
+    later = {"due_at": due_at} if due_at else {}
+    rows.update(**done, **later, **RELEASED)
+    if due_at is None:
+        rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_until=None)
+        rows.filter(due_at=row.due_at).update(due_at=None)
+
+
+def enqueue_due() -> int:
+    """Send the tasks of chats that have rested; of lost ones again. Return how many there were."""
+    free = Q(lease_until=None) | leases.ended()
+    due = PreferenceReading.objects.filter(free, due_at__lte=Now()).order_by("due_at")
+    found = list(due.values_list("chat", flat=True)[:AT_ONCE])
+    for chat_id in found:
+        queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
+    rows = PreferenceReading.objects.filter(chat__in=found, due_at=F("due_at"))
+    rows.update(due_at=leases.from_now(LOST_AFTER))
+    return len(found)

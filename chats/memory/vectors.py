@@ -1,0 +1,237 @@
+"""The spaces of vectors and their rows: chosen, built, counted, and deleted with what they are of.
+
+Only this module writes them. A vector is written under the same lock as the words of its text, so
+that an erasure comes before it and is seen, or after it and takes it along.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Max, Q, QuerySet
+
+from chats.ground import queue
+from chats.models import SearchPlace, SearchText, TextVector, VectorSpace
+from chats.models.search import SEQ_BITS
+from contextpolicy import ledger
+from contextpolicy.models import ModelSpec
+from speed.commits import unflushed
+
+# How texts are divided; another number is another space.
+DIVIDED = 1
+PASSAGE_WORDS = 120
+PASSAGE_CHARACTERS = 800
+# A text of which so many characters are refused as well has no vector.
+SHORTEST_HALF = 50
+# A pass over all texts looks for those that a lost task left out; the first one soon, for what was
+# indexed while the space was chosen.
+PASS_EVERY, FIRST_PASS = timedelta(hours=6), timedelta(minutes=10)
+# Of a space that is deleted, at once.
+DELETED_AT_ONCE = 5_000
+# Of a text: nothing to compare; its model made none.
+EMPTY, REFUSED = "", "refused"
+_WORD = re.compile(r"\S+")
+
+
+class OtherDimensions(Exception):
+    """A model answers with vectors of another length than those of its space."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The state of a space: texts that have a vector, of how many; those of which none was made."""
+
+    texts: int
+    done: int
+    refused: int
+
+    @property
+    def missing(self) -> int:
+        """The texts without a vector."""
+        return max(self.texts - self.done, 0) + self.refused
+
+
+def passages(text: str) -> list[str]:
+    """Divide a text into passages of at most so many words and characters."""
+    found: list[str] = []
+    start = end = words = 0
+    for word in _WORD.finditer(text):
+        if words and (words == PASSAGE_WORDS or word.end() - start > PASSAGE_CHARACTERS):
+            found.append(text[start:end])
+            start, words = word.start(), 0
+        start = start if words else word.start()
+        end, words = word.end(), words + 1
+    if words:
+        found.append(text[start:end])
+    size = PASSAGE_CHARACTERS
+    return [part[at : at + size] for part in found for at in range(0, len(part), size)]
+
+
+def halves(text: str) -> list[str]:
+    """Return both halves of a text that was too long for its model; none of a short one."""
+    if len(text) < 2 * SHORTEST_HALF:
+        return []
+    middle = len(text) // 2
+    space = text.rfind(" ", SHORTEST_HALF, middle)
+    at = space if space > 0 else middle
+    return [half for half in (text[:at].strip(), text[at:].strip()) if half]
+
+
+def prefixes(name: str) -> tuple[str, str]:
+    """Return what a model wants to stand before a question, and before a text."""
+    return ("query: ", "passage: ") if re.search(r"\be5\b", name, re.IGNORECASE) else ("", "")
+
+
+def key_of(model: ModelSpec, *, base_url: str) -> str:
+    """Return what the vectors of a model depend on."""
+    address = hashlib.sha256(base_url.encode()).hexdigest()[:12]
+    said = "".join(prefixes(model.name)).replace(" ", "")
+    return f"{model.provider}/{address}/{model.name}/{said}/{DIVIDED}"[:400]
+
+
+def serving() -> VectorSpace | None:
+    """Return the space that questions are compared in."""
+    rows = VectorSpace.objects.filter(state=VectorSpace.State.SERVING)
+    return rows.select_related("model").first()
+
+
+def living() -> list[VectorSpace]:
+    """Return the space in use and the one that is being built."""
+    rows = VectorSpace.objects.exclude(state=VectorSpace.State.RETIRED)
+    return list(rows.select_related("model").order_by("pk"))
+
+
+@transaction.atomic
+def choose(
+    model: ModelSpec | None, *, base_url: str, actor: str, now: datetime, anew: bool = False
+) -> VectorSpace | None:
+    """Have texts embedded by a model, or, without one, by none any more.
+
+    A space of the same model is kept, unless it is to be built `anew`. The one in use answers until
+    the new one is complete.
+    """
+    spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
+    State = VectorSpace.State  # noqa: N806 - a class
+    used, built = spaces.get(State.SERVING), spaces.get(State.BUILDING)
+    key = key_of(model, base_url=base_url) if model else ""
+    if built is not None and (built.key != key or anew):
+        retire(built, now=now)
+        built = None
+    if model is None and used is not None:
+        retire(used, now=now)
+    is_used = used is not None and used.key == key and not anew
+    space = used if is_used else built
+    if model is not None and space is None:
+        last = VectorSpace.objects.filter(key=key).aggregate(last=Max("revision"))["last"]
+        space = VectorSpace.objects.create(
+            model=model, key=key, revision=(last or 0) + 1, created_at=now, due_at=now
+        )
+    data = {"model": model.slug if model else "", "revision": space.revision if space else 0}
+    ledger.record("search.model_chosen", actor=actor, now=now, data=data)
+    queue.enqueue(queue.EMBED)
+    return space
+
+
+def retire(space: VectorSpace, *, now: datetime) -> None:
+    """Have a space deleted, bit by bit."""
+    rows = VectorSpace.objects.filter(pk=space.pk)
+    rows.update(state=VectorSpace.State.RETIRED, due_at=now, lease_token="", lease_until=None)
+
+
+@transaction.atomic
+def complete(space: VectorSpace, *, now: datetime) -> None:
+    """Put a space in use whose pass has come to its end, in the place of the one before."""
+    rows = VectorSpace.objects.select_for_update()
+    held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
+    if held is None:
+        return
+    again = PASS_EVERY
+    if held.state == VectorSpace.State.BUILDING:
+        again = FIRST_PASS
+        for old in rows.filter(state=VectorSpace.State.SERVING):
+            retire(old, now=now)
+    held.state, held.completed_at = VectorSpace.State.SERVING, now
+    held.cursor, held.due_at, held.fault = 0, now + again, ""
+    held.save(update_fields=["state", "completed_at", "cursor", "due_at", "fault"])
+
+
+def delete_retired() -> bool:
+    """Delete some vectors of spaces that nobody uses; return whether some are left."""
+    for space in VectorSpace.objects.filter(state=VectorSpace.State.RETIRED):
+        rows = TextVector.objects.filter(space=space).order_by("pk")
+        some = list(rows.values_list("pk", flat=True)[:DELETED_AT_ONCE])
+        if some:
+            with unflushed():
+                rows.filter(pk__gte=some[0], pk__lte=some[-1]).delete()
+            return True
+        space.delete()
+    return False
+
+
+def without_vectors(space: VectorSpace, texts: QuerySet[SearchText]) -> list[SearchText]:
+    """Return those of some texts of which a space has nothing, with their messages and chats."""
+    keys = list(texts.values_list("pk", flat=True))
+    known = TextVector.objects.filter(space=space, text__in=keys).values_list("text", flat=True)
+    missing = SearchText.objects.filter(pk__in=set(keys).difference(known)).order_by("pk")
+    return list(missing.select_related("message__branch__chat"))
+
+
+def store(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int:
+    """Keep the vectors of texts: of each its passages, none if it has nothing, None if refused.
+
+    What was erased or deleted meanwhile is left out. Raises `OtherDimensions`. Returns how many
+    texts there were.
+    """
+    lengths = {len(row) // 2 for rows in made.values() for row in rows or ()}
+    with unflushed():
+        check_length(space, lengths)
+        # The lock under which words leave the index.
+        places = sorted({key >> SEQ_BITS for key in made})
+        list(
+            SearchPlace.objects.select_for_update(no_key=True).filter(pk__in=places).order_by("pk")
+        )
+        texts = SearchText.objects.filter(pk__in=made, message__isnull=False)
+        there = texts.values_list("pk", "message", "message__branch__chat__owner")
+        rows = []
+        for key, message_id, owner_id in there:
+            own = {"space": space, "owner_id": owner_id, "message_id": message_id, "text": key}
+            found = made[key]
+            rows += [
+                TextVector(**own, passage=number, vector=vector)
+                for number, vector in enumerate(found or ())
+            ]
+            if not found:
+                fault = REFUSED if found is None else EMPTY
+                rows.append(TextVector(**own, passage=0, vector=b"", fault=fault))
+        TextVector.objects.bulk_create(rows, ignore_conflicts=True)
+    return len(there)
+
+
+def check_length(space: VectorSpace, lengths: Collection[int]) -> None:
+    """Raise `OtherDimensions` unless all vectors are as long as the first of their space."""
+    for length in lengths:
+        VectorSpace.objects.filter(pk=space.pk, dimensions=None).update(dimensions=length)
+        if not VectorSpace.objects.filter(pk=space.pk, dimensions=length).exists():
+            raise OtherDimensions
+
+
+def forget(texts: QuerySet[SearchText]) -> int:
+    """Delete the vectors of texts that leave the index, in the caller's transaction."""
+    return TextVector.objects.filter(text__in=texts.values("pk")).delete()[0]
+
+
+def forget_ids(keys: Collection[int]) -> int:
+    """Delete the vectors of texts by their ids, in the caller's transaction."""
+    return TextVector.objects.filter(text__in=keys).delete()[0] if keys else 0
+
+
+def progress(space: VectorSpace) -> Progress:
+    """Count what a space has."""
+    texts = SearchText.objects.filter(message__isnull=False).count()
+    rows = TextVector.objects.filter(space=space)
+    first = rows.filter(passage=0).count()
+    refused = rows.filter(~Q(fault="")).count()
+    return Progress(texts, first - refused, refused)

@@ -1,0 +1,77 @@
+"""Makes vectors of texts: the one protocol for it, whoever makes them, and the way over a server.
+
+What comes back is checked here: as many vectors as texts, of one length, of finite numbers that are
+not all nought. Anything else is an error, never a vector.
+"""
+
+import base64
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from chats.providers.base import ProviderError, Timeouts
+from chats.providers.embeddings import embed
+from chats.providers.registry import ProviderAccountValue
+
+Vector = Sequence[float]
+MOST_DIMENSIONS = 8_192
+
+
+class Embedder(Protocol):
+    """Makes a vector of each text."""
+
+    async def vectors(self, texts: Sequence[str], *, timeouts: Timeouts) -> list[Vector]:
+        """Return a vector for each text, in their order. Raises ProviderError."""
+        ...
+
+
+class ServerEmbedder:
+    """A model behind `/v1/embeddings`."""
+
+    def __init__(self, account: ProviderAccountValue, *, model: str) -> None:
+        self.account = account
+        self.model = model
+
+    async def vectors(self, texts: Sequence[str], *, timeouts: Timeouts) -> list[Vector]:
+        """Return a vector for each text, in their order. Raises ProviderError."""
+        body = {"model": self.model, "input": list(texts), "encoding_format": "float"}
+        found = await embed(self.account, body, timeouts=timeouts)
+        return checked([numbers_of(entry) for entry in in_order(found.data)])
+
+
+def embedder_for(account: ProviderAccountValue, *, model: str) -> Embedder:
+    """Return what makes the vectors of a model."""
+    return ServerEmbedder(account, model=model)
+
+
+def in_order(data: Sequence[Any]) -> list[Any]:
+    """Return the entries of an answer by their `index`, if each has one of its own."""
+    places = [entry.get("index") for entry in data]
+    if sorted(place for place in places if type(place) is int) != list(range(len(data))):
+        return list(data)
+    return [entry for _, entry in sorted(zip(places, data, strict=True), key=lambda pair: pair[0])]
+
+
+def numbers_of(entry: Any) -> list[float]:
+    """Return the numbers of an embedding, also where they came as base64. Raises ProviderError."""
+    said = entry["embedding"]
+    try:
+        if isinstance(said, str):
+            raw = base64.b64decode(said, validate=True)
+            said = struct.unpack(f"<{len(raw) // 4}f", raw)
+        return [float(number) for number in said]
+    except (ValueError, TypeError, struct.error):
+        raise ProviderError("provider_protocol") from None
+
+
+def checked(vectors: list[list[float]]) -> list[Vector]:
+    """Return vectors of one length that can be compared. Raises ProviderError."""
+    lengths = {len(vector) for vector in vectors}
+    is_sound = len(lengths) == 1 and 0 < min(lengths) <= MOST_DIMENSIONS
+    for vector in vectors if is_sound else ():
+        size = math.sqrt(sum(number * number for number in vector))
+        is_sound = is_sound and math.isfinite(size) and size > 0
+    if not is_sound:
+        raise ProviderError("provider_protocol")
+    return list(vectors)

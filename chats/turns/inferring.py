@@ -1,0 +1,399 @@
+"""Preferences that a model proposes: it reads what a person said once their chat rests.
+
+One short call in the background under the policy's light model, bounded in messages, tokens, time
+and number: no reply waits for it. The claim, the receipt and the ledger row that commits to it are
+written before the call; what is kept, and how far was read, in one transaction after it. A call
+that the server refuses is not made again; one whose worker died is made once more.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from asgiref.sync import async_to_sync
+from django.db import transaction
+from django.db.models import F, Max, QuerySet
+
+from chats.compaction import plan
+from chats.ground import databases, leases, queue
+from chats.ground.computing import alone
+from chats.ground.refusals import Refusal
+from chats.memory import inferred, preferences, proposing, readings
+from chats.memory.told import LONGEST_MESSAGE
+from chats.models import (
+    Branch,
+    Chat,
+    MemorySettings,
+    Message,
+    PreferenceReading,
+    Receipt,
+    Turn,
+)
+from chats.prompt import composition, model_choice
+from chats.prompt.model_choice import ChosenModel
+from chats.providers.base import ProviderRequest
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.record import history, locking
+from chats.turns import background_call, side_calls
+from chats.turns.side_calls import SidePrompt
+from chats.turns.steps import WORKER, Ending, close_call
+from chats.turns.tellings import remembers
+from contextpolicy import ledger
+from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
+from contextpolicy.engine.messages import WireMessage
+from contextpolicy.engine.tokens import TokenCounter, wire_tokens
+from contextpolicy.models import ModelSpec
+
+logger = logging.getLogger(__name__)
+# Of one call: messages of the person, tokens, seconds; and what its answer may have.
+MOST_MESSAGES = 16
+MOST_TOKENS = 12_000
+SECONDS = 60.0
+MOST_WRITTEN = 1_500
+# Of a person in a day of UTC.
+CALLS_A_DAY = 20
+# Messages that are passed over in one transaction.
+PAGES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingCall:
+    """A booked call about what a person said in a chat, up to a message."""
+
+    reading: PreferenceReading
+    to: int
+    messages: Sequence[uuid.UUID]
+    receipt_id: uuid.UUID
+    request: ProviderRequest
+    account: Account
+
+
+def read_chat(
+    *,
+    chat_id: uuid.UUID,
+    counter: TokenCounter,
+    clock: Callable[[], datetime],
+    is_closing: Callable[[], bool],
+) -> None:
+    """Have the light model propose preferences of what a chat's owner said since it last read.
+
+    `is_closing` tells that this process ends.
+    """
+    with alone:
+        call = prepare(chat_id, counter=counter, now=clock())
+    if call is None:
+        return
+    databases.give_back()
+    try:
+        text, ending = async_to_sync(answer)(call, is_closing)
+    except Exception:
+        logger.exception("preferences of %s failed unexpectedly", chat_id)
+        text, ending = "", Ending(error_code="internal_error")
+    finish(call, text=text, ending=ending, now=clock())
+
+
+@transaction.atomic
+def prepare(chat_id: uuid.UUID, *, counter: TokenCounter, now: datetime) -> ReadingCall | None:
+    """Claim the chat, compose and book the call under its lock; None if none is to be made."""
+    try:
+        chat = locking.locked_chat(chat_id)
+    except Chat.DoesNotExist:
+        return None
+    row = readings.claimed(chat_id)
+    if row is None:
+        return None
+    close_lost([row.receipt_id], now=now)
+    settings = preferences.locked(chat.owner_id)
+    asked = asked_model(chat) if may_read(chat, settings=settings) else None
+    if asked is None:
+        readings.release(row, due_at=None)
+        return None
+    if spent(settings, now=now) >= CALLS_A_DAY:
+        readings.release(row, due_at=next_day(now))
+        return None
+    choice, model, account = asked
+    prompt, said, to = composed(chat, row, settings, choice=choice, model=model, counter=counter)
+    if prompt is None:
+        readings.release(row, due_at=None, to=to)
+        return None
+    turn = said[-1].turn
+    if turn is None:
+        raise AssertionError(said[-1].pk)
+    spend(settings, now=now)
+    receipt = side_calls.book(
+        prompt,
+        turn=turn,
+        step=Receipt.AFTERWARDS,
+        call=next_call(turn),
+        effective=choice.effective,
+        now=now,
+    )
+    row.reading_to, row.tries, row.receipt = to, row.tries + 1, receipt
+    row.save(update_fields=["reading_to", "tries", "receipt"])
+    ledger.record(
+        "chat.preferences_asked",
+        actor=WORKER,
+        now=now,
+        chat_id=chat_id,
+        turn_id=turn.pk,
+        data={
+            "model": model.name,
+            "provider": account.slug,
+            "messages": len(said),
+            "prompt_tokens": prompt.tokens,
+            "calls": [[str(receipt.pk), receipt.commitment]],
+        },
+    )
+    ids = [message.pk for message in said]
+    return ReadingCall(row, to, ids, receipt.pk, prompt.request, account)
+
+
+def may_read(chat: Chat, *, settings: MemorySettings) -> bool:
+    """Tell whether a chat may be read: its owner agreed, and it is not closed to that."""
+    return chat.deleted_at is None and preferences.is_inferring(settings) and remembers(chat)
+
+
+def asked_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
+    """Return the light model of a chat's policy, if that lets it propose preferences."""
+    try:
+        choice = model_choice.choose(chat=chat)
+        values = choice.values
+        model = plan.find_summariser(values)
+        account = model_choice.account_for(model) if model else None
+    except Refusal:
+        return None
+    allowed = values.memory_providers
+    if model is None or account is None or account.kind == "demo":
+        return None
+    is_allowed = composition.infers(values) and (allowed is None or model.provider in allowed)
+    return (choice, model, account) if is_allowed else None
+
+
+def spent(settings: MemorySettings, *, now: datetime) -> int:
+    """Return how many calls were made for a person today."""
+    return settings.inferred_calls if settings.inferred_on == now.astimezone(UTC).date() else 0
+
+
+def spend(settings: MemorySettings, *, now: datetime) -> None:
+    """Count a call of a locked person."""
+    settings.inferred_calls = spent(settings, now=now) + 1
+    settings.inferred_on = now.astimezone(UTC).date()
+    settings.save(update_fields=["inferred_calls", "inferred_on"])
+
+
+def next_day(now: datetime) -> datetime:
+    """Return the beginning of the next day of UTC."""
+    day = now.astimezone(UTC).date() + timedelta(days=1)
+    return datetime.combine(day, time(), tzinfo=UTC)
+
+
+def composed(
+    chat: Chat,
+    row: PreferenceReading,
+    settings: MemorySettings,
+    *,
+    choice: ChosenModel,
+    model: ModelSpec,
+    counter: TokenCounter,
+) -> tuple[SidePrompt | None, list[Message], int]:
+    """Compose the next call: the prompt, the person's messages, how far it reads.
+
+    Without anything to read the prompt is None.
+    """
+    branch = shown_branch(chat)
+    to = row.read_to
+    for _ in range(PAGES):
+        page = list(unread(branch, after=to, since=settings.inferring_since)[:MOST_MESSAGES])
+        if not page:
+            break
+        said = [message for message in page if inferred.is_readable(message.text)]
+        to = page[-1].accepted
+        while said:
+            prompt = compose(said, branch=branch, choice=choice, model=model, counter=counter)
+            if prompt is not None:
+                return prompt, said, to
+            # The next call, which is due at once, reads what does not fit; what fits into none is
+            # passed over.
+            last = said.pop()
+            to = last.accepted - 1 if said else last.accepted
+    return None, [], to
+
+
+def shown_branch(chat: Chat) -> Branch:
+    """Return the branch that people look at, with its chat."""
+    branches = Branch.objects.select_related("parent", "chat")
+    return branches.get(chat=chat, chat__active_branch=F("pk"))
+
+
+def unread(branch: Branch, *, after: int, since: datetime | None) -> QuerySet[Message]:
+    """Return the messages on a branch's path that its owner said since they agreed, in order.
+
+    Not those of others in a team, of programs, of imported chats, nor what is kept from prompts.
+    """
+    rows = history.on_path(branch, after=0, before=branch.last_seq + 1).filter(
+        turn__client__isnull=True,
+        role=Message.Role.USER,
+        accepted__gt=after,
+        speaker__isnull=True,
+        turn__isnull=False,
+        excluded=False,
+        erased_at=None,
+        created_at__gte=since,
+    )
+    return rows.select_related("turn").order_by("accepted")
+
+
+def replies_beside(said: Sequence[Message], *, branch: Branch) -> list[Message]:
+    """Return the replies before and between messages."""
+    after, before = (said[0].seq or 1) - 2, said[-1].seq or 1
+    rows = history.on_path(branch, after=max(after, 0), before=before)
+    rows = rows.filter(role=Message.Role.ASSISTANT, excluded=False, erased_at=None)
+    found = [row for row in rows.order_by("seq")[: 4 * MOST_MESSAGES] if row.text.strip()]
+    return found[-MOST_MESSAGES:]
+
+
+def compose(
+    said: Sequence[Message],
+    *,
+    branch: Branch,
+    choice: ChosenModel,
+    model: ModelSpec,
+    counter: TokenCounter,
+) -> SidePrompt | None:
+    """Compose the call about some messages; None if it would be over a limit."""
+    rows = sorted([*said, *replies_beside(said, branch=branch)], key=lambda row: row.seq or 0)
+    read = history.load_all(rows, counter=counter)
+    system = WireMessage("system", inferred.INSTRUCTIONS)
+    question = WireMessage("user", inferred.shown(read))
+    own, rest = wire_tokens(system, counter), wire_tokens(question, counter)
+    limit = min(prompt_limit(choice.values, model_window=model.window), MOST_TOKENS)
+    factor = composition.calibration_of(branch, model=model)
+    ours = in_our_count(max(limit, 1), calibration=factor)
+    if own + rest > ours:
+        return None
+    # The frame around the messages counts with the newest of them.
+    sizes = [min(message.tokens, rest // len(read)) for message in read[:-1]]
+    sizes.append(rest - sum(sizes))
+    return SidePrompt(
+        request=ProviderRequest(
+            model=model.name,
+            messages=(system, question),
+            max_output_tokens=MOST_WRITTEN,
+            stream=not model.cannot_stream,
+        ),
+        texts=[("system", inferred.PREFERENCES_V1, inferred.INSTRUCTIONS, own)],
+        read=list(zip(read, sizes, strict=True)),
+        budget=Budget(
+            token_budget=limit + choice.values.reserve_tokens,
+            reserve=choice.values.reserve_tokens,
+            prompt_limit=limit,
+            calibration=factor,
+            limit=ours,
+            system=own,
+            question=rest,
+        ),
+        tokens=own + rest,
+        cut_to=LONGEST_MESSAGE,
+    )
+
+
+def next_call(turn: Turn) -> int:
+    """Return the number of the turn's next call for preferences."""
+    rows = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING)
+    last: int | None = rows.aggregate(last=Max("call"))["last"]
+    return Receipt.INFERRING if last is None else last + 1
+
+
+async def answer(call: ReadingCall, is_closing: Callable[[], bool]) -> tuple[str, Ending]:
+    """Make the call; return the text, empty if there is none whole, and how the call ended."""
+
+    async def is_wanted() -> bool:
+        return not is_closing()
+
+    reply, ending = await background_call.hear(
+        call.request, account=call.account, seconds=SECONDS, is_wanted=is_wanted
+    )
+    is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
+    return (str(reply.text) if is_whole else ""), ending
+
+
+@transaction.atomic
+def finish(call: ReadingCall, *, text: str, ending: Ending, now: datetime) -> None:
+    """Keep what was proposed, and how far was read; nothing if the claim was lost meanwhile."""
+    try:
+        chat = locking.locked_chat(call.reading.chat_id)
+    except Chat.DoesNotExist:
+        return
+    mine = PreferenceReading.objects.filter(
+        chat=chat.pk, lease_token=call.reading.lease_token, receipt=call.receipt_id
+    )
+    if not mine.exists():
+        return
+    close_call(receipt_id=call.receipt_id, ending=ending, now=now)
+    if may_pass(ending) and call.reading.tries < readings.MOST_TRIES:
+        readings.release(call.reading, due_at=now + readings.REST)
+        return
+    settings = preferences.locked(chat.owner_id)
+    if text and may_read(chat, settings=settings):
+        judge(call, text=text, chat=chat, now=now)
+    since = settings.inferring_since
+    rest = unread(shown_branch(chat), after=call.to, since=since) if since else None
+    has_more = rest is not None and rest.exists()
+    is_due = has_more and mine.filter(due_at__lte=call.reading.due_at).exists()
+    readings.release(call.reading, due_at=now if is_due else None, to=call.to)
+    if is_due:
+        queue.enqueue(queue.READ_PREFERENCES, chat_id=chat.pk)
+
+
+def judge(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
+    """Keep what may be kept of an answer, and tell the ledger how many were proposed and refused.
+
+    What was withdrawn during the call is no evidence; the numbers of the others stay.
+    """
+    there = Message.objects.filter(pk__in=call.messages).select_related("branch")
+    by_id = {row.pk: row for row in there}
+    is_gone = any(row.excluded or row.erased_at for row in by_id.values())
+    if is_gone or len(by_id) < len(call.messages):
+        return
+    told = proposing.propose(
+        inferred.proposals_in(text),
+        read=[by_id[pk] for pk in call.messages],
+        owner_id=chat.owner_id,
+        folder_id=chat.folder_id,
+        now=now,
+    )
+    ledger.record(
+        "chat.preferences_read",
+        actor=WORKER,
+        now=now,
+        chat_id=chat.pk,
+        data={"receipt": str(call.receipt_id), **dict(sorted(told.items()))},
+    )
+
+
+def may_pass(ending: Ending) -> bool:
+    """Tell whether the same call may succeed later; what a server refuses once it refuses again."""
+    if ending.finish == Message.Finish.STOPPED:
+        return True
+    passing = {"provider_unavailable", "provider_rate_limited", "provider_timeout"}
+    return ending.error_code in passing
+
+
+def sweep(*, now: datetime) -> int:
+    """Close the calls of workers that ended, and have chats read that rest; return how many."""
+    from_dead = PreferenceReading.objects.filter(
+        leases.ended(), receipt__outcome=Receipt.Outcome.OPEN
+    )
+    lost = list(from_dead.values_list("receipt", flat=True)[: readings.AT_ONCE])
+    if lost:
+        close_lost(lost, now=now)
+    return len(lost) + readings.enqueue_due()
+
+
+def close_lost(receipts: Sequence[uuid.UUID | None], *, now: datetime) -> None:
+    """Close those of the calls that are still open: the worker that made them is gone."""
+    made = [pk for pk in receipts if pk is not None]
+    still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
+    still.update(outcome=Receipt.Outcome.LOST, finished_at=now)

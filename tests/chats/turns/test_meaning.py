@@ -1,0 +1,673 @@
+"""The search by meaning: what is embedded, what it finds, what happens without its model."""
+
+import asyncio
+import json
+import time
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models.functions import Now
+from django.test import Client
+
+from chats.actions import erasure, marks
+from chats.compaction import embedding, indexing
+from chats.ground import breakers, leases, queue
+from chats.memory import archive, nearest, vectors, words
+from chats.models import (
+    Branch,
+    Chat,
+    Folder,
+    Message,
+    ProviderAccount,
+    SearchText,
+    TextVector,
+    TurnReference,
+    VectorSpace,
+)
+from chats.providers import embedders
+from chats.providers.base import ProviderError, Timeouts
+from chats.providers.embedders import ServerEmbedder, checked
+from chats.providers.registry import ProviderAccountValue
+from chats.turns import recover
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.chats.providers.conftest import openai_server, running_openai
+from tests.chats.turns.test_references import (
+    Elsewhere,
+    Say,
+    elsewhere,
+    govern,
+    new_chat,
+    newest_receipt,
+    no_breaker,
+    patient,
+    say,
+    tail_of,
+)
+from tests.fakes.embedding import FakeEmbedder
+from tests.fakes.fake_server import FakeServer
+
+__all__ = [
+    "elsewhere",
+    "govern",
+    "new_chat",
+    "no_breaker",
+    "openai_server",
+    "patient",
+    "running_openai",
+    "say",
+]
+pytestmark = pytest.mark.requirement("S1.2")
+Embedders = dict[str, FakeEmbedder]
+CAT = "My kitten is called Zanzibar."
+ABOUT = "What did I name the feline at home?"
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that an earlier test kept."""
+    monkeypatch.setattr(nearest, "KEPT", nearest.Matrices())
+    monkeypatch.setattr(embedding, "BREAKER", breakers.Breaker())
+    monkeypatch.setattr(nearest, "FEWEST", 4)
+
+
+@pytest.fixture
+def models(demo_model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Embedders:
+    """Two models that make embeddings, each with a fake behind it, by name."""
+    fakes = {"one": FakeEmbedder(), "two": FakeEmbedder(shift=2)}
+    ProviderAccount.objects.create(slug="near", name="Near", base_url="http://127.0.0.1:9/v1")
+    for name in fakes:
+        ModelSpec.objects.create(
+            slug=f"near-{name}", provider="near", name=name, embeds=True, enabled=False
+        )
+    monkeypatch.setattr(embedders, "embedder_for", lambda _account, model: fakes[model])
+    return fakes
+
+
+@pytest.fixture
+def chosen(models: Embedders, now: datetime) -> FakeEmbedder:
+    """The first one is chosen."""
+    embedding.choose("near-one", anew=False, actor="user:1", now=now)
+    return models["one"]
+
+
+def build(now: datetime) -> None:
+    """Go on with what is due until there is nothing more to do."""
+    for _ in range(20):
+        VectorSpace.objects.filter(due_at__isnull=False).update(due_at=Now())
+        embedding.go_on(now=now)
+
+
+def filled(elsewhere: Elsewhere) -> Chat:
+    """A chat with the kitten among other things."""
+    return elsewhere(
+        CAT, "The fiscal office wrote.", "We rent a vessel.", "Two loaf pans.", "Rain all day."
+    )
+
+
+@pytest.mark.memory_case(43)
+def test_a_question_without_a_shared_word_finds_its_answer(
+    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    govern()
+    assert CAT not in tail_of(say(chat, ABOUT))
+    build(now)
+
+    request = say(chat, ABOUT)
+
+    assert CAT in tail_of(request)
+    assert "Rain" not in tail_of(request)
+    assert [note for note in newest_receipt().notes if note.startswith("vectors")] == []
+
+
+def test_a_greeting_still_brings_nothing(
+    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    build(now)
+    govern()
+    assert tail_of(say(chat, "Hi there!")) == ""
+
+
+@pytest.mark.memory_case(21)
+def test_a_folder_is_a_wall_for_meaning_too(
+    chat: Chat,
+    alice: User,
+    govern: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
+) -> None:
+    filed = filled(elsewhere)
+    filed.folder = Folder.objects.create(owner=alice, name="Work")
+    filed.save()
+    build(now)
+    govern()
+    assert tail_of(say(chat, ABOUT)) == ""
+
+
+@pytest.mark.memory_case(19)
+def test_nobody_is_given_the_words_of_others(
+    chat: Chat,
+    bob: User,
+    govern: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
+) -> None:
+    other = filled(elsewhere)
+    Chat.objects.filter(pk=other.pk).update(owner=bob)
+    TextVector.objects.all().delete()
+    build(now)
+    assert set(TextVector.objects.values_list("owner", flat=True)) == {bob.pk}
+    govern()
+    assert tail_of(say(chat, ABOUT)) == ""
+
+
+@pytest.mark.memory_case(43)
+def test_a_new_model_of_the_same_length_is_a_space_of_its_own(
+    elsewhere: Elsewhere, models: Embedders, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    build(now)
+    embedding.choose("near-two", anew=False, actor="user:1", now=now)
+    build(now)
+
+    (space,) = VectorSpace.objects.all()
+    assert (space.state, space.model and space.model.name) == ("serving", "two")
+    assert set(TextVector.objects.values_list("space", flat=True)) == {space.pk}
+    assert space.key != vectors.key_of(ModelSpec.objects.get(slug="near-one"), base_url="x")
+
+
+def test_the_key_names_all_that_a_vector_depends_on(models: Embedders) -> None:
+    model = ModelSpec.objects.get(slug="near-one")
+    keys = {vectors.key_of(model, base_url=address) for address in ("a", "b")}
+    for name in ("other", "multilingual-e5-small"):
+        model.name = name
+        keys.add(vectors.key_of(model, base_url="a"))
+    assert len(keys) == 4
+    assert vectors.prefixes("multilingual-e5-small") == ("query: ", "passage: ")
+
+
+@pytest.mark.memory_case(44)
+def test_the_old_space_answers_until_the_new_one_is_complete(
+    chat: Chat,
+    govern: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    models: Embedders,
+    chosen: FakeEmbedder,
+    now: datetime,
+) -> None:
+    filled(elsewhere)
+    build(now)
+    govern()
+    models["two"].fault = ProviderError("provider_unavailable")
+    embedding.choose("near-two", anew=False, actor="user:1", now=now)
+    build(now)
+
+    states = dict(VectorSpace.objects.values_list("model__name", "state"))
+    assert states == {"one": "serving", "two": "building"}
+    assert CAT in tail_of(say(chat, ABOUT))
+    new = VectorSpace.objects.get(state="building")
+    assert (new.fault, vectors.progress(new).done) == ("provider_unavailable", 0)
+
+    models["two"].fault = None
+    build(now)
+    assert [space.model and space.model.name for space in VectorSpace.objects.all()] == ["two"]
+    assert CAT in tail_of(say(chat, ABOUT))
+
+
+@pytest.mark.memory_case(44)
+def test_a_pass_that_was_killed_goes_on_and_doubles_nothing(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(elsewhere)
+    monkeypatch.setattr(embedding, "PAGE", 2)
+    space = VectorSpace.objects.get()
+    assert embedding.claimed(space)
+    assert embedding.walk(space, now=now, give_up=time.monotonic())
+    dead = VectorSpace.objects.get()
+    assert embedding.claimed(dead)
+    texts = SearchText.objects.order_by("pk")[:2]
+    keys = [text.pk for text in texts]
+    embedding.embed_texts(
+        dead, SearchText.objects.filter(pk__in=keys), embedder=embedding.embedder_of(dead)
+    )
+    # Its worker died: another takes it over once its lease has ended, and does not ask again.
+    asked = list(chosen.asked)
+    assert not embedding.claimed(VectorSpace.objects.get())
+    VectorSpace.objects.update(lease_until=leases.just_ended())
+    build(now)
+
+    assert VectorSpace.objects.get().state == "serving"
+    again = chosen.asked[len(asked) :]
+    assert set(again) & set(asked) == {"Noted."}, "each reply is a text of its own"
+    assert TextVector.objects.count() == SearchText.objects.filter(message__isnull=False).count()
+
+
+@pytest.mark.memory_case(45)
+def test_the_longest_texts_are_tried_in_halves(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    long = " ".join(f"word{number}" for number in range(100))
+    elsewhere(long, "Short one.")
+    chosen.refuses = 300
+    build(now)
+
+    text = SearchText.objects.get(message__seq=1)
+    rows = TextVector.objects.filter(text=text.pk)
+    assert rows.count() == 4
+    assert {row.fault for row in rows} == {""}
+
+
+@pytest.mark.memory_case(45)
+def test_texts_without_a_vector_are_counted_and_shown(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, operators_page: Client
+) -> None:
+    elsewhere("This is refused, however short it is made, for it has an odd word in it: lighthouse")
+    chosen.refuses = 10
+    build(now)
+
+    progress = vectors.progress(VectorSpace.objects.get())
+    assert (progress.texts, progress.done, progress.refused) == (2, 1, 1)
+    page = operators_page.get("/setup/").content.decode()
+    assert "1 of 2" in page
+    assert "because the model makes none" in page
+
+
+def test_a_long_text_is_found_by_any_of_its_passages(
+    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    long = " ".join(["nothing"] * 200) + " the ship"
+    elsewhere(long)
+    build(now)
+    text = SearchText.objects.get(message__parts__0__text=long)
+    assert TextVector.objects.filter(text=text.pk).count() == 3
+    govern(reference_tokens=4_000)
+    assert "nothing" in tail_of(say(chat, "Which boat was it?"))
+
+
+@pytest.mark.parametrize(
+    ("fault", "note"),
+    [
+        (ProviderError("provider_unavailable"), "vectors:down"),
+        (ProviderError("provider_protocol"), "vectors:down"),
+        (ProviderError("provider_timeout"), "vectors:late"),
+    ],
+)
+@pytest.mark.memory_case(26)
+def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
+    chat: Chat,
+    govern: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
+    fault: ProviderError,
+    note: str,
+) -> None:
+    filled(elsewhere)
+    build(now)
+    govern()
+    chosen.fault = fault
+    assert CAT in tail_of(say(chat, "What about the kitten called Zanzibar?"))
+    assert note in newest_receipt().notes
+    for _ in range(breakers.MISSES):
+        say(chat, ABOUT)
+    asked = len(chosen.asked)
+    say(chat, ABOUT)
+    assert "vectors:breaker" in newest_receipt().notes
+    # Only the texts that were said meanwhile are embedded, no question.
+    assert len(chosen.asked) == asked
+
+
+@pytest.mark.memory_case(26)
+def test_a_slow_model_holds_no_reply_up(
+    chat: Chat,
+    govern: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
+    settings: Any,
+) -> None:
+    filled(elsewhere)
+    build(now)
+    govern()
+    settings.REFERENCES_SECONDS = 2.0
+    chosen.wait = 30
+    began = time.monotonic()
+    request = say(chat, "What about the kitten called Zanzibar?")
+    assert time.monotonic() - began < 5
+    assert CAT in tail_of(request)
+    assert "vectors:late" in newest_receipt().notes
+
+
+def test_a_model_that_answers_otherwise_than_before_is_not_compared(
+    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    build(now)
+    govern()
+    chosen.size = 32
+    say(chat, ABOUT)
+    assert "vectors:other_dimensions" in newest_receipt().notes
+    elsewhere("One more text.")
+    build(now)
+    assert VectorSpace.objects.get().fault == "other_dimensions"
+    embedding.choose("near-one", anew=True, actor="user:1", now=now)
+    build(now)
+    (space,) = VectorSpace.objects.all()
+    assert (space.dimensions, space.revision, space.fault) == (32, 2, "")
+
+
+@pytest.mark.parametrize(
+    "vector", [[[float("nan")]], [[float("inf")]], [[0.0, 0.0]], [[1.0], [1.0, 2.0]], [[]]]
+)
+def test_what_is_no_vector_is_an_error(vector: list[list[float]]) -> None:
+    with pytest.raises(ProviderError) as raised:
+        checked(vector)
+    assert raised.value.code == "provider_protocol"
+
+
+def test_a_server_is_asked_by_its_embeddings(openai_server: FakeServer, settings: Any) -> None:
+    settings.ALLOWED_PRIVATE_PROVIDERS = frozenset({openai_server.host})
+    account = ProviderAccountValue("near", "openai", openai_server.base_url, "")
+    embedder = ServerEmbedder(account, model="text-embedding-3")
+
+    found = asyncio.run(embedder.vectors(["a", "bbb"], timeouts=Timeouts()))
+
+    assert [len(vector) for vector in found] == [4, 4]
+    assert found[1][0] == 3 * found[0][0]
+
+
+def test_what_is_said_is_embedded_with_its_words(
+    elsewhere: Elsewhere,
+    chosen: FakeEmbedder,
+    now: datetime,
+    sent: list[tuple[str, dict[str, str]]],
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    build(now)
+    other = elsewhere(CAT)
+    with django_capture_on_commit_callbacks(execute=True):
+        indexing.index_chat(chat_id=other.pk)
+    assert (queue.EMBED_CHAT, {"chat_id": str(other.pk)}) in sent
+    embedding.embed_chat(other.pk, now=now)
+    embedding.embed_chat(other.pk, now=now)
+    assert TextVector.objects.count() == 2
+    assert len(chosen.asked) == 2
+
+
+def test_what_a_server_missed_is_made_up_for_by_itself(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    build(now)
+    other = elsewhere(CAT)
+    chosen.fault = ProviderError("provider_unavailable")
+    embedding.embed_chat(other.pk, now=now)
+    space = VectorSpace.objects.get()
+    assert (space.fault, space.state) == ("provider_unavailable", "serving")
+    chosen.fault = None
+    build(now)
+    space.refresh_from_db()
+    assert (space.fault, vectors.progress(space).missing) == ("", 0)
+
+
+@pytest.mark.parametrize("way", ["message", "chat", "excluded"])
+@pytest.mark.memory_case(15)
+def test_an_erasure_reaches_the_vectors_in_its_transaction(
+    alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, way: str
+) -> None:
+    other = elsewhere(CAT, "We rent a vessel.")
+    build(now)
+    before = TextVector.objects.count()
+    message = Message.objects.select_related("branch__chat").get(branch__chat=other, seq=1)
+
+    class Taken(Exception):
+        """Takes the transaction back."""
+
+    def erase() -> None:
+        if way == "chat":
+            erasure.erase_chat(user=alice, chat=other, now=now)
+        elif way == "message":
+            erasure.erase_message(user=alice, message=message, now=now)
+        else:
+            marks.exclude(message=message, actor="user:1", now=now)
+
+    def take_back() -> None:
+        with transaction.atomic():
+            erase()
+            assert TextVector.objects.count() < before
+            raise Taken
+
+    with pytest.raises(Taken):
+        take_back()
+    assert TextVector.objects.count() == before
+    erase()
+    assert not TextVector.objects.filter(message=message.pk).exists()
+
+
+@pytest.mark.memory_case(15)
+def test_what_was_erased_during_a_call_gets_no_vector(
+    alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    other = elsewhere(CAT)
+    text = SearchText.objects.get(message__seq=1)
+    message = Message.objects.select_related("branch__chat").get(branch__chat=other, seq=1)
+    made = {text.pk: [nearest.packed(chosen.of(CAT))]}
+    erasure.erase_message(user=alice, message=message, now=now)
+    assert vectors.store(VectorSpace.objects.get(), made) == 0
+    assert not TextVector.objects.exists()
+
+
+def test_what_is_only_indexed_anew_keeps_its_vectors(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = elsewhere(CAT)
+    build(now)
+    kept = set(TextVector.objects.values_list("pk", flat=True))
+    monkeypatch.setattr(archive, "VERSION", words.VERSION + 1)
+    archive.index(Branch.objects.select_related("chat").get(chat=other))
+    assert set(TextVector.objects.values_list("pk", flat=True)) == kept
+
+
+@pytest.mark.memory_case(20)
+@pytest.mark.parametrize("who", ["chat", "folder", "policy", "temporary"])
+def test_words_that_a_provider_may_not_have_are_not_embedded(
+    alice: User, govern: Any, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, who: str
+) -> None:
+    other = elsewhere(CAT)
+    if who == "folder":
+        other.folder = Folder.objects.create(owner=alice, name="Work", without_memory=True)
+    other.without_memory, other.temporary = who == "chat", who == "temporary"
+    other.save()
+    if who == "policy":
+        govern(memory_providers=["elsewhere"])
+    build(now)
+    assert chosen.asked == []
+    assert VectorSpace.objects.get().state == "serving"
+
+
+def test_a_question_that_the_provider_may_not_have_is_not_embedded(
+    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    build(now)
+    asked = len(chosen.asked)
+    govern(memory_providers=["demo"])
+    say(chat, ABOUT)
+    assert len(chosen.asked) == asked
+    assert "vectors:provider" in newest_receipt().notes
+
+
+def test_without_numpy_there_are_no_vectors_and_setup_says_so(
+    chat: Chat,
+    govern: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+    operators_page: Client,
+) -> None:
+    filled(elsewhere)
+    build(now)
+    govern()
+    asked = len(chosen.asked)
+    monkeypatch.setattr(nearest, "is_installed", lambda: False)
+    assert CAT in tail_of(say(chat, "What about the kitten called Zanzibar?"))
+    assert "vectors:not_installed" in newest_receipt().notes
+    assert len(chosen.asked) == asked
+    assert "make semantic" in operators_page.get("/setup/").content.decode()
+    refused = operators_page.post("/setup/search-model", {"model": "near-two"})
+    assert refused.status_code == 409
+
+
+@pytest.fixture
+def operators_page(alice: User, client: Client) -> Client:
+    """The browser of an operator."""
+    alice.is_superuser = alice.is_staff = True
+    alice.save()
+    client.force_login(alice)
+    return client
+
+
+def test_an_operator_chooses_builds_anew_and_ends_it(
+    operators_page: Client, models: Embedders, now: datetime
+) -> None:
+    page = operators_page.get("/setup/").content.decode()
+    assert "None: words alone" in page
+    assert not VectorSpace.objects.exists()
+
+    operators_page.post("/setup/search-model", {"model": "near-one"})
+    assert VectorSpace.objects.get().state == "building"
+    operators_page.post("/setup/search-model", {"model": "near-one"})
+    assert VectorSpace.objects.count() == 1
+    build(now)
+    assert "In use" in operators_page.get("/setup/").content.decode()
+    operators_page.post("/setup/search-model", {"model": "near-one", "act": "anew"})
+    assert VectorSpace.objects.filter(state="building", revision=2).exists()
+    operators_page.post("/setup/search-model", {"model": ""})
+    build(now)
+
+    assert not VectorSpace.objects.exists()
+    assert not TextVector.objects.exists()
+    told = AuditEvent.objects.filter(type="search.model_chosen").order_by("pk")
+    assert [event.data["model"] for event in told] == ["near-one"] * 3 + [""]
+    assert operators_page.post("/setup/search-model", {"model": "nowhere"}).status_code == 404
+
+
+def test_who_is_no_operator_may_not(client: Client, charlie: User, models: Embedders) -> None:
+    client.force_login(charlie)
+    assert client.post("/setup/search-model", {"model": "near-one"}).status_code == 403
+    assert "Search by meaning" not in client.get("/setup/").content.decode()
+    assert not VectorSpace.objects.exists()
+
+
+def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
+    alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: Any
+) -> None:
+    filled(elsewhere)
+    build(now)
+    monkeypatch.setattr(nearest, "BLOCK", 2)
+    space = VectorSpace.objects.get()
+    given: dict[str, Any] = {
+        "space_id": space.pk,
+        "owner_id": alice.pk,
+        "places": None,
+        "without": (),
+    }
+    number = TextVector.objects.count()
+    late = 0
+    while (found := nearest.compare(chosen.of(ABOUT), give_up=time.monotonic(), **given)) is None:
+        late += 1
+    assert late == number // 2
+    text = SearchText.objects.get(message__parts__0__text=CAT)
+    assert next(iter(found.nearest)) == text.pk
+    # What comes later is read beside it, what is deleted is not compared any more.
+    TextVector.objects.filter(text=text.pk).delete()
+    elsewhere("One kitten more.")
+    build(now)
+    found = nearest.compare(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
+    assert found is not None
+    assert text.pk in found.nearest, "the pass has made it again"
+    TextVector.objects.filter(text=text.pk).delete()
+    found = nearest.compare(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
+    assert found is not None
+    assert text.pk not in found.nearest
+    assert nearest.compare(chosen.of(ABOUT), give_up=0, **{**given, "owner_id": 0}) is not None
+
+
+def test_only_so_many_vectors_are_kept(
+    alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: Any
+) -> None:
+    filled(elsewhere)
+    build(now)
+    monkeypatch.setattr(nearest, "BLOCK", 2)
+    monkeypatch.setattr(nearest, "MOST_VECTORS", 4)
+    space = VectorSpace.objects.get()
+    given: dict[str, Any] = {
+        "space_id": space.pk,
+        "owner_id": alice.pk,
+        "places": None,
+        "without": (),
+    }
+    found = nearest.compare(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
+    assert found is not None
+    newest = SearchText.objects.order_by("-pk").values_list("pk", flat=True)[:4]
+    assert set(found.nearest) == set(newest)
+
+
+def test_the_sweep_goes_on_with_what_is_due(
+    chosen: FakeEmbedder,
+    sent: list[tuple[str, dict[str, str]]],
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    VectorSpace.objects.update(due_at=Now())
+    with django_capture_on_commit_callbacks(execute=True):
+        recover.sweep(now=VectorSpace.objects.get().created_at)
+    assert queue.EMBED in [task for task, _ in sent]
+
+
+def test_the_ledger_has_no_vector_and_no_word(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    filled(elsewhere)
+    build(now)
+    told = AuditEvent.objects.get(type="search.model_chosen").data
+    assert json.dumps(told) == json.dumps({"model": "near-one", "revision": 1})
+
+
+def test_references_by_meaning_are_rows_as_the_others(
+    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+) -> None:
+    other = filled(elsewhere)
+    build(now)
+    govern()
+    say(chat, ABOUT)
+    assert {row.message.branch.chat_id for row in TurnReference.objects.all()} == {other.pk}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("", 0),
+        ("  \n ", 0),
+        ("one", 1),
+        ("word " * 240, 2),
+        ("字" * 2_000, 3),
+    ],
+)
+def test_texts_are_divided_and_nothing_is_lost(text: str, number: int) -> None:
+    found = vectors.passages(text)
+    assert len(found) == number
+    assert "".join("".join(found).split()) == "".join(text.split())
+    assert all(len(part) <= vectors.PASSAGE_CHARACTERS for part in found)
