@@ -203,7 +203,9 @@ def steps(
     proposal = proposal_of(row)
     if row.high is None:
         # Nothing renews the lease while the sample is taken.
-        found = sampling.sample(proposal=proposal, now=clock(), patience=settings.LEASE_SECONDS / 2)
+        found = sampling.sample(
+            proposal=proposal, now=clock(), patience=settings.LEASE_SECONDS / 2, guard=alone
+        )
         book(
             lease,
             sampled=found.judged,

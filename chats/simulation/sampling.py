@@ -7,6 +7,7 @@ prompt would hold something else, or be refused. Both prompts are composed as th
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -75,13 +76,22 @@ def sample(
     size: int = SAMPLE,
     patience: float = PATIENCE,
     clock: Callable[[], float] = time.monotonic,
+    guard: AbstractContextManager[Any] | None = None,
 ) -> Sampled:
-    """Judge up to `size` random chats in use, as many as `patience` allows; nothing is written."""
+    """Judge up to `size` random chats in use, as many as `patience` allows; nothing is written.
+
+    `guard` is entered for each chat: the lock of a process in which others compute.
+    """
     ids = in_use(now=now)
     total = ids.count()
     until = clock() + patience
     found = judged_of(
-        ids.order_by("?")[:size], proposal=proposal, now=now, clock=clock, until=until
+        ids.order_by("?")[:size],
+        proposal=proposal,
+        now=now,
+        clock=clock,
+        until=until,
+        guard=guard or nullcontext(),
     )
     changed = sum(each.changes for each in found)
     low, high = interval(changed, of=len(found), among=total)
@@ -112,13 +122,15 @@ def judged_of(
     now: datetime,
     clock: Callable[[], float],
     until: float,
+    guard: AbstractContextManager[Any],
 ) -> list[Judged]:
     """Judge chats one after the other until the time is over; one that is gone is left out."""
     found = []
     for pk in list(ids):
         if clock() > until:
             break
-        judged = judge_chat(pk, proposal=proposal, now=now)
+        with guard:
+            judged = judge_chat(pk, proposal=proposal, now=now)
         if judged is not None:
             found.append(judged)
     return found
