@@ -172,7 +172,7 @@ def forget_keys(keys: Sequence[str]) -> None:
 
 
 def erase_search_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
-    """Delete the words by which the message and its summaries are found."""
+    """Delete the words and vectors by which the message and its summaries are found."""
     del now
     forgotten = archive.forget([message.pk], summaries=[row.pk for row in summaries])
     if forgotten:

@@ -50,6 +50,7 @@ AGAIN = timedelta(minutes=1)
 LEASE = timedelta(seconds=120)
 # A server that says so of one text would say it again.
 OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout")
+PROBE = "word"
 NOT_INSTALLED = "not_installed"
 WRONG = "other_dimensions"
 # Why words alone decide; each has words in `chats.web.reasons`.
@@ -130,6 +131,7 @@ FAULTS = {
     "provider_timeout": "Its server did not answer in time.",
     "provider_auth": "Its server refused the key.",
     "provider_protocol": "Its server sent something that is no vector.",
+    "provider_rejected": "Its server refuses every text; perhaps it has no model of this name.",
     "provider_rate_limited": "Its server is receiving too many requests.",
 }
 OTHER_FAULT = "Its server could not be used."
@@ -296,6 +298,8 @@ def embed_some(
         if error.code not in OF_A_TEXT:
             raise Unreachable(error.code) from error
         made = {key: one_by_one(parts, embedder, prefix=prefix) for key, parts in texts.items()}
+        if None in made.values():
+            check_takes_any(embedder)
     try:
         vectors.store(space, made)
     except vectors.OtherDimensions:
@@ -329,6 +333,14 @@ def one_by_one(parts: Sequence[str], embedder: Embedder, *, prefix: str) -> Sequ
                 raise Unreachable(error.code) from error
             waiting = [*halves, *waiting]
     return found or (None if parts else [])
+
+
+def check_takes_any(embedder: Embedder) -> None:
+    """Raise `Unreachable` where a model refuses a short word too: then it is not about the text."""
+    try:
+        asyncio.run(call(embedder, [PROBE], prefix=""))
+    except ProviderError as error:
+        raise Unreachable(error.code) from error
 
 
 def within(seconds: float) -> Timeouts:

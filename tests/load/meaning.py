@@ -46,11 +46,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def store(owner_id: int, *, dimensions: int) -> int:
     """Store a vector by chance for each text, in a space in use; return its id."""
-    import numpy as np
     from django.utils import timezone
 
+    from chats.memory import nearest
     from chats.models import SearchText, TextVector, VectorSpace
 
+    np = nearest.numpy()
     space = VectorSpace.objects.create(
         key="chance", state="serving", dimensions=dimensions, created_at=timezone.now()
     )

@@ -281,6 +281,20 @@ def test_texts_without_a_vector_are_counted_and_shown(
     assert "because the model makes none" in page
 
 
+def test_a_model_that_refuses_everything_has_refused_no_text(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    elsewhere(CAT)
+    chosen.fault = ProviderError("provider_rejected")
+    build(now)
+    space = VectorSpace.objects.get()
+    assert (space.state, space.fault) == ("building", "provider_rejected")
+    assert not TextVector.objects.exists()
+    chosen.fault = None
+    build(now)
+    assert vectors.progress(VectorSpace.objects.get()).missing == 0
+
+
 def test_a_long_text_is_found_by_any_of_its_passages(
     chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
 ) -> None:
