@@ -50,8 +50,8 @@ class CompactionDeeds(ReadOnlyAdmin):
             request,
             chats_of(queryset),
             title="Compact now",
-            sentence="A summary is asked for in the chats of these compactions, whatever the marks "
-            "of their policies say. It is written in the background.",
+            sentence="A summary is asked for in the chats of these compactions, although their "
+            "prompts are not full. It is written in the background.",
             deed=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
             done="a summary was asked for.",
             name=chat_name,

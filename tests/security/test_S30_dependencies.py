@@ -126,7 +126,7 @@ def test_S30_nothing_is_installed_without_its_hash(name: str) -> None:
     text = re.sub(r"\\\n\s*", "", (ROOT / name).read_text(encoding="utf-8"))
     commands = re.findall(r"pip (?:install|download)[^\n&]*", text)
     for command in commands:
-        is_tool = any(f"{name}==" in command for name in TOOLS)
+        is_tool = any(f"{tool}==" in command or f"{tool}[proxy]==" in command for tool in TOOLS)
         assert "--require-hashes" in command or is_tool, command
 
 
