@@ -184,9 +184,10 @@ recall: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
 
 # Search in 100,000 messages of one person, indexed by processes that are killed meanwhile; fails where the
-# 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [KILLS=0] [DATABASE=postgres]
+# 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [PEOPLE=1] [KILLS=0] [DATABASE=postgres]
 search-load: $(VENV)/.for-testing
-	@$(ON_DATABASE) $(BIN)/python -m tests.load.search --messages $(or $(MESSAGES),100000) --kills $(or $(KILLS),0)
+	@$(ON_DATABASE) $(BIN)/python -m tests.load.search --messages $(or $(MESSAGES),100000) \
+		--people $(or $(PEOPLE),1) --kills $(or $(KILLS),0)
 
 # Ratios on this machine, never a test: composing, and streaming beside the bare parts.
 bench: $(VENV)/.for-testing

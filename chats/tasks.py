@@ -21,13 +21,14 @@ from chats.actions import erasure, retention, wishes
 from chats.checkpoints import upkeep
 from chats.compaction import embedding, indexing, maintain, publish, running
 from chats.counts import keeping
+from chats.exchange import taking
 from chats.ground import queue, queues
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
 from chats.simulation import upkeep as evaluations
 from chats.turns import completed, inferring, recover, titles, warm_ups
 from chats.turns.worker.runtime import Runtime
-from chats.webhooks import delivering
+from chats.webhooks import delivering, stamping
 from contextpolicy import verification
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,12 @@ def verify_ledger(*, verification_id: str, **_later: Any) -> None:
 def keep_ledger(**_later: Any) -> None:
     """Sign the checkpoint and ask for the verification that are due."""
     upkeep.keep(now=timezone.now())
+
+
+@shared_task(name=queue.STAMP_LEDGER)
+def stamp_ledger(**_later: Any) -> None:
+    """Have the newest checkpoint stamped by the authority outside."""
+    stamping.stamp(clock=timezone.now)
 
 
 @shared_task(name=queue.COUNT)
@@ -182,6 +189,17 @@ def evaluate(*, evaluation_id: str, **_later: Any) -> None:
     """Judge what ended lately under an evaluated draft, for some seconds."""
     evaluations.go_on(
         evaluation_id=uuid.UUID(evaluation_id),
+        clock=timezone.now,
+        is_closing=lambda: running.here.closing,
+    )
+
+
+@shared_task(name=queue.IMPORT_FILE)
+def import_file(*, import_id: str, **_later: Any) -> None:
+    """Go on making chats of a file, for some seconds."""
+    taking.go_on(
+        import_id=uuid.UUID(import_id),
+        counter=O200kCounter(),
         clock=timezone.now,
         is_closing=lambda: running.here.closing,
     )

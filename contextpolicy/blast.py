@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group
+from django.db.models import QuerySet
 
 from contextpolicy.models import (
     BlastRadius,
@@ -25,10 +27,21 @@ from contextpolicy.models import (
 
 # A count tells of the chats as they were; an older one is made anew.
 FRESH = timedelta(days=7)
+COUNTED = (PolicyAssignment.Level.INSTANCE, PolicyAssignment.Level.GROUP)
 GOVERNING = (
     PolicyAssignment.Level.INSTANCE,
     PolicyAssignment.Level.GROUP,
     PolicyAssignment.Level.USER,
+)
+
+
+PUT_IN_FORCE = (
+    "Keep it as a draft, count its blast radius, and put it in force then. In an emergency put it "
+    "in force with a reason; the ledger keeps it."
+)
+ASSIGN = (
+    "Count its blast radius for exactly this place, on the policy's page or with "
+    "POST /api/v1/blast-radius, and assign it then."
 )
 
 
@@ -37,7 +50,7 @@ class BlastRadiusNeeded(Exception):
 
     code = "blast_radius_needed"
 
-    def __init__(self, row: BlastRadius | None) -> None:
+    def __init__(self, row: BlastRadius | None, *, do: str) -> None:
         limit = f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}"
         said = "It was not counted yet how many chats this content would change."
         if row is not None:
@@ -49,9 +62,7 @@ class BlastRadiusNeeded(Exception):
                 said += f" By a sample up to {row.high:.0%} of the chats would change."
         super().__init__(
             f"This instance asks for a count before a policy governs people, of every chat in use "
-            f"where more than {limit} may change or any would refuse. {said} Keep it as a draft, "
-            "count its blast radius, and put it in force then. In an emergency put it in force "
-            "with a reason; the ledger keeps it."
+            f"where more than {limit} may change or any would refuse. {said} {do}"
         )
 
 
@@ -81,18 +92,25 @@ def check_version(
     governs = not is_same and policy.assignments.filter(level__in=GOVERNING).exists()
     if not governs or not is_asked_for():
         return None
-    return found(policy, digest=digest_of(values, locks), places=BlastRadius.Place.values, now=now)
+    rows = radii(policy, digest=digest_of(values, locks), now=now).filter(group=None)
+    return sufficient(rows, do=PUT_IN_FORCE)
 
 
-def check_assignment(policy: ContextPolicy, *, level: str, now: datetime) -> BlastRadius | None:
-    """Let a policy govern everyone; return the count that lets it. Raises `BlastRadiusNeeded`."""
+def check_assignment(
+    policy: ContextPolicy, *, level: str, group: Group | None, now: datetime
+) -> BlastRadius | None:
+    """Let a policy govern everyone or a group; return the count that lets it.
+
+    Raises `BlastRadiusNeeded`.
+    """
     version = policy.current
-    if version is None or level != PolicyAssignment.Level.INSTANCE or not is_asked_for():
+    if version is None or level not in COUNTED or not is_asked_for():
         return None
-    if policy.assignments.filter(level=level).exists():
+    if policy.assignments.filter(level=level, group=group).exists():
         return None
-    digest = digest_of(version.values, version.locks)
-    return found(policy, digest=digest, places=[BlastRadius.Place.INSTANCE], now=now)
+    rows = radii(policy, digest=digest_of(version.values, version.locks), now=now)
+    rows = rows.filter(place=BlastRadius.Place.INSTANCE, group=group)
+    return sufficient(rows, do=ASSIGN)
 
 
 def is_asked_for() -> bool:
@@ -102,22 +120,24 @@ def is_asked_for() -> bool:
     return LedgerHead.objects.filter(scope__startswith="chat:").exists()
 
 
-def found(
-    policy: ContextPolicy, *, digest: str, places: Collection[str], now: datetime
-) -> BlastRadius:
-    """Return a count that suffices. Raises `BlastRadiusNeeded`."""
+def radii(policy: ContextPolicy, *, digest: str, now: datetime) -> QuerySet[BlastRadius]:
+    """Return the fresh counts of a content over what is in force, the newest first."""
     rows = BlastRadius.objects.filter(
-        policy=policy,
-        digest=digest,
-        base=base_of(policy),
-        place__in=places,
-        started_at__gte=now - FRESH,
+        policy=policy, digest=digest, base=base_of(policy), started_at__gte=now - FRESH
     )
-    newest = list(rows.exclude(state=BlastRadius.State.VOID).order_by("-started_at"))
+    return rows.exclude(state=BlastRadius.State.VOID).order_by("-started_at")
+
+
+def sufficient(rows: QuerySet[BlastRadius], *, do: str) -> BlastRadius:
+    """Return a count that suffices; `do` says what to do where none does.
+
+    Raises `BlastRadiusNeeded`.
+    """
+    newest = list(rows)
     for row in newest:
         if suffices(row):
             return row
-    raise BlastRadiusNeeded(newest[0] if newest else None)
+    raise BlastRadiusNeeded(newest[0] if newest else None, do=do)
 
 
 def suffices(row: BlastRadius) -> bool:
@@ -143,6 +163,8 @@ def numbers(row: BlastRadius) -> dict[str, Any]:
         "would_refuse": row.would_refuse,
         "failed": row.failed,
     }
+    if row.group_id is not None:
+        told["group"] = row.group_id
     if row.sampled is not None:
         told |= {
             "sampled": row.sampled,

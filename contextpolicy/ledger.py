@@ -63,9 +63,13 @@ EVENT_TYPES = frozenset(
         "compaction.skipped",
         "compaction.started",
         "compaction.undone",
+        "content.asked",
+        "content.closed",
         "content.downloaded",
+        "content.granted",
         "content.opened",
         "content.read",
+        "content.refused",
         "context.compressed",
         "context.warmed",
         "erasure.asked",
@@ -76,6 +80,8 @@ EVENT_TYPES = frozenset(
         "gateway.passed_on",
         "hold.placed",
         "hold.released",
+        "import.ended",
+        "import.started",
         "ledger.export_started",
         "ledger.exported",
         "ledger.form_changed",
@@ -167,6 +173,8 @@ EVENT_TYPES = frozenset(
 
 # Sent with each `event` that was appended, in its transaction, which may still be rolled back.
 recorded = Signal()
+# Sent with each `checkpoint` that was signed, in its transaction.
+checkpointed = Signal()
 
 
 class UnknownEventType(Exception):

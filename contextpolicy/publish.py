@@ -299,7 +299,9 @@ def assign(
         if locked.retired or locked.current_id is None:
             raise PolicyNotInUse
         two_persons.check_assignment(locked, level=level, by=person_of(actor))
-        counted = None if is_agreed else blast.check_assignment(locked, level=level, now=now)
+        counted = None
+        if not is_agreed:
+            counted = blast.check_assignment(locked, level=level, group=group, now=now)
         row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
             level=level, group=group, user=user, chat_id=chat_id, defaults={"policy": locked}
         )
@@ -316,8 +318,13 @@ def assign(
 
 
 def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Stop applying a policy there; of two who do so at once, one is recorded."""
+    """Stop applying a policy there; of two who do so at once, one is recorded.
+
+    Raises `SecondPersonNeeded`.
+    """
     with transaction.atomic():
+        policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
+        two_persons.check_unassignment(policy, level=assignment.level, by=person_of(actor))
         data = {**_target(assignment), "policy": assignment.policy.slug}
         deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
         if deleted:

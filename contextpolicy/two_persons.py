@@ -80,11 +80,25 @@ def check_activation(
 
 def check_assignment(policy: ContextPolicy, *, level: str, by: int | None) -> None:
     """Let somebody assign a policy. Raises `SecondPersonNeeded` for who wrote what would govern."""
-    author = policy.current.created_by_id if policy.current else None
-    if settings.TWO_PERSONS and level in WIDE and by is not None and by == author:
+    if is_alone(policy, level=level, by=by):
         raise SecondPersonNeeded(
             "You wrote what is in force of this policy. Ask somebody else to assign it."
         )
+
+
+def check_unassignment(policy: ContextPolicy, *, level: str, by: int | None) -> None:
+    """Let somebody take an assignment back. Raises `SecondPersonNeeded` for who wrote it."""
+    if is_alone(policy, level=level, by=by):
+        raise SecondPersonNeeded(
+            "You wrote what is in force of this policy, and without it something else governs. "
+            "Ask somebody else to take it back."
+        )
+
+
+def is_alone(policy: ContextPolicy, *, level: str, by: int | None) -> bool:
+    """Tell whether somebody would decide alone by what many are governed."""
+    author = policy.current.created_by_id if policy.current else None
+    return settings.TWO_PERSONS and level in WIDE and by is not None and by == author
 
 
 def check_release(*, placed_by: str, actor: str) -> None:

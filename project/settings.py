@@ -227,17 +227,24 @@ LEDGER_ORIGIN = env.text("LEDGER_ORIGIN") or f"{_public_host or 'localhost'}/led
 if set(LEDGER_ORIGIN) & set("+ \t\n"):
     raise env.Misconfigured("LEDGER_ORIGIN has a space or a plus sign, which no signed note may.")
 LEDGER_CHECKPOINT_FILE = env.text("LEDGER_CHECKPOINT_FILE") or str(DATA_DIR / "ledger_checkpoint")
+# Outside anchors, each off by default: a file to which every checkpoint is appended, and the
+# address of a time-stamping authority (RFC 3161).
+LEDGER_CHECKPOINT_LIST = env.text("LEDGER_CHECKPOINT_LIST")
+LEDGER_TSA_URL = env.text("LEDGER_TSA_URL")
+LEDGER_TSA_HOST = env.host_and_port(LEDGER_TSA_URL) if LEDGER_TSA_URL else ""
 # Each event of the ledger as a line of JSON on the standard output of the worker of upkeep, in our
 # own form (`own`) or that of OCSF (`ocsf`); empty: not.
 LEDGER_LINES = instance.LEDGER_LINES
 if LEDGER_LINES not in {"", "own", "ocsf"}:
     raise env.Misconfigured("LEDGER_LINES is own, ocsf or empty.")
-# So long a deleted chat can be brought back; then the sweep erases it.
 # Whether a policy that governs others needs a second person (`contextpolicy/two_persons.py`).
 TWO_PERSONS = env.flag("TWO_PERSONS")
+# Whether owners are told who read what in their chats; who reads the ledger sees it in any case.
+OWNERS_SEE_READINGS = env.flag("OWNERS_SEE_READINGS", default=True)
 # The share of the chats in use that a policy may change without all of them being counted first
 # (`contextpolicy/blast.py`); None: nothing has to be counted.
 BLAST_RADIUS_LIMIT = env.share("BLAST_RADIUS_LIMIT")
+# So long a deleted chat can be brought back; then the sweep erases it.
 DELETED_CHAT_DAYS = env.positive_int("DELETED_CHAT_DAYS", 7)
 # So long after its last message a temporary chat is erased, if nobody signed out before.
 TEMPORARY_CHAT_HOURS = env.positive_int("TEMPORARY_CHAT_HOURS", 24)
@@ -270,8 +277,11 @@ GATEWAY_IMAGE_BYTES = env.positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
 GATEWAY_IMAGE_TOKENS = min(env.positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
 # A chat that a program opened and never went on with is erased after so many hours.
 GATEWAY_PROVISIONAL_HOURS = env.positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
-# A file with chats, and the form around it.
+# A file with chats, and the form around it; imports of a person at once; days until the report of
+# one is deleted.
 IMPORT_BYTES = 33 * 1024 * 1024
+IMPORTS_PER_USER = env.positive_int("IMPORTS_PER_USER", 2)
+IMPORT_REPORT_DAYS = env.positive_int("IMPORT_REPORT_DAYS", 30)
 # Path with query, one header, all headers.
 ADDRESS_BYTES = env.positive_int("ADDRESS_BYTES", 4096)
 HEADER_BYTES = env.positive_int("HEADER_BYTES", 8192)
@@ -355,12 +365,15 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "chats.models.turns.Turn.Status",
         "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",
+        "ImportStateEnum": "chats.models.exchange.FileImport.State",
         "StateEnum": ["draft", "active", "retired"],
         "RadiusStateEnum": "contextpolicy.models.radius.BlastRadius.State",
         "OutcomeEnum": "chats.models.turns.Receipt.Outcome",
         "EvaluatedOutcomeEnum": "contextpolicy.models.evaluations.EvaluatedTurn.Outcome",
         "EvaluationStateEnum": "contextpolicy.models.evaluations.Evaluation.State",
         "RadiusPlaceEnum": "contextpolicy.models.radius.BlastRadius.Place",
+        "FormEnum": ["sent", "messages", "text"],
+        "LedgerFormEnum": ["jsonl", "csv"],
         "AssignmentLevelEnum": "contextpolicy.models.policies.PolicyAssignment.Level",
     },
 }

@@ -2,9 +2,9 @@
 # Runs the tests that start processes and browsers: scripts/slow_tests.sh PYTHON TESTERS
 #
 # Several run beside each other, and each waits for what a busy machine gives it. What failed is run
-# once more, by itself. Both runs are told, and more than five failures are no accident.
+# once more, by itself. Both runs are told, and more than ten failures are no accident.
 set -uo pipefail
-most_again=5
+most_again=10
 slow=("$1" -m pytest -rfEs -m slow --hypothesis-profile=whole)
 said=$(mktemp) && trap 'rm -f "$said"' EXIT
 

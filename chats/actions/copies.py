@@ -34,7 +34,7 @@ from chats.models import (
     Turn,
     TurnReference,
 )
-from chats.record import idempotency, receipts, states
+from chats.record import idempotency, imports, receipts, states
 from chats.rendering.spoken import texts_shown
 from chats.rendering.store import digest_of
 
@@ -280,13 +280,19 @@ def erase_of_person(
     return receipts.without(rows, gone=lambda segment: segment[5] in gone, now=now)[1]
 
 
-# Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
 def erase_images(message: Message, summaries: list[Compaction], now: datetime) -> int:
     """Delete the bytes of the images that the message has."""
     del summaries, now
     return MessageImage.objects.filter(message=message).delete()[0]
 
 
+def erase_import_files(message: Message, summaries: list[Compaction], now: datetime) -> int:
+    """Delete the files that may have the message once more, where its chat was imported."""
+    del summaries
+    return imports.let_go(message.branch.chat, now=now)
+
+
+# Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
 COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "renderings": erase_renderings,
     "prompt_texts": erase_prompt_texts,
@@ -300,6 +306,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
     "references": erase_references,
     "gateway_nodes": erase_gateway_nodes,
     "images": erase_images,
+    "import_files": erase_import_files,
 }
 
 

@@ -33,7 +33,7 @@ from chats.models import (
     TurnReference,
 )
 from chats.models.turns import UNFINISHED
-from chats.record import holds, messages
+from chats.record import holds, imports, messages
 from chats.record.expiry import expired
 from chats.record.holds import UnderHold
 from chats.record.locking import locked_chat
@@ -214,6 +214,7 @@ def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
         focus="",
         remark="",
         salt="",
+        bodies=[],
         text_commitment="",
         erased_at=now,
     )
@@ -279,6 +280,7 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
         "frames": copies.forget_all_frames(chat, now=now),
         "preferences": copies.erase_all_preferences(chat, now=now),
         "references": copies.erase_all_references(chat, now=now),
+        "import_files": imports.let_go(chat, now=now),
         # Their rows are deleted with the chat.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
         "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),

@@ -1,11 +1,11 @@
 """The page that verifies the ledger: a small one at once, a large one in the background."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import base64
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
@@ -20,20 +20,33 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils import timezone
 
-from chats.checkpoints import files, signing, upkeep, verify_ledger
+from chats.checkpoints import files, signing, stamps, upkeep, verify_ledger
 from chats.ground import queue
 from chats.ground.refusals import Refusal
+from chats.streams.ledger import streamed
 from contextpolicy import verification
 from contextpolicy.admin.ledger import AuditEventAdmin
 from contextpolicy.admin.site import actor_of
-from contextpolicy.audit.export import FORMS, Export, begin, end, pieces
+from contextpolicy.audit.export import FORMS, begin
 from contextpolicy.audit.reading import note_file
 from contextpolicy.audit.search import SearchNotUnderstood, understood
-from contextpolicy.models import LedgerCheckpoint, LedgerOrigin, LedgerVerification
+from contextpolicy.models import LedgerCheckpoint, LedgerOrigin, LedgerTimestamp, LedgerVerification
 
 CHECKPOINTS = "admin/contextpolicy/auditevent/checkpoints.html"
 SHOWN = 100
+STAMP = "stamped.tsr"
 TEMPLATE = "admin/contextpolicy/auditevent/verify.html"
+
+
+class NoTimestamp(Refusal):
+    """No authority gave a timestamp of a checkpoint yet."""
+
+    code = "no_timestamp"
+    status = 404
+    sentence = (
+        "No checkpoint was stamped by an authority outside yet. An operator names one in "
+        "LEDGER_TSA_URL; the next checkpoint is stamped within minutes."
+    )
 
 
 class VerifiedLedgerAdmin(AuditEventAdmin):
@@ -79,6 +92,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             "opts": self.opts,
             "rows": rows[:SHOWN],
             "newest": rows.first(),
+            "stamp": stamps.last(),
             "keys": files.public_keys(),
             "warnings": upkeep.warnings(now=timezone.now()),
             "origins": LedgerOrigin.objects.exclude(before="").order_by("-pk"),
@@ -101,7 +115,8 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
             self.message_user(request, refusal.sentence, messages.ERROR)
             return self.checkpoints(request)
         note_file(name, actor=actor_of(request), now=timezone.now())
-        response = StreamingHttpResponse(text, content_type="text/plain; charset=utf-8")
+        kind = "application/timestamp-reply" if name == STAMP else "text/plain; charset=utf-8"
+        response = StreamingHttpResponse(text, content_type=kind)
         response["Content-Disposition"] = f'attachment; filename="{name}"'
         response["Cache-Control"] = "no-store"
         return response
@@ -169,23 +184,6 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return TemplateResponse(request, TEMPLATE, context)
 
 
-def streamed(export: Export) -> StreamingHttpResponse:
-    """Make the response of an export; nothing of it is held in memory but a page."""
-    response = StreamingHttpResponse(written(export), content_type=FORMS[export.form])
-    response["Content-Disposition"] = f'attachment; filename="ledger.{export.form}"'
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-async def written(export: Export) -> AsyncIterator[bytes]:
-    """Yield the file; its end is recorded when it was reached."""
-    note = await sync_to_async(upkeep.last_note)()
-    made = pieces(export, checkpoint=note)
-    while piece := await sync_to_async(lambda: next(made, b""))():
-        yield piece
-    await sync_to_async(end)(export, now=timezone.now())
-
-
 def script(_scope: str) -> Iterable[str]:
     """Return the program that verifies an export without the product."""
     return [Path(verify_ledger.__file__).read_text(encoding="utf-8")]
@@ -197,15 +195,25 @@ def log(_scope: str) -> Iterable[str]:
     return files.log_lines(head.origin) if head else []
 
 
+def stamped() -> LedgerTimestamp:
+    """Return the last timestamp that an authority gave. Raises `NoTimestamp`."""
+    found = stamps.last()
+    if found is None:
+        raise NoTimestamp
+    return found
+
+
 def key(_scope: str) -> Iterable[str]:
     """Return the newest public key as OpenSSL takes it."""
     return [pem for _, _, pem in files.public_keys()[:1]]
 
 
-OFFLINE: Mapping[str, Callable[[str], Iterable[str]]] = {
+OFFLINE: Mapping[str, Callable[[str], Iterable[str | bytes]]] = {
     "checkpoint.txt": lambda _scope: [upkeep.last_note()],
     "log.txt": log,
     "ledger-key.pem": key,
+    "stamped.txt": lambda _scope: [stamped().checkpoint.note],
+    STAMP: lambda _scope: [base64.b64decode(stamped().response)],
     "verify_ledger.py": script,
     "chain.tlog-proof": lambda scope: [files.proof_of(scope)[0]],
 }

@@ -4,7 +4,7 @@ import uuid
 from typing import Any, cast
 
 from django import forms
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -31,7 +31,7 @@ from chats.simulation.preview import (
     preview,
     previewable,
 )
-from chats.simulation.proposals import ASSIGNED, Proposal
+from chats.simulation.proposals import ASSIGNED, GROUP, Proposal, for_group
 from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, TRIAL, PolicyForm
@@ -42,6 +42,12 @@ EMPTY, LONGEST, SAMPLED, COUNTED = "empty", "longest", "sample", "all"
 EVALUATE = "_evaluate"
 CHATS_OFFERED = 20
 CHATS_COMPARED = 20
+GROUPS_OFFERED = 200
+PLACES = [
+    ("instance", "everybody, in place of today's policy"),
+    ("chat", "this chat"),
+    (ASSIGNED, "nobody: only where it is assigned today"),
+]
 
 
 class PreviewForm(forms.Form):
@@ -52,19 +58,16 @@ class PreviewForm(forms.Form):
     other = forms.UUIDField(
         label="or its id", required=False, help_text="Of another person's chat: numbers, no words."
     )
-    place = forms.ChoiceField(
-        label="where it applies to",
-        required=False,
-        choices=[
-            ("instance", "everybody, in place of today's policy"),
-            ("chat", "this chat"),
-            (ASSIGNED, "nobody: only where it is assigned today"),
-        ],
-    )
+    place = forms.ChoiceField(label="where it applies to", required=False)
     state = forms.CharField(widget=forms.HiddenInput, required=False, max_length=90)
 
     def __init__(self, *args: Any, own: list[Chat], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        place = self.fields["place"]
+        if isinstance(place, forms.ChoiceField):
+            groups = Group.objects.order_by("name")[:GROUPS_OFFERED]
+            members = [(f"{GROUP}:{group.pk}", f"the members of {group.name}") for group in groups]
+            place.choices = [*PLACES, *members]
         chats = [(str(chat.pk), chat.title or "Untitled chat") for chat in own]
         found = self.fields["chat"]
         if isinstance(found, forms.ChoiceField):
@@ -151,15 +154,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         if errors or not tried.is_valid():
             sentence = "A value cannot work yet. Mend it first: what is marked above says how."
             return {"preview_refused": sentence if errors else "Choose a chat, or give its id."}
-        newest = form.newest
-        proposal = Proposal(
-            slug=form.instance.slug or "-new-",
-            name=form.instance.name or "This policy",
-            version=newest.number if newest else 0,
-            values=form.policy_values,
-            locks=form.policy_locks,
-            level=tried.cleaned_data["place"] or "instance",
-        )
+        proposal = proposed(form, place=tried.cleaned_data["place"])
         wanted, other = tried.cleaned_data["chat"], tried.cleaned_data["other"]
         now = timezone.now()
         if not other and wanted == LONGEST:
@@ -172,7 +167,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
             worst = [row_of(request, each.chat, each.now, each.proposed) for each in reach.worst]
             return {"sampled": reach, "bounds": bounds_told(reach), "compared": worst}
         if not other and wanted == COUNTED:
-            return self.counted(request, form, place=proposal.level)
+            return self.counted(request, form, proposal)
         if not other and wanted in ("", EMPTY):
             chat, branch = empty_chat(request.user, now=now)  # type: ignore[arg-type]  # signed in
             found = preview(chat, proposal=proposal, now=now, branch=branch)
@@ -187,27 +182,45 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         context = preview_context(found, tried, with_words=is_own)
         return context | ({"trial_of": (one, proposal)} if is_own else {})
 
-    def counted(self, request: HttpRequest, form: PolicyForm, *, place: str) -> dict[str, Any]:
+    def counted(self, request: HttpRequest, form: PolicyForm, proposal: Proposal) -> dict[str, Any]:
         """Begin the count of all chats under the policy as it is written."""
         policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
         if policy is None:
             sentence = "This policy is not saved yet. Save it as a draft; then count its chats."
             return {"preview_refused": sentence}
-        places = {"instance": "instance", ASSIGNED: "assigned"}
-        if place not in places:
+        places = {"instance": "instance", ASSIGNED: "assigned", GROUP: "instance"}
+        if proposal.level not in places:
             sentence = (
-                "A count is over all chats. Choose “everybody”, or “only where it is assigned”."
+                "A count is over many chats. Choose “everybody”, a group, or “only where it is "
+                "assigned”."
             )
             return {"preview_refused": sentence}
         row = radius.begin(
             policy=policy,
             values=form.policy_values,
             locks=form.policy_locks,
-            place=places[place],
+            place=places[proposal.level],
+            group=Group.objects.filter(pk=proposal.group_id or 0).first(),
             actor=actor_of(request),
             now=timezone.now(),
         )
         return {"counted": row}
+
+
+def proposed(form: PolicyForm, *, place: str) -> Proposal:
+    """Return the policy as it is written, at a place that the form offers."""
+    newest = form.newest
+    said: dict[str, Any] = {
+        "slug": form.instance.slug or "-new-",
+        "name": form.instance.name or "This policy",
+        "version": newest.number if newest else 0,
+        "values": form.policy_values,
+        "locks": form.policy_locks,
+    }
+    level, _, group = place.partition(":")
+    if level == GROUP:
+        return for_group(int(group), **said)
+    return Proposal(level=level or "instance", **said)
 
 
 def tried_for_real(request: HttpRequest, chat: Chat, proposal: Proposal) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
         "policy",
         "base",
         "place",
+        "group",
         "state",
         "started_at",
         "finished_at",
@@ -67,7 +68,11 @@ class BlastRadiusAdmin(ReadOnlyAdmin):
             raise PermissionDenied
         if request.method == "POST":
             return self.acted(request, radius_id)
-        row = BlastRadius.objects.select_related("policy__current").filter(pk=radius_id).first()
+        row = (
+            BlastRadius.objects.select_related("policy__current", "group")
+            .filter(pk=radius_id)
+            .first()
+        )
         if row is None:
             raise Http404
         context = {

@@ -3,9 +3,11 @@
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
+from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -14,20 +16,45 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
-from chats.compaction.rebuilt import SUMMARY_FAULTS, summary_request_of
+from chats.compaction.rebuilt import SUMMARY_FAULTS
+from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
-from chats.prompt.as_sent import FORMS, Line, as_sent
+from chats.prompt.as_sent import FORMS, Line, RequestFile, file_of
 from chats.record import reading
 from contextpolicy.admin.site import actor_of
 
 TEMPLATE = "admin/chats/words.html"
+END = "end"
+GRANT, REFUSE = "grant", "refuse"
+ANSWERS = {GRANT, REFUSE}
 
 
 class ReadReceiptAdmin(ReceiptAdmin):
     """Receipts, whose words are shown after a reason was written down."""
 
     fields: ClassVar[tuple[str, ...]] = ("words", *ReceiptAdmin.fields)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list, and say first what waits for a second auditor."""
+        may_read = request.user.has_perm("contextpolicy.view_auditevent")
+        if may_read and request.method == "GET":
+            rows = waiting(actor=actor_of(request), now=timezone.now())
+            others = [row for row in rows if not row.is_own]
+            if others:
+                self.message_user(
+                    request,
+                    format_html(
+                        '{} to read a chat for a second auditor: <a href="{}">answer</a>.',
+                        "1 request waits" if len(others) == 1 else f"{len(others)} requests wait",
+                        reverse("admin:chats_receipt_words"),
+                    ),
+                )
+        response: HttpResponse = super().changelist_view(request, extra_context)
+        return response
 
     def get_urls(self) -> list[URLPattern]:
         """Add the page."""
@@ -50,60 +77,62 @@ class ReadReceiptAdmin(ReceiptAdmin):
         if not self.has_view_permission(request) or not may_read:
             raise PermissionDenied
         call = call_of(request)
-        if call is None:
-            return self.shown(request, call=None)
         now, actor = timezone.now(), actor_of(request)
+        if ANSWERS.intersection(request.POST):
+            return self.answered(request, actor=actor)
+        if call is None:
+            return self.shown(request, call=None, waiting=waiting(actor=actor, now=now))
         until = reading.open_until(chat_id=call.chat_id, actor=actor, now=now)
+        if request.method == "POST" and (until is None or END in request.POST):
+            change = self.opened if until is None else self.ended
+            return change(request, chat_id=call.chat_id, actor=actor)
         if until is None:
-            if request.method == "POST":
-                return self.opened(request, chat_id=call.chat_id, actor=actor)
-            return self.shown(request, call=call)
-        if isinstance(call.row, Compaction):
-            return self.summary(request, call=call, until=until)
-        return self.prompt(request, call=call, receipt=call.row, until=until)
+            own = reading.waiting_of(chat_id=call.chat_id, actor=actor, now=now)
+            two = settings.TWO_PERSONS
+            return self.shown(request, call=call, own=own, two_persons=two)
+        return self.read(request, call=call, actor=actor, until=until)
 
-    def prompt(
-        self, request: HttpRequest, *, call: "Call", receipt: Receipt, until: datetime
+    def read(
+        self, request: HttpRequest, *, call: "Call", actor: str, until: datetime
     ) -> HttpResponse:
-        """Show the prompt of a receipt, or send it as a file; the ledger has it first."""
+        """Show the words of a call, or send them as a file; the ledger has it first."""
+        now = timezone.now()
+        if isinstance(call.row, Compaction):
+            found = read_summary_request(call.row, actor=actor, now=now)
+            lines = [Line("new", wire.role, wire.content) for wire in found.messages]
+            fault = SUMMARY_FAULTS.get(found.fault, "")
+            more = {"lines": lines, "fault": fault, "asked": found}
+            return self.shown(request, call=call, until=until, **more)
         form = request.POST.get("form", "")
-        sent = as_sent(receipt, sees_hidden=True)
-        is_file = form in FORMS and not sent.found.fault
-        self.note(request, call=call, form=form if is_file else "")
-        if is_file:
-            name, kind, write = FORMS[form]
-            response = HttpResponse(write(sent.found), content_type=kind)
-            response["Content-Disposition"] = f'attachment; filename="{name}"'
-            response["Cache-Control"] = "no-store"
-            return response
-        return self.shown(
-            request,
-            call=call,
-            until=until,
-            sent=sent,
-            lines=sent.lines,
-            fault=sent.fault,
-            left_out=receipt.left_out,
-            earlier=sent.prefix.before if sent.prefix else None,
-        )
+        form = form if form in FORMS else ""
+        sent = read_prompt(call.row, actor=actor, now=now, form=form)
+        if form and not sent.found.fault:
+            return as_file(file_of(sent, form=form))
+        more = {"sent": sent, "lines": sent.lines, "fault": sent.fault}
+        more |= {"earlier": sent.prefix.before if sent.prefix else None}
+        left_out = call.row.left_out
+        return self.shown(request, call=call, until=until, left_out=left_out, **more)
 
-    def summary(self, request: HttpRequest, *, call: "Call", until: datetime) -> HttpResponse:
-        """Show the request for a summary; the ledger has it first."""
-        found = summary_request_of(cast(Compaction, call.row), sees_hidden=True)
-        self.note(request, call=call)
-        lines = [Line("new", wire.role, wire.content) for wire in found.messages]
-        fault = SUMMARY_FAULTS.get(found.fault, "")
-        return self.shown(request, call=call, until=until, lines=lines, fault=fault)
+    def answered(self, request: HttpRequest, *, actor: str) -> HttpResponse:
+        """Grant or refuse what another auditor asked for, and show the page again."""
+        is_granted = GRANT in request.POST
+        named = request.POST.get(GRANT if is_granted else REFUSE, "")
+        try:
+            asked_id = uuid.UUID(named)
+            reading.answer(asked_id, is_granted=is_granted, actor=actor, now=timezone.now())
+        except (ValueError, NotFound):
+            self.message_user(request, "This waits no longer: it was answered.", messages.ERROR)
+        except Refusal as refusal:
+            self.message_user(request, refusal.sentence, messages.ERROR)
+        else:
+            said = "may read the chat for half an hour" if is_granted else "may not read the chat"
+            self.message_user(request, f"Written down: who asked {said}.", messages.SUCCESS)
+        return HttpResponseRedirect(request.get_full_path())
 
-    def note(self, request: HttpRequest, *, call: "Call", form: str = "") -> None:
-        """Write into the ledger that the words of a call are read or sent."""
-        reading.note_read(
-            chat_id=call.chat_id,
-            call={call.name: str(call.row.pk)},
-            actor=actor_of(request),
-            now=timezone.now(),
-            form=form,
-        )
+    def ended(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
+        """End the reading and show the page again, which asks for a reason."""
+        reading.end(chat_id=chat_id, actor=actor, now=timezone.now())
+        return HttpResponseRedirect(request.get_full_path())
 
     def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
         """Write the reason down and show the page again; a bad one is refused with a sentence."""
@@ -114,7 +143,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 reason=request.POST.get("reason", ""),
                 now=timezone.now(),
             )
-        except reading.ReasonNeeded as refusal:
+        except Refusal as refusal:
             self.message_user(request, refusal.sentence, messages.ERROR)
         return HttpResponseRedirect(request.get_full_path())
 
@@ -127,24 +156,47 @@ class ReadReceiptAdmin(ReceiptAdmin):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A call whose words are asked for: `receipt` or `compaction`, its row, its chat."""
+class Waiting:
+    """A row of what waits for a second auditor, as the page shows it."""
 
+    asked: reading.Asked
     name: str
+    is_own: bool
+
+
+def waiting(*, actor: str, now: datetime) -> list[Waiting]:
+    """Return what waits for a second auditor, with the names of who asks."""
+    rows = reading.asked(now=now)
+    names = dict(
+        User.objects.filter(pk__in={row.user for row in rows}).values_list("pk", "username")
+    )
+    own = reading.number_of(actor)
+    return [Waiting(row, names.get(row.user, f"user {row.user}"), row.user == own) for row in rows]
+
+
+def as_file(file: RequestFile) -> HttpResponse:
+    """Send a request as a file that no browser keeps."""
+    response = HttpResponse(file.text, content_type=file.kind)
+    response["Content-Disposition"] = f'attachment; filename="{file.name}"'
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call whose words are asked for, and the chat that it is of."""
+
     row: Receipt | Compaction
     chat_id: uuid.UUID
 
 
 def call_of(request: HttpRequest) -> Call | None:
     """Return the call that an address names by `?receipt=` or `?compaction=`, or None."""
-    receipts = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
-    summaries = Compaction.objects.select_related("effective_policy", "branch")
     try:
         if key := request.GET.get("receipt"):
-            receipt = receipts.filter(pk=uuid.UUID(key)).first()
-            return Call("receipt", receipt, receipt.turn.branch.chat_id) if receipt else None
-        key = request.GET.get("compaction", "")
-        row = summaries.filter(pk=uuid.UUID(key)).first()
-    except ValueError:
+            receipt = receipt_of(uuid.UUID(key))
+            return Call(receipt, receipt.turn.branch.chat_id)
+        row = summary_of(uuid.UUID(request.GET.get("compaction", "")))
+    except (ValueError, NotFound):
         return None
-    return Call("compaction", row, row.branch.chat_id) if row else None
+    return Call(row, row.branch.chat_id)

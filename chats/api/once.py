@@ -7,6 +7,7 @@ Endpoints that accept messages know their own keys (`chats.record.idempotency`),
 answer is read anew from its rows.
 """
 
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, cast
@@ -45,7 +46,7 @@ def once(
 
     Raises `InvalidIdempotencyKey` and `IdempotencyKeyReused`, and what `post` raises.
     """
-    sent = json.dumps([request.query_params.dict(), request.data], sort_keys=True)
+    sent = json.dumps([request.query_params.dict(), said_in(request.data)], sort_keys=True)
     key = idempotency_key(request)
     keyed = IdempotentRequest(user=cast(User, request.user), route=request.path, key=key, body=sent)
     now = timezone.now()
@@ -63,6 +64,15 @@ def once(
         if (kept := keyed.find(now=now)) is not None:
             return replayed(kept)
         raise
+
+
+def said_in(body: Any) -> Any:
+    """Return what tells one body from another: itself, or of a file its hash."""
+    if not hasattr(body, "read"):
+        return body
+    digest = hashlib.file_digest(body, "sha256").hexdigest()
+    body.seek(0)
+    return digest
 
 
 def kept_of(answer: Response, *, chat_id: object) -> dict[str, Any]:

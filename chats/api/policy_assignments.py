@@ -105,12 +105,13 @@ class OneAssignment(Endpoint):
         responses=answers({204: None}),
     )
     def delete(self, request: Request, assignment_id: int) -> Response:
-        """Let the policy apply there no longer. Raises `NotFound`."""
+        """Let the policy apply there no longer. Raises `NotFound` and `PolicyNotChanged`."""
         user = person(request)
         require(user, "delete_policyassignment")
         Nothing.read(request.data)
         row = PolicyAssignment.objects.select_related("policy").filter(pk=assignment_id).first()
         if row is None:
             raise NotFound
-        publish.unassign(assignment=row, actor=f"user:{user.pk}", now=timezone.now())
+        with told():
+            publish.unassign(assignment=row, actor=f"user:{user.pk}", now=timezone.now())
         return Response(status=204)

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.contrib.auth.models import Group
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -15,6 +16,7 @@ from chats.api.inputs import Nothing, PageQuery, PlainText, Strict
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import CHANGE, policy_for, require, told
+from chats.api.policy_assignments import unfit
 from chats.api.policy_inputs import MOST_LOCKS, storable
 from chats.api.schema import READ_ERRORS, answers
 from chats.ground.refusals import NotFound
@@ -22,7 +24,7 @@ from chats.simulation import radius
 from contextpolicy.models import BlastRadius
 
 SEE = "view_blastradius"
-ROWS = BlastRadius.objects.select_related("policy")
+ROWS = BlastRadius.objects.select_related("policy", "group")
 
 
 class NewRadius(Strict):
@@ -33,8 +35,13 @@ class NewRadius(Strict):
     locks = serializers.ListField(child=PlainText(), default=list, max_length=MOST_LOCKS)
     place = serializers.ChoiceField(
         choices=BlastRadius.Place.choices,
-        default="assigned",
-        help_text="To everybody, or only where it is assigned today.",
+        required=False,
+        help_text="To everybody, or (by default) only where it is assigned today.",
+    )
+    group = PlainText(
+        default="",
+        help_text="A name: the chats of its members are counted, as if the policy were assigned to"
+        " this group. Leave `place` out then.",
     )
 
 
@@ -58,6 +65,9 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     digest = serializers.CharField(help_text="Names the content that is counted.")
     base = serializers.IntegerField(help_text="The version in force when it began; 0: none.")
     place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
+    group = serializers.CharField(
+        source="group.name", default=None, help_text="Null: not of a group alone."
+    )
     state = serializers.ChoiceField(choices=BlastRadius.State.choices)
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
@@ -109,7 +119,7 @@ class Radii(Endpoint):
                 policy=policy,
                 values=asked["values"],
                 locks=asked["locks"],
-                place=asked["place"],
+                **place_of(asked),
                 actor=f"user:{user.pk}",
                 now=timezone.now(),
             )
@@ -158,6 +168,18 @@ class ResumeRadius(Endpoint):
         Nothing.read(request.data)
         radius.resume(radius_id=radius_id, actor=f"user:{user.pk}", now=timezone.now())
         return Response(one(RadiusOut, row_of(radius_id)))
+
+
+def place_of(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return where the policy would apply. Raises `InvalidField`."""
+    if not asked["group"]:
+        return {"place": asked.get("place", BlastRadius.Place.ASSIGNED)}
+    if "place" in asked:
+        raise unfit("place", "A count of a group has no other place. Leave it out.")
+    group = Group.objects.filter(name=asked["group"]).first()
+    if group is None:
+        raise unfit("group", "There is no group of this name.")
+    return {"place": BlastRadius.Place.INSTANCE, "group": group}
 
 
 def row_of(radius_id: uuid.UUID) -> BlastRadius:

@@ -85,6 +85,10 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     prompt_sha256 = serializers.CharField(
         help_text="Empty once a part of the prompt was erased: then it cannot be rebuilt."
     )
+    body_sha256 = serializers.CharField(
+        help_text="Of the bytes that left as the body of the call. Empty: the call was not"
+        " answered, went through no network, is older, or a part of the prompt was erased."
+    )
     not_rebuildable_since = serializers.DateTimeField(source="erased_at", allow_null=True)
     commitment = serializers.CharField(
         help_text="As the ledger row has it that ended the attempt; empty for calls of before."

@@ -8,6 +8,7 @@ from chats.api import (
     audit,
     branches,
     chats,
+    checkpoints,
     compactions,
     context,
     counts,
@@ -17,6 +18,7 @@ from chats.api import (
     exchange,
     folders,
     holds,
+    imports,
     memory,
     message_actions,
     messages,
@@ -26,9 +28,12 @@ from chats.api import (
     policy,
     policy_assignments,
     policy_preview,
+    policy_trial,
     policy_versions,
     radius,
+    readings,
     recent,
+    requests_sent,
     retention,
     rosters,
     search,
@@ -60,10 +65,14 @@ register_converter(Number, "number")
 app_name = "api"
 CHAT = "chats/<uuid:chat_id>"
 TURN = f"{CHAT}/turns/<uuid:turn_id>"
+RECEIPT = f"{TURN}/receipts/<uuid:receipt_id>/request"
+ASKED = "audit/readings/asked/<uuid:asked_id>"
+READ = "audit/receipts/<uuid:receipt_id>/request"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
 HOLD = "holds/<uuid:hold_id>"
 EVALUATION = "evaluations/<uuid:evaluation_id>"
 RADIUS = "blast-radius/<uuid:radius_id>"
+IMPORT = "imports/<uuid:import_id>"
 WEBHOOK = "webhooks/<uuid:webhook_id>"
 POLICY = "policies/<slug:slug>"
 VERSION = f"{POLICY}/versions/<number:number>"
@@ -104,6 +113,8 @@ urlpatterns = [
     path(f"{CHAT}/pins", message_actions.Pins.as_view(), name="pins"),
     path(TURN, turns.OneTurn.as_view(), name="turn"),
     path(f"{TURN}/receipts", context.TurnReceipts.as_view(), name="turn-receipts"),
+    path(RECEIPT, requests_sent.SentRequest.as_view(), name="request-sent"),
+    path(f"{RECEIPT}/file", requests_sent.SentRequestFile.as_view(), name="request-file"),
     path(f"{TURN}/stop", turns.StopTurn.as_view(), name="turn-stop"),
     path(f"{TURN}/retry", turns.RetryTurn.as_view(), name="turn-retry"),
     path(f"{TURN}/continue", turns.ContinueTurn.as_view(), name="turn-continue"),
@@ -112,6 +123,7 @@ urlpatterns = [
     path(f"{CHAT}/compactions/resume", compactions.Resume.as_view(), name="compactions-resume"),
     path(f"{CHAT}/compactions/compare", compactions.Compare.as_view(), name="compactions-compare"),
     path(COMPACTION, compactions.OneCompaction.as_view(), name="compaction"),
+    path(f"{COMPACTION}/request", requests_sent.SummaryAsked.as_view(), name="summary-asked"),
     path(f"{COMPACTION}/cancel", compactions.Cancel.as_view(), name="compaction-cancel"),
     path(f"{COMPACTION}/undo", compactions.Undo.as_view(), name="compaction-undo"),
     path(f"{COMPACTION}/redo", compactions.Redo.as_view(), name="compaction-redo"),
@@ -126,13 +138,17 @@ urlpatterns = [
         name="branch-choose",
     ),
     path(f"{CHAT}/export", exchange.Export.as_view(), name="export"),
-    path("imports", exchange.Imports.as_view(), name="imports"),
+    path("imports", imports.Imports.as_view(), name="imports"),
+    path(IMPORT, imports.OneImport.as_view(), name="import"),
+    path(f"{IMPORT}/stop", imports.StopImport.as_view(), name="import-stop"),
+    path(f"{IMPORT}/chats", imports.ImportOutcomes.as_view(), name="import-chats"),
     path("export", exchange.ExportAll.as_view(), name="export-all"),
     path(f"{CHAT}/context", context.Context.as_view(), name="context"),
     path(f"{CHAT}/policy", policy.ChatPolicy.as_view(), name="policy"),
     path(f"{CHAT}/policy/explained", policy.ExplainedChatPolicy.as_view(), name="policy-explained"),
     path("policies/preview", policy_preview.PolicyPreview.as_view(), name="policies-preview"),
     path("policies/preview/sample", policy_preview.PolicySample.as_view(), name="policies-sample"),
+    path("policies/preview/trial", policy_trial.PolicyTrial.as_view(), name="policies-trial"),
     path("policies/effective", policy.ExplainedPolicy.as_view(), name="policies-effective"),
     path("policies", policies.Policies.as_view(), name="policies"),
     path("policies/lint", policies.LintPolicy.as_view(), name="policies-lint"),
@@ -188,6 +204,21 @@ urlpatterns = [
         name="retention-certificate",
     ),
     path("audit/events", audit.Events.as_view(), name="events"),
+    path("audit/export", audit.LedgerExport.as_view(), name="ledger-export"),
+    path("audit/checkpoints", checkpoints.Checkpoints.as_view(), name="checkpoints"),
+    path("audit/proof", checkpoints.ChainProof.as_view(), name="chain-proof"),
+    path("audit/readings", readings.Readings.as_view(), name="readings"),
+    path("audit/readings/asked", readings.AskedReadings.as_view(), name="asked-readings"),
+    path(f"{ASKED}/grant", readings.GrantReading.as_view(), name="grant-reading"),
+    path(f"{ASKED}/refuse", readings.RefuseReading.as_view(), name="refuse-reading"),
+    path("audit/readings/<uuid:chat_id>", readings.OneReading.as_view(), name="reading"),
+    path(READ, readings.ReadRequest.as_view(), name="read-request"),
+    path(f"{READ}/file", readings.ReadRequestFile.as_view(), name="read-request-file"),
+    path(
+        "audit/compactions/<uuid:compaction_id>/request",
+        readings.ReadSummaryRequest.as_view(),
+        name="read-summary-request",
+    ),
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),
     path("keys/<uuid:key_id>", own_keys.OneKey.as_view(), name="key"),

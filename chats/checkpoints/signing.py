@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import F, Max, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 
-from chats.checkpoints import keys, outside
+from chats.checkpoints import keys, listed, outside
 from chats.ground.refusals import Refusal
 from contextpolicy import ledger
 from contextpolicy.audit import notes
@@ -141,7 +141,9 @@ def head_of(
         signed_at=now,
         last_event=newest,
     )
+    ledger.checkpointed.send(sender=LedgerCheckpoint, checkpoint=made)
     transaction.on_commit(lambda: outside.keep(note))
+    transaction.on_commit(listed.add_missing)
     return made
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from chats.checkpoints import signing
+from chats.checkpoints import listed, signing, stamps
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from contextpolicy import verification
@@ -22,11 +22,15 @@ LATE_NIGHT, LATE_WEEK = timedelta(hours=36), timedelta(days=8)
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Send the task if a checkpoint or a verification is due; return how many were sent."""
-    if not checkpoint_due(now=now) and not verification_due(now=now):
-        return 0
-    queue.enqueue(queue.KEEP_LEDGER)
-    return 1
+    """Send the tasks for what is due: checkpoint, verification, timestamp; return how many."""
+    wanted = []
+    if checkpoint_due(now=now) or verification_due(now=now):
+        wanted.append(queue.KEEP_LEDGER)
+    if stamps.is_due(now=now):
+        wanted.append(queue.STAMP_LEDGER)
+    for task in wanted:
+        queue.enqueue(task)
+    return len(wanted)
 
 
 def keep(*, now: datetime) -> None:
@@ -125,6 +129,10 @@ def warnings(*, now: datetime) -> list[str]:
         signing.require_last()
     except Refusal as refusal:
         found.append(refusal.sentence)
+    if listed.is_behind(last):
+        found.append(listed.BEHIND)
+    if said := stamps.late(now=now):
+        found.append(said)
     whole = asked_at(whole=True) or began
     newest_end = max(whole, asked_at(whole=False) or began)
     if now - newest_end > LATE_NIGHT or now - whole > LATE_WEEK:

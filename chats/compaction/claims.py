@@ -87,12 +87,11 @@ def claim(
         if draft is None:
             return None
         with alone, transaction.atomic():
+            places.lock_owner(chat_id)
             branch = locked_branch(chat_id)
             if branch is None:
                 return None
             now = clock() if clock else now
-            # Before the first word in the ledger, as where a message is accepted.
-            places.lock_owner(branch)
             release_dead(branch=branch, now=now)
             if draft.seen != seen_of(branch):
                 continue

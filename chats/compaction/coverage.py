@@ -13,6 +13,7 @@ from typing import Any, cast
 from django.db.models import Q
 
 from chats.ground import queue
+from chats.ground.seals import commitment
 from chats.memory import archive
 from chats.models import Branch, Chat, Compaction, Message
 from chats.record import history
@@ -139,13 +140,18 @@ def close(
         **values,
     )
     # Read again: another call may have been booked since the row was read.
-    calls = Compaction.objects.values_list("calls", flat=True).get(pk=row.pk)
+    stored = Compaction.objects.only("calls", "bodies", "salt").get(pk=row.pk)
     ledger.record(
         f"compaction.{status}",
         actor=actor,
         now=now,
         chat_id=row.branch.chat_id,
-        data={"compaction": str(row.pk), "reason": reason[:500], "calls": calls},
+        data={
+            "compaction": str(row.pk),
+            "reason": reason[:500],
+            "calls": stored.calls,
+            **sealed_bodies(stored),
+        },
     )
 
 
@@ -211,6 +217,13 @@ def forget_request(branch: Branch) -> None:
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 
+def sealed_bodies(row: Compaction) -> dict[str, list[str]]:
+    """Return the commitments to the bodies of a summary's calls, for a row of the ledger."""
+    if not row.bodies or not row.salt:
+        return {}
+    return {"bodies": [commitment(body, salt=row.salt) for body in row.bodies]}
+
+
 def record(
     event: str, *, row: Compaction, now: datetime, actor: str = WORKER, **more: object
 ) -> None:
@@ -231,6 +244,7 @@ def record(
             "tokens_after": row.tokens_after,
             "text_commitment": row.text_commitment,
             "calls": row.calls,
+            **sealed_bodies(row),
             "model": row.model_name,
             "policy": row.effective_policy_id,
             "trigger": row.trigger,

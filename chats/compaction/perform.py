@@ -59,6 +59,8 @@ class Written:
     has_tool_calls: bool = False
     has_reasoning: bool = False
     usage: dict[str, int] = field(default_factory=dict)
+    # The SHA-256 of the body of each call, as it left.
+    bodies: list[str] = field(default_factory=list)
     prompt_version: str = EXTRACTIVE_V2
 
     @property
@@ -176,6 +178,7 @@ class Calls:
         self.spec = spec
         self.renew = renew
         self.usage: dict[str, int] = {}
+        self.bodies: list[str] = []
 
     def summarise(self) -> Written:
         """Return the summary. An unsound part is returned in its place, and will be rejected."""
@@ -277,6 +280,8 @@ class Calls:
         for name, tokens in written.usage.items():
             self.usage[name] = self.usage.get(name, 0) + tokens
         written.usage = dict(self.usage)
+        self.bodies += written.bodies
+        written.bodies = list(self.bodies)
         return written
 
 
@@ -300,5 +305,6 @@ async def answer(request: ProviderRequest, *, account: Account) -> Written:
         has_tool_calls=bool(reply.asked),
         has_reasoning=reply.reasoning.length > 0,
         usage=reply.usage,
+        bodies=[reply.body_sha256],
         prompt_version=SUMMARY_V1,
     )

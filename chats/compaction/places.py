@@ -17,7 +17,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 
 from chats.ground import leases, queue
-from chats.models import Branch, Compaction
+from chats.models import Branch, Chat, Compaction
 
 # The outcome written at the turn after which a summary was put off.
 PUT_OFF = "put_off"
@@ -30,10 +30,10 @@ def living() -> Any:
     return Compaction.objects.filter(leases.held())
 
 
-def lock_owner(branch: Branch) -> None:
-    """Lock the owner of a locked branch."""
-    owner = branch.chat.owner_id
-    list(User.objects.select_for_update(no_key=True).filter(pk=owner).values_list("pk"))
+def lock_owner(chat_id: uuid.UUID) -> None:
+    """Lock a chat's owner: before a branch of it, as who accepts a message to a team does."""
+    owner = Chat.objects.filter(pk=chat_id).values("owner")
+    list(User.objects.select_for_update(no_key=True).filter(pk__in=owner).values_list("pk"))
 
 
 def has_place(branch: Branch) -> bool:

@@ -72,6 +72,7 @@ def numbers_of(claimed: Claimed, performed: Performed) -> dict[str, Any]:
     return {
         "prompt_version": performed.written.prompt_version,
         "usage": performed.written.usage,
+        "bodies": performed.written.bodies,
         "cost": performed.cost,
         "currency": claimed.summariser.currency if claimed.summariser else "",
         "duration_ms": performed.duration_ms,

@@ -9,11 +9,15 @@ from functools import partial
 
 from chats.ground.seals import holds
 from chats.models import Compaction
+from chats.prompt.as_sent import BODIES, BodyCheck, compared, forms_of, speaks_anthropic
+from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages import Summary, WireMessage
+from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.prompts import summary_request
 from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import values_of
 
 SUMMARY_FAULTS = {
@@ -35,11 +39,18 @@ COUNTER = ApproximateCounter()
 class SummaryRequest:
     """A request for a summary; `fault`: `none`, `erased`, `parts` or `differs`, empty when sound.
 
-    `none`: no model was asked.
+    `none`: no model was asked. `body_sha256`: of the bytes that left; empty where none is kept.
     """
 
     messages: tuple[WireMessage, ...] = ()
     fault: str = ""
+    body_sha256: str = ""
+    body: BodyCheck = "unknown"
+
+    @property
+    def body_words(self) -> str:
+        """Say whether the body is the one that left."""
+        return BODIES[self.body]
 
 
 def summary_request_of(row: Compaction, *, sees_hidden: bool = False) -> SummaryRequest:
@@ -65,13 +76,30 @@ def summary_request_of(row: Compaction, *, sees_hidden: bool = False) -> Summary
     )
     messages = asked(values=values)
     if holds(row.calls[0], prompt_json(messages, ()), salt=row.salt):
+        known = row.bodies[0] if row.bodies else ""
+        body = body_check(row, messages, values=values, known=known) if known else "unknown"
         own = values.summary_instruction.strip()
         if own and values.hide_system_text and not sees_hidden:
             told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
             messages = asked(values=replace(values, summary_instruction=told))
-        return SummaryRequest(messages)
+        return SummaryRequest(messages, body_sha256=known, body=body)
     is_whole = len(row.calls) == 1 and row.rung == "model"
     return SummaryRequest(fault="differs" if is_whole else "parts")
+
+
+def body_check(
+    row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues, known: str
+) -> BodyCheck:
+    """Compare the body of a request as it is built now with the bytes that left."""
+    model = ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
+    request = ProviderRequest(
+        model=row.model_name,
+        messages=messages,
+        max_output_tokens=values.summary_max_tokens,
+        stream=not (model and model.cannot_stream),
+    )
+    made = forms_of(request, is_anthropic=speaks_anthropic(model))
+    return compared(made, known)
 
 
 def so_far(row: Compaction) -> Summary:

@@ -4,12 +4,12 @@ The rows that an event names may be erased by now. Then what the event itself sa
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Mapping, Sequence, Set
+from datetime import date, datetime
 
 from chats.counts.sums import Group, Sums, bucket_of, group_of
 from chats.models import Compaction, CompactionBalance, Receipt, Turn
-from contextpolicy.engine.costs import Call, Used, broken, cost_of, saved, used_of
+from contextpolicy.engine.costs import Call, Effect, Used, broken, cost_of, saved, used_of
 from contextpolicy.models import AuditEvent, ModelSpec
 
 ENDED = ("turn.completed", "turn.stopped", "turn.failed")
@@ -37,6 +37,8 @@ BESIDE = ("gateway.passed_on", "summary.tried")
 TITLED = "chat.titled"
 # Every event that something is counted of.
 TYPES = frozenset({*ATTEMPTS, *OUTCOMES, *PAID, *BESIDE, TITLED})
+# With these the next prompt begins differently, though no new compaction takes effect.
+REVERSALS = ("compaction.undone", "compaction.redone")
 # So many turns back the last call before a compaction is looked for.
 TURNS_BACK = 3
 
@@ -73,6 +75,7 @@ class Reading:
         named = {row.compaction_id for row in self.receipts.values() if row.compaction_id}
         known = CompactionBalance.objects.filter(compaction__in=named)
         self.governed = set(known.values_list("compaction_id", flat=True))
+        self.reversals = reversals_in({event.chat_id for event in events if event.type in ATTEMPTS})
         self.sums = Sums()
 
     def model(self, name: str, *, own: ModelSpec | None = None) -> ModelSpec | None:
@@ -117,8 +120,10 @@ class Reading:
             group = group_of(day, model=model, policy=receipt.effective_policy)
             is_answered = receipt.outcome in {Receipt.Outcome.OK, Receipt.Outcome.STOPPED}
             self.call(group, receipt.usage, model=model, is_answered=is_answered)
-            if receipt.compaction is not None and receipt.purpose == "reply" and is_answered:
-                self.govern(group, receipt, model=model)
+            if receipt.purpose == "reply" and is_answered:
+                is_after_reversal = self.reversal(group, receipt, model=model)
+                if receipt.compaction is not None:
+                    self.govern(group, receipt, model=model, is_counted=is_after_reversal)
 
     def call(
         self,
@@ -140,10 +145,31 @@ class Reading:
         cost = cost_of(used, model.prices) if model else None
         added.add_worth("cost", cost, unpriced="unpriced")
 
-    def govern(self, group: Group, receipt: Receipt, *, model: ModelSpec | None) -> None:
+    def reversal(self, group: Group, receipt: Receipt, *, model: ModelSpec | None) -> bool:
+        """Add what the first call after an undo or redo lost to the compaction that was undone.
+
+        Returns whether this is such a call.
+        """
+        reversals = self.reversals.get(receipt.turn.branch_id, ())
+        earlier = [each for each in reversals if each[0] <= receipt.created_at]
+        found = self.receipt_before(receipt) if earlier else None
+        if found is None or found.created_at >= earlier[-1][0]:
+            return False
+        compaction = earlier[-1][1]
+        call, before = call_of(receipt, model), self.as_call(found)
+        lost = broken(call, before=before) if call is not None else Effect()
+        if lost.tokens:
+            for added in (self.sums.days[group], self.sums.balances[compaction, group.currency]):
+                added.add_effect("lost", lost)
+        return True
+
+    def govern(
+        self, group: Group, receipt: Receipt, *, model: ModelSpec | None, is_counted: bool
+    ) -> None:
         """Add what the compaction in force saved in a call, and what the first one after it lost.
 
         Each call counts for the one compaction that its receipt names, so nothing counts twice.
+        `is_counted`: what the cache lost in this call is counted already.
         """
         row = receipt.compaction
         assert row is not None  # noqa: S101  # the caller looked
@@ -156,7 +182,7 @@ class Reading:
             return
         before = self.call_before(receipt) if is_first else None
         kept_out = saved(call, freed=freed_by(row), before=before)
-        lost = broken(call, before=before)
+        lost = broken(call, before=None if is_counted else before)
         day = self.sums.days[group]
         day.add("governed")
         for added in (day, balance):
@@ -165,15 +191,21 @@ class Reading:
 
     def call_before(self, receipt: Receipt) -> Call | None:
         """Return the last reported call for a reply before this one on its branch."""
+        found = self.receipt_before(receipt)
+        return self.as_call(found) if found is not None else None
+
+    def receipt_before(self, receipt: Receipt) -> Receipt | None:
+        """Return the receipt of the last reported call for a reply before this one."""
         turn = receipt.turn
         turns = Turn.objects.filter(branch=turn.branch_id, accepted__lte=turn.accepted)
         nearest = list(turns.order_by("-accepted").values_list("pk", flat=True)[:TURNS_BACK])
         rows = Receipt.objects.filter(turn__in=nearest, created_at__lt=receipt.created_at)
         rows = rows.exclude(step=Receipt.AFTERWARDS).exclude(call=Receipt.BESIDE)
-        found = rows.exclude(usage={}).select_related("turn__model").order_by("-created_at").first()
-        if found is None:
-            return None
-        return call_of(found, self.model(found.model_name, own=found.turn.model))
+        return rows.exclude(usage={}).select_related("turn__model").order_by("-created_at").first()
+
+    def as_call(self, receipt: Receipt) -> Call | None:
+        """Return what a call took, by the model as it is set up now."""
+        return call_of(receipt, self.model(receipt.model_name, own=receipt.turn.model))
 
     def compaction(self, event: AuditEvent, *, day: date) -> None:
         """Add what became of a compaction, and what its own calls cost."""
@@ -196,6 +228,19 @@ class Reading:
         self.call(group, reported, model=model, is_answered=data.get("outcome") == "ok")
         if data.get("code"):
             self.sums.days[group].count("failures", str(data["code"]))
+
+
+def reversals_in(chats: Set[uuid.UUID | None]) -> dict[uuid.UUID, list[tuple[datetime, uuid.UUID]]]:
+    """Return by branch when compactions were undone and redone, and which, the oldest first."""
+    rows = AuditEvent.objects.filter(type__in=REVERSALS, chat_id__in=chats - {None}).order_by("pk")
+    reversals = [(row.at, pk) for row in rows if (pk := compaction_of(row))]
+    there = Compaction.objects.filter(pk__in={pk for _, pk in reversals})
+    branches = dict(there.values_list("pk", "branch_id"))
+    found: dict[uuid.UUID, list[tuple[datetime, uuid.UUID]]] = {}
+    for at, pk in reversals:
+        if pk in branches:
+            found.setdefault(branches[pk], []).append((at, pk))
+    return found
 
 
 def sums_of(events: Sequence[AuditEvent]) -> Sums:

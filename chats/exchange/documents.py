@@ -1,34 +1,42 @@
 """Writes a chat to be read: as Markdown, as a page that opens from disk, as JSON.
 
-The page asks for nothing: no script, no picture, no address that a browser would fetch.
+The page asks for nothing: no script, no address that a browser would fetch; its pictures are in it.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 from django.utils.html import escape
 
 from chats.compaction.coverage import summary_of
+from chats.exchange import pictures
 from chats.exchange.writing import Writer, branch_of
-from chats.models import Chat, Message
+from chats.models import Chat, Message, MessageImage
 from chats.record import history
+from chats.record.images import as_data_url, hashes_in
 from chats.rendering.markdown import render_markdown
 from contextpolicy.engine.messages import FilePart, file_text
 
-FORMS = ("markdown", "html", "json")
+KINDS = {
+    "markdown": "text/markdown; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "json": "application/json",
+}
+FORMS = tuple(KINDS)
 ENDINGS = {"bundle": "zip", "markdown": "md", "html": "html", "json": "json", "ui": "jsonl"}
 STYLE = (
     "body{max-width:46rem;margin:2rem auto;padding:0 1rem;font:16px/1.6 system-ui,sans-serif;"
     "color:#1c2024;background:#fff}h1{font-size:1.5rem}article{margin:1.5rem 0;padding-top:.75rem;"
     "border-top:1px solid #d0d4d8}h2{font-size:.9rem;margin:0 0 .5rem;color:#5a6169}"
     "pre{overflow:auto;padding:.75rem;background:#f3f4f6}table{border-collapse:collapse}"
+    "img{max-width:100%}"
     "td,th{border:1px solid #d0d4d8;padding:.25rem .5rem}summary{cursor:pointer;color:#5a6169}"
     "@media(prefers-color-scheme:dark){body{color:#e6e8ea;background:#16181a}"
     "pre{background:#202428}article,td,th{border-color:#3a4046}h2,summary{color:#9aa2aa}}"
 )
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PAGE = 500
 
 
@@ -38,13 +46,13 @@ def file_name(chat: Chat, *, form: str) -> str:
     return f"{words or 'chat'}-{str(chat.pk)[:8]}.{ENDINGS[form]}"
 
 
-def document(chat: Chat, *, form: str) -> tuple[str, bytes]:
-    """Return the content type and the bytes of a chat in one of `FORMS`."""
-    if form == "markdown":
-        return "text/markdown; charset=utf-8", "".join(markdown(chat)).encode()
-    if form == "html":
-        return "text/html; charset=utf-8", "".join(page(chat)).encode()
-    return "application/json", as_json(chat)
+def write(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") -> None:
+    """Write a chat in one of `FORMS`; `beside`: the way to the folder of images, if any."""
+    if form == "json":
+        into.write(as_json(chat))
+        return
+    for text in markdown(chat, beside=beside) if form == "markdown" else page(chat):
+        into.write(text.encode())
 
 
 def said_in(chat: Chat) -> Iterator[Message]:
@@ -78,6 +86,12 @@ def tools_in(row: Message) -> Iterator[tuple[str, str]]:
             yield "File", file_text(file).strip("[]")
 
 
+def images_in(row: Message) -> Iterator[MessageImage]:
+    """Yield the images of a message whose bytes are here, in their order."""
+    for sha256 in dict.fromkeys(hashes_in(row)):
+        yield from MessageImage.objects.filter(message=row, sha256=sha256)
+
+
 def fenced(text: str) -> str:
     """Return a text as a block of code, whatever fences it has."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -85,12 +99,14 @@ def fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}\n"
 
 
-def markdown(chat: Chat) -> Iterator[str]:
-    """Yield a chat as Markdown."""
+def markdown(chat: Chat, *, beside: str) -> Iterator[str]:
+    """Yield a chat as Markdown; its pictures where the folder of images is beside it."""
     yield f"# {' '.join(heading(chat).split())}\n"
     for row in said_in(chat):
         yield f"\n## {row.said_by} · {moment(row)}\n\n"
         yield "*The words of this message were erased.*\n" if row.erased_at else f"{row.text}\n"
+        for image in images_in(row) if beside else ():
+            yield f"\n![Image]({beside}{pictures.name_of(image)})\n"
         for name, words in tools_in(row):
             yield f"\n{name}:\n\n{fenced(words)}"
 
@@ -108,6 +124,9 @@ def page(chat: Chat) -> Iterator[str]:
         yield f"<article><h2>{escape(row.said_by)} · {moment(row)}</h2>"
         yield "<p>The words of this message were erased.</p>" if row.erased_at else ""
         yield render_markdown(row.text) if row.text else ""
+        for image in images_in(row):
+            address = as_data_url(image.media_type, bytes(image.data))
+            yield f'<p><img alt="Image" src="{address}"></p>'
         for name, words in tools_in(row):
             yield (
                 f"<details><summary>{escape(name)}</summary><pre>{escape(words)}</pre></details>"

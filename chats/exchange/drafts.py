@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chats.ground.refusals import Refusal
+from chats.record.images import Bytes
 from contextpolicy.engine.messages import Part, Role
 
 
@@ -67,3 +68,5 @@ class Draft:
     compacted_at: int = 0
     revision: int = 0
     losses: tuple[str, ...] = ()
+    # The bytes of images that came along, by their hash.
+    images: Mapping[str, Bytes] = field(default_factory=dict)

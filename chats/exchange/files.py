@@ -28,9 +28,9 @@ def file_of(
             held.write(part)
     elif form == "bundle":
         kind = "application/zip"
-        held.write(writing.bundle(chat))
+        writing.write_bundle(chat, into=cast(IO[bytes], held))
     else:
-        kind, body = documents.document(chat, form=form)
-        held.write(body)
+        kind = documents.KINDS[form]
+        documents.write(chat, form=form, into=cast(IO[bytes], held))
     held.seek(0)
     return kind, cast(IO[bytes], held)

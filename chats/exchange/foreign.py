@@ -33,15 +33,18 @@ def unknown() -> ImportRefused:
     return ImportRefused("import_unknown_form", UNKNOWN)
 
 
-def chats_in(document: object) -> tuple[str, Iterable[Found]]:
-    """Return the product and the chats of a document. Raises `ImportRefused`."""
+def chats_in(document: object) -> tuple[str, int, Iterable[Found]]:
+    """Return the product of a document, how many chats it has, and these.
+
+    Raises `ImportRefused`.
+    """
     listed = document if isinstance(document, list) else [document]
     kinds = {kind for chat in listed if (kind := product_of(chat))}
     if len(kinds) != 1:
         raise unknown()
     key = kinds.pop()
     name, read = READERS[key]
-    return name, each(listed, key=key, read=read)
+    return name, len(listed), each(listed, key=key, read=read)
 
 
 def each(

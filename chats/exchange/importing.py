@@ -1,22 +1,18 @@
-"""Imports a file: tells its form by its content, reads it, and makes its chats one by one."""
+"""Tells the form of a file by its content, and reads the chats in it."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import IO
-
-from django.contrib.auth.models import AbstractBaseUser
 
 from chats.exchange import bounds, foreign, reading
 from chats.exchange.building import Unreadable
 from chats.exchange.drafts import Draft, ImportRefused
-from chats.exchange.storing import Imported, store, without_unstorable
-from chats.ground.refusals import Refusal
-from chats.memory import archive as index
-from contextpolicy.engine.tokens import TokenCounter
+from chats.exchange.storing import without_unstorable
 
 UI = "ui"
 BUNDLE = "bundle"
+# A file of these is one chat; what keeps that out is said of the file.
+OF_ONE_CHAT = (UI, BUNDLE)
 MOST_CHATS = 5_000
 
 
@@ -29,70 +25,54 @@ class NotTaken:
     reason: str
 
 
-@dataclass(slots=True)
-class Report:
-    """The outcome of an import: chats that are here now, and those that are not."""
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The content of a file: its form, the number of its chats, and these, read one by one."""
 
     form: str
-    chats: list[Imported] = field(default_factory=list)
-    not_taken: list[NotTaken] = field(default_factory=list)
-
-    @property
-    def added(self) -> int:
-        """The number of messages that were added."""
-        return sum(made.added for made in self.chats)
+    total: int
+    drafts: Iterable[Draft | NotTaken]
 
 
-def import_file(
-    file: IO[bytes], *, owner: AbstractBaseUser, counter: TokenCounter, now: datetime
-) -> Report:
-    """Make chats of a file. Each is taken whole or not at all; one that was here stays as it is.
-
-    Raises `ImportRefused` for a file that cannot be read, and for a file of one chat what
-    `storing.store` raises.
-    """
-    form, drafts = drafts_in(file)
-    report = Report(form)
-    for count, draft in enumerate(drafts, start=1):
-        if count > MOST_CHATS:
-            problem = f"The file has more than {MOST_CHATS:,} chats. The first of them are here."
-            report.not_taken.append(NotTaken("", "import_too_many", problem))
-            break
-        if isinstance(draft, NotTaken):
-            report.not_taken.append(draft)
-            continue
-        try:
-            report.chats.append(store(draft, owner=owner, form=form, counter=counter, now=now))
-        except Refusal as refusal:
-            if form in (UI, BUNDLE):
-                raise
-            report.not_taken.append(NotTaken(draft.title[:200], refusal.code, str(refusal)))
-    if len(report.chats) == 1 and report.added and report.chats[0].chat.active_branch:
-        # One is searched soon; the sweep finds many, some at a time.
-        index.catch_up(report.chats[0].chat.active_branch)
-    return report
-
-
-def drafts_in(file: IO[bytes]) -> tuple[str, Iterable[Draft | NotTaken]]:
-    """Return the form of a file and the chats in it. Raises `ImportRefused`."""
+def check_at_once(file: IO[bytes]) -> None:
+    """Raise `ImportRefused` for what is wrong with a file before its words are read."""
     bounds.check_size(file)
+    if is_archive(file):
+        bounds.opened(file)
+        file.seek(0)
+
+
+def is_archive(file: IO[bytes]) -> bool:
+    """Tell whether a file is an archive."""
     head = file.read(4)
     file.seek(0)
-    if head.startswith(b"PK"):
+    return head.startswith(b"PK")
+
+
+def too_many() -> NotTaken:
+    """Return what is told of the chats of a file beyond the limit."""
+    problem = f"The file has more than {MOST_CHATS:,} chats. The first of them are here."
+    return NotTaken("", "import_too_many", problem)
+
+
+def read(file: IO[bytes]) -> Source:
+    """Read a file, whose form is told by its content. Raises `ImportRefused`."""
+    bounds.check_size(file)
+    if is_archive(file):
         return in_archive(file)
     if not foreign.is_one_document(file):
         first = foreign.first_line(file)
         if foreign.is_session(first):
-            return foreign.session_form(first), taken(foreign.session(file))
-        return UI, [reading.read_lines(file)]
+            return Source(foreign.session_form(first), 1, taken(foreign.session(file)))
+        return Source(UI, 1, [reading.read_lines(file)])
     return in_document(file.read(), place="the file")
 
 
-def in_archive(file: IO[bytes]) -> tuple[str, Iterable[Draft | NotTaken]]:
-    """Return the form of an archive and the chats in it. Raises `ImportRefused`."""
+def in_archive(file: IO[bytes]) -> Source:
+    """Return what an archive holds. Raises `ImportRefused`."""
     archive = bounds.opened(file)
     if reading.is_bundle(archive):
-        return BUNDLE, [reading.read_bundle(archive)]
+        return Source(BUNDLE, 1, [reading.read_bundle(archive)])
     names = [n for n in archive.namelist() if n.rpartition("/")[2] == "conversations.json"]
     if len(names) != 1:
         raise ImportRefused(
@@ -104,19 +84,16 @@ def in_archive(file: IO[bytes]) -> tuple[str, Iterable[Draft | NotTaken]]:
     return in_document(data, place=names[0])
 
 
-def in_document(data: bytes, *, place: str) -> tuple[str, Iterable[Draft | NotTaken]]:
-    """Return the form of a JSON document and the chats in it. Raises `ImportRefused`."""
-    found = bounds.loaded(data, place=place)
-    form, chats = foreign.chats_in(found)
-    return form, taken(chats)
+def in_document(data: bytes, *, place: str) -> Source:
+    """Return what a JSON document holds. Raises `ImportRefused`."""
+    form, total, chats = foreign.chats_in(bounds.loaded(data, place=place))
+    return Source(form, total, taken(chats))
 
 
-def taken(drafts: Iterable[Draft | Unreadable]) -> Sequence[Draft | NotTaken]:
-    """Return drafts of another product as they can be stored."""
-    listed: list[Draft | NotTaken] = []
+def taken(drafts: Iterable[Draft | Unreadable]) -> Iterator[Draft | NotTaken]:
+    """Yield drafts of another product as they can be stored."""
     for draft in drafts:
         if isinstance(draft, Unreadable):
-            listed.append(NotTaken(draft.title[:200], "import_malformed", draft.reason))
+            yield NotTaken(draft.title, "import_malformed", draft.reason)
         else:
-            listed.append(without_unstorable(draft))
-    return listed
+            yield without_unstorable(draft)

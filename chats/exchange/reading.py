@@ -4,9 +4,10 @@ import hashlib
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
-from chats.exchange import bounds
+from chats.exchange import bounds, pictures
 from chats.exchange.drafts import Draft, DraftSummary, ImportRefused, Node
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
@@ -119,7 +120,8 @@ def read_bundle(archive: zipfile.ZipFile) -> Draft:
     Raises `ImportRefused`.
     """
     for name in archive.namelist():
-        if name not in ("history.jsonl", "meta.json") and not ARCHIVED.fullmatch(name):
+        known = name in ("history.jsonl", "meta.json") or pictures.ENTRY.fullmatch(name)
+        if not known and not ARCHIVED.fullmatch(name):
             raise bounds.bad_archive(f"A bundle has no entry {name[:80]!r}.")
     meta = meta_of(archive)
     now_read, then_read = Reader(), Reader()
@@ -133,7 +135,9 @@ def read_bundle(archive: zipfile.ZipFile) -> Draft:
             raise ImportRefused("import_malformed", f"There is no list in {name}.")
         for place, value in enumerate(listed, start=1):
             then_read.add(value, place=f"{name}, message {place}")
-    return merged(now_read, then_read, meta=meta)
+    draft = merged(now_read, then_read, meta=meta)
+    images, losses = pictures.in_archive(archive, wanted=pictures.wanted_by(draft.nodes))
+    return replace(draft, images=images, losses=(*draft.losses, *losses))
 
 
 def bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:

@@ -5,7 +5,7 @@ leaves out what does not fit, and the first reply brings the summary that the po
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -21,11 +21,12 @@ from chats.compaction.people import revise, rights
 from chats.compaction.provenance import checked
 from chats.compaction.sections import sections_of
 from chats.exchange.drafts import Draft, DraftSummary, ImportRefused, Node
+from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
-from chats.record import messages
-from chats.turns.start import ChatFull, title_from
+from chats.record import images, messages
+from chats.turns.start import ChatFull, first_words, title_from
 from contextpolicy import ledger
 from contextpolicy.engine.messages import TextPart, parts_to_json
 from contextpolicy.engine.tokens import TokenCounter
@@ -50,23 +51,56 @@ class Imported:
 
 
 def store(
-    draft: Draft, *, owner: AbstractBaseUser, form: str, counter: TokenCounter, now: datetime
+    draft: Draft,
+    *,
+    owner: AbstractBaseUser,
+    form: str,
+    counter: TokenCounter,
+    now: datetime,
+    between: Callable[[], None],
+    book: Callable[[Imported], None],
 ) -> Imported:
     """Make a chat of a draft; a chat that was imported before is left as it is.
 
-    Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, and what `lifecycle.create_chat` raises.
+    `between` is called between its messages while they are counted, `book` with the outcome in the
+    transaction that makes it. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, what
+    `lifecycle.create_chat` raises, and what the two raise.
     """
-    if found := imported_before(draft, owner=owner, form=form):
-        return Imported(chat=found, added=0, was_here=True, losses=())
+    while True:
+        known = imported_before(draft, owner=owner, form=form)
+        rows = None
+        if known is None:
+            rows = rows_of(draft, counter=counter, now=now, between=between)
+        with alone, transaction.atomic():
+            # Of two imports with one chat, the second then finds the first.
+            User.objects.select_for_update(no_key=True).get(pk=owner.pk)
+            known = imported_before(draft, owner=owner, form=form)
+            if known is not None:
+                made = Imported(chat=known, added=0, was_here=True, losses=())
+            elif rows is not None:
+                made = stored(draft, rows, owner=owner, form=form, now=now)
+            else:
+                # It was erased between the two looks.
+                continue
+            book(made)
+            return made
+
+
+def rows_of(
+    draft: Draft, *, counter: TokenCounter, now: datetime, between: Callable[[], None]
+) -> dict[str, Message]:
+    """Return the messages of a draft by their ids, counted, without their places.
+
+    Raises `ChatFull` and `ImportRefused`.
+    """
     if len(draft.nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    rows = {node.id: row_of(node, counter=counter, now=now) for node in draft.nodes}
-    with transaction.atomic():
-        # Of two requests with one chat, the second then finds the first.
-        User.objects.select_for_update(no_key=True).get(pk=owner.pk)
-        if found := imported_before(draft, owner=owner, form=form):
-            return Imported(chat=found, added=0, was_here=True, losses=())
-        return stored(draft, rows, owner=owner, form=form, now=now)
+    rows = {}
+    for node in draft.nodes:
+        between()
+        with alone:
+            rows[node.id] = row_of(node, counter=counter, now=now)
+    return rows
 
 
 def imported_before(draft: Draft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
@@ -93,6 +127,7 @@ def stored(
     Branch.objects.bulk_create(branches[1:], batch_size=PAGE)
     Branch.objects.filter(pk=branches[0].pk).update(last_seq=branches[0].last_seq)
     Message.objects.bulk_create(rows.values(), batch_size=PAGE)
+    images.store(list(rows.values()), found=draft.images)
     moments = [row.created_at for row in rows.values()]
     chat.active_branch = rows[draft.active].branch
     chat.accepted_count = len(rows)
@@ -227,9 +262,9 @@ def title_of(draft: Draft) -> str:
         for node in draft.nodes
         if node.role == "user"
         for part in node.parts
-        if isinstance(part, TextPart) and part.text.strip()
+        if isinstance(part, TextPart)
     )
-    first = "".join(c if c.isprintable() or c == "\n" else " " for c in next(texts, ""))
+    first = "".join(c if c.isprintable() or c == "\n" else " " for c in first_words(texts))
     return title_from(first) if first.strip() else ""
 
 

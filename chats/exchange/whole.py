@@ -10,9 +10,9 @@ from typing import IO, Any, cast
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from chats.exchange import documents
+from chats.exchange import documents, pictures
 from chats.exchange.writing import Writer
-from chats.models import Agent, ApiKey, Chat, Folder, Team
+from chats.models import Agent, ApiKey, Chat, Folder, Message, Team
 from contextpolicy import ledger
 
 # So much of it is held in memory; the rest lies on the disk until it was sent.
@@ -35,13 +35,16 @@ def archive_of(user: User, *, form: str, now: datetime) -> IO[bytes]:
     chats = Chat.objects.filter(owner=user, deleted_at=None).select_related(
         "owner", "model", "folder"
     )
-    listed = []
+    listed: list[Mapping[str, Any]] = []
+    images: set[str] = set()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for chat in chats.order_by("created_at", "pk").iterator(chunk_size=100):
             name = f"chats/{documents.file_name(chat, form=form)}"
             with archive.open(name, "w", force_zip64=True) as entry:
                 write_chat(chat, form=form, entry=entry)
             listed.append(about(chat, name=name))
+            if form != "html":
+                write_images(chat, archive=archive, written=images)
         told = {**about_person(user), "exported_at": now.isoformat(), "chats": listed}
         archive.writestr("account.json", json.dumps(told, ensure_ascii=False, indent=1))
     held.seek(0)
@@ -54,7 +57,17 @@ def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
         for part in Writer(chat, scope="all").lines():
             entry.write(part)
     else:
-        entry.write(documents.document(chat, form=form)[1])
+        documents.write(chat, form=form, into=entry, beside="../")
+
+
+def write_images(chat: Chat, *, archive: zipfile.ZipFile, written: set[str]) -> None:
+    """Write the images of a chat that are not in the archive yet; pages have theirs in them."""
+    for image in pictures.of_messages(Message.objects.filter(branch__chat=chat)):
+        name = pictures.name_of(image)
+        if name not in written:
+            written.add(name)
+            # Packed already.
+            archive.writestr(name, bytes(image.data), zipfile.ZIP_STORED)
 
 
 def about(chat: Chat, *, name: str) -> Mapping[str, Any]:

@@ -9,6 +9,9 @@ WORDS: Mapping[str, str] = {
     "content_dropped": "Content of a kind that no message can hold here was left out.",
     "stray_result": "Results of tools whose call is not in the file were left out.",
     "file_by_name_only": "Of files and pictures only the names came along; the file has no more.",
+    "image_dropped": (
+        "Pictures that are damaged, too large, of no known kind, or in no message were left out."
+    ),
     "id_twice": "Messages that shared an id with another one were given one of their own.",
     "message_dropped": "An entry that is no message was left out.",
     "entry_dropped": "Entries that are no messages were left out.",

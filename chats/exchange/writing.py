@@ -4,18 +4,18 @@ A message that was imported keeps the id and the metadata that it came with, so 
 goes out, comes in and goes out again is the same to the byte.
 """
 
-import io
 import json
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, cast
+from typing import IO, Any, Literal, cast
 
 from django.db import transaction
 from django.db.models import QuerySet
 
 from chats.compaction.coverage import covers, summary_of
+from chats.exchange import pictures
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from chats.record import history
 from contextpolicy import ledger
@@ -237,8 +237,8 @@ def line_of(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def bundle(chat: Chat) -> bytes:
-    """Return a chat as an archive: what stands for it now, its state, and what is summarised."""
+def write_bundle(chat: Chat, *, into: IO[bytes]) -> None:
+    """Write a chat as an archive: what stands for it now, its state, what is summarised, images."""
     writer = Writer(chat, scope="active")
     row = writer.summary
     meta = {
@@ -259,14 +259,20 @@ def bundle(chat: Chat) -> bytes:
         name = f"archive/{moment}-{row.from_seq}-{row.to_seq}.json"
         files.append((name, b"[" + b",".join(line_of(line)[:-1] for line in covered) + b"]\n"))
     files.insert(1, ("meta.json", line_of(meta)))
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(into, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files:
-            entry = zipfile.ZipInfo(name, date_time=FIXED_TIME)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, data)
-    return held.getvalue()
+            archive.writestr(entry_of(name), data, zipfile.ZIP_DEFLATED)
+        for image in pictures.of_messages(writer.rows()):
+            # Packed already.
+            name = pictures.name_of(image)
+            archive.writestr(entry_of(name), bytes(image.data), zipfile.ZIP_STORED)
+
+
+def entry_of(name: str) -> zipfile.ZipInfo:
+    """Return the head of an entry, which is the same whenever it is written."""
+    entry = zipfile.ZipInfo(name, date_time=FIXED_TIME)
+    entry.external_attr = 0o644 << 16
+    return entry
 
 
 def covered_lines(writer: Writer, row: Compaction) -> Iterator[dict[str, object]]:

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 
 from chats.gateway.refused import InvalidRequest
-from chats.record.images import Bytes
+from chats.record.images import Bytes, media_type_of
 from contextpolicy.engine.images import Image
 from contextpolicy.engine.messages import FilePart
 
@@ -21,19 +21,6 @@ _DATA = re.compile(r"data:([a-z0-9.+/-]*);base64,(.*)", re.DOTALL | re.IGNORECAS
 _ADDRESS = re.compile(r"https://[!-~]{1,2000}")
 DETAILS = ("", "auto", "low", "high")
 ELSEWHERE = "image/*"
-
-
-def media_type_of(data: bytes) -> str:
-    """Return the type of an image by its first bytes; "" for anything but the four known ones."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return ""
 
 
 def read(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:

@@ -32,7 +32,14 @@ from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.turns import statements
 from chats.turns.events import started_event
-from chats.turns.start import ChatBusy, ChatFull, TooManyTurnsOfKey, open_branch, title_from
+from chats.turns.start import (
+    ChatBusy,
+    ChatFull,
+    TooManyTurnsOfKey,
+    first_words,
+    open_branch,
+    title_from,
+)
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -177,7 +184,7 @@ def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     What programs say tells nothing of its owner, and nothing of the owner is told there. Raises
     `TooManyChats`.
     """
-    first = next((item.text for item in sent.conversation.items if item.text.strip()), "")
+    first = first_words(item.text for item in sent.conversation.items if item.role == "user")
     title = title_from("".join(c if c.isprintable() or c == "\n" else " " for c in first) or "…")
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True

@@ -8,4 +8,29 @@ up. Nobody holds the lock while they wait for a model.
 
 import threading
 
-alone = threading.Lock()
+from chats.ground import databases
+
+
+class OneAtATime:
+    """A lock that threads wait for without a connection of the database's pool.
+
+    A pool has fewer than a process has threads: those that waited with one left none to whom they
+    waited for. Nobody who takes it reads from an open cursor.
+    """
+
+    def __init__(self) -> None:
+        """Begin free."""
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        """Take the lock; who has to wait gives the connection back before."""
+        if not self._lock.acquire(blocking=False):
+            databases.spare()
+            self._lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        """Free the lock."""
+        self._lock.release()
+
+
+alone = OneAtATime()

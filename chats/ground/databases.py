@@ -15,6 +15,15 @@ def give_back() -> None:
         connection.close()
 
 
+def spare() -> None:
+    """Give this thread's connection back where others may need it: a pool has them.
+
+    SQLite has one for each thread, and a new one reads the whole schema.
+    """
+    if connection.settings_dict["OPTIONS"].get("pool"):
+        give_back()
+
+
 def briefly(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """Make a function that leaves a usable connection, or none, to whoever has the thread next."""
 

@@ -22,6 +22,7 @@ INDEX_CHAT = "chats.index_chat"
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 KEEP_LEDGER = "chats.keep_ledger"
+STAMP_LEDGER = "chats.stamp_ledger"
 COUNT = "chats.count"
 SHIP_LEDGER = "chats.ship_ledger"
 TELL_STRATEGY = "chats.tell_strategy"
@@ -36,6 +37,7 @@ EMBED_CHAT = "chats.embed_chat"
 DELIVER = "chats.deliver"
 COUNT_RADIUS = "chats.count_radius"
 EVALUATE = "chats.evaluate"
+IMPORT_FILE = "chats.import_file"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -45,6 +47,7 @@ TASKS = frozenset(
         TELL_STRATEGY,
         VERIFY_LEDGER,
         KEEP_LEDGER,
+        STAMP_LEDGER,
         COUNT,
         SHIP_LEDGER,
         ERASE_CHAT,
@@ -58,6 +61,7 @@ TASKS = frozenset(
         DELIVER,
         COUNT_RADIUS,
         EVALUATE,
+        IMPORT_FILE,
     }
 )
 

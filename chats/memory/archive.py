@@ -7,7 +7,6 @@ misses the other. A temporary chat has no index, nor one whose policy keeps the 
 """
 
 import logging
-import threading
 import time
 import uuid
 from collections import Counter
@@ -21,7 +20,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.computing import OneAtATime, alone
 from chats.memory import fulltext, vectors
 from chats.memory.words import VERSION, read
 from chats.models import Branch, Compaction, Message, SearchCount, SearchPlace, SearchText
@@ -37,7 +36,7 @@ BATCH = 10
 TASK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
 # Held while a task works: of many, one alone stands in the way of summaries.
-ONE_AT_A_TIME = threading.Lock()
+ONE_AT_A_TIME = OneAtATime()
 # One message adds at most so many: nobody searches for a tool's output of megabytes.
 MOST_CHARACTERS = 20_000
 # A silence of so long ends a talk.

@@ -8,7 +8,7 @@ was said.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from chats.memory import fulltext
+from chats.memory import archive, fulltext
 from chats.memory.fulltext import Within
 from chats.memory.meaning import Likeness
 from chats.memory.question import Asked, without_greetings
@@ -28,6 +28,9 @@ MOST_COMPARED = 300
 MOST_WITH_NEIGHBOURS = 60
 # A word that stands in one of so many texts, or in fewer, tells enough by itself.
 RARE = 100
+
+# The end of the keys of what the person said.
+OWN_KEY = fulltext.KEY + archive.role_key("user")
 
 Place = Callable[[int], int | None]
 
@@ -162,6 +165,7 @@ def wanted_of(asked: Asked, *, stems: Mapping[str, float], counts: Counts) -> Wa
         pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
         beginning=asked.beginning if asked.beginning in stems else "",
         names=frozenset(asked.full),
+        own=asked.is_of_oneself,
         days=asked.days,
     )
 
@@ -180,6 +184,7 @@ def read_texts(keys: Sequence[int], *, wanted: Wanted, line: Line) -> list[Ranke
                     wanted=wanted,
                     session=(text.id >> SEQ_BITS, text.session),
                     speaker=text.speaker,
+                    is_own=text.keys.endswith(OWN_KEY),
                     written_at=text.written_at,
                 )
             )

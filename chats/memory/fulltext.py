@@ -43,6 +43,7 @@ class Text(NamedTuple):
     id: int
     words: str
     full: str
+    keys: str
     speaker: str
     session: int
     written_at: Any
@@ -212,8 +213,8 @@ def texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
     inside, values = listed(keys)
     with connection.cursor() as cursor:
         cursor.execute(
-            'SELECT id, words, "full", speaker, session, written_at FROM chats_searchtext'  # noqa: S608  # a place of a parameter
-            f" WHERE id {inside}",
+            'SELECT id, words, "full", keys, speaker, session, written_at'  # noqa: S608  # a place of a parameter
+            f" FROM chats_searchtext WHERE id {inside}",
             values,
         )
         found = [Text(*row) for row in cursor.fetchall()]

@@ -25,6 +25,17 @@ _GREETED = """
     안녕하세요 감사합니다 네 สวัสดี ขอบคุณ مرحبا شكرا سلام नमस्ते धन्यवाद
 """
 _GREETINGS = frozenset(_GREETED.split())
+# The words with which people speak of themselves; then those of scripts that do not part words by
+# spaces, or whose vowel signs are no letters here.
+_ONESELF = """
+    i me my mine myself we our ours ich mich mir mein meine meinen meinem meiner meines wir unser
+    unsere unseren unserem unserer je j moi mon ma mes nous notre nos yo mi mis mío mía nosotros
+    nuestro nuestra io mio mia miei mie noi nostro nostra eu meu minha meus minhas ik mij mijn
+    я мне меня мной мой моя моё мое мои моей моего моих мы нас нам наш наша наши
+    나 나는 내 내가 나의 저 저는 제 제가 우리 أنا لي
+"""
+_OF_ONESELF = frozenset(_ONESELF.split())
+_IN_WORDS = re.compile("[我咱私僕俺]|ฉัน|ผม|मैं|मेर|मुझ")
 _LETTERS = re.compile(r"[^\W_]+")
 
 
@@ -43,6 +54,8 @@ class Asked:
     beginning: str
     days: Sequence[Range]
     ignored: Sequence[str]
+    # The person asks about themselves.
+    is_of_oneself: bool = False
 
     def units(self, shared: Sequence[str]) -> list[str]:
         """Return the words of the question, as they were written, that a text shares with it.
@@ -84,7 +97,14 @@ def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> Asked:
         beginning=beginning_of(found, text) if is_typed else "",
         days=days_named(text, at=at),
         ignored=list(ignored),
+        is_of_oneself=is_of_oneself(text),
     )
+
+
+def is_of_oneself(text: str) -> bool:
+    """Tell whether somebody asks about themselves: they say *I*, *my* or the like."""
+    said = {run[0].casefold() for run in _LETTERS.finditer(text)}
+    return not said.isdisjoint(_OF_ONESELF) or _IN_WORDS.search(text) is not None
 
 
 def told(found: Sequence[Word]) -> Sequence[Word]:

@@ -3,7 +3,8 @@
 Okapi BM25 (Robertson and Zaragoza, 2009) over stems, over full words and over pairs of words, each
 scaled so that its best text has 1, and added up. An answer often stands beside the words of the
 question, so the messages around a text count as well, and the talk that it belongs to; so do the
-speaker and the day that the question names. Texts of equal marks stand with the newer first.
+speaker and the day that the question names, and what the person said where they ask about
+themselves. Texts of equal marks stand with the newer first.
 """
 
 import math
@@ -24,7 +25,7 @@ NEIGHBOURS = 0.4
 BESIDE = 0.0
 WINDOW = 0.5
 SESSION = 0.3
-SPEAKER = 0.25
+SPEAKER = 0.45
 DAY = 0.4
 # The messages before and after a text that its window has.
 REACH = 2
@@ -49,6 +50,8 @@ class Wanted:
     pairs: Mapping[Pair, float]
     beginning: str = ""
     names: frozenset[str] = frozenset()
+    # The question is about the person who asks it.
+    own: bool = False
     days: Sequence[tuple[datetime, datetime]] = ()
     # The likeness of texts with the question, by place, from 0 to 1; those without have none.
     meaning: Mapping[int, float] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class RankedText:
     pairs: Mapping[Pair, int]
     session: tuple[int, int]
     speaker: str
+    is_own: bool
     # Compared with each other alone, unless a question names a day.
     written_at: Any
 
@@ -82,6 +86,7 @@ class RankedText:
         wanted: Wanted,
         session: tuple[int, int],
         speaker: str,
+        is_own: bool,
         written_at: Any,
     ) -> Self:
         """Count what is wanted in a text, whose words stand between spaces."""
@@ -101,6 +106,7 @@ class RankedText:
             pairs=paired(said, wanted.pairs) if len(counts) > 1 else {},
             session=session,
             speaker=speaker,
+            is_own=is_own,
             written_at=written_at,
         )
 
@@ -163,7 +169,8 @@ def rank(texts: Sequence[RankedText], *, wanted: Wanted) -> list[tuple[int, floa
         at = text.place
         mark = own[at] + NEIGHBOURS * (own.get(at - 1, 0.0) + own.get(at + 1, 0.0))
         mark += WINDOW * window[at] + SESSION * sessions[text.session]
-        mark += SPEAKER * is_named(text.speaker, wanted.names)
+        is_asked_about = is_named(text.speaker, wanted.names) or (wanted.own and text.is_own)
+        mark += SPEAKER * is_asked_about
         mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
         first[at] = mark
     marks = {

@@ -40,6 +40,7 @@ def look_through(branch: Branch, asked: Asked, *, to: int, said: Q) -> Sequence[
                 wanted=wanted,
                 session=(0, 0),
                 speaker=text.speaker,
+                is_own=found[seq].role == Message.Role.USER,
                 written_at=text.written_at,
             )
             for seq, text in texts.items()

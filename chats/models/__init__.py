@@ -11,7 +11,7 @@ from chats.models.chats import (
 )
 from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
-from chats.models.exchange import ImportedChat
+from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
 from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
 from chats.models.memory import (
     ForgottenPreference,
@@ -40,11 +40,14 @@ __all__ = [
     "CompactionBalance",
     "DailyCount",
     "ErasureWish",
+    "FileImport",
+    "FilePiece",
     "Folder",
     "ForgottenPreference",
     "GatewayChat",
     "GatewayNode",
     "IdempotencyRecord",
+    "ImportOutcome",
     "ImportedChat",
     "LoginFailure",
     "LoginLink",

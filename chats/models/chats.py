@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from chats.models.parts import PartsField
+from contextpolicy.engine.messages import JOINT
 from contextpolicy.models.base import Stored
 
 
@@ -250,8 +251,8 @@ class Message(Stored):
 
     @property
     def text(self) -> str:
-        """The visible words: every text part, in order."""
-        return "".join(part["text"] for part in self.parts if part["type"] == "text")
+        """The visible words: every text part, in order, apart as models get them."""
+        return JOINT.join(part["text"] for part in self.parts if part["type"] == "text")
 
     @property
     def said_by(self) -> str:

@@ -81,6 +81,9 @@ class Compaction(Stored):
     salt = models.CharField(max_length=64, blank=True, default=new_salt)
     # Commitments to the prompt of each call, in order; each is written before its call is made.
     calls = models.JSONField(default=list, blank=True)
+    # The SHA-256 of the body of each of them, as it left; none where no answer began, or before
+    # these were kept. Empty for processes that do not know the column yet.
+    bodies = models.JSONField(default=list, blank=True, null=True)
     usage = models.JSONField(default=dict, blank=True)
     text_commitment = models.CharField(max_length=64, blank=True, default="")
     # The worker that writes or wrote it; with a default in the database, for processes that do not

@@ -1,5 +1,6 @@
-"""The chats that were imported, and where they came from."""
+"""Files that are made into chats, what became of each chat, and where chats came from."""
 
+import uuid
 from typing import ClassVar
 
 from django.conf import settings
@@ -27,3 +28,103 @@ class ImportedChat(Stored):
 
     def __str__(self) -> str:
         return f"{self.form} {self.source_id}"
+
+
+class FileImport(Stored):
+    """A file of a person that is made into chats in the background, and how far that is.
+
+    It goes through the chats of the file in their order and keeps its place. Whoever works on it
+    holds its lease; a chat, its outcome and the place are one transaction, so that a worker that is
+    killed doubles nothing. The file itself is deleted with the end.
+    """
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "Waiting"
+        RUNNING = "running", "Under way"
+        DONE = "done", "Done"
+        FAILED = "failed", "Failed"
+        STOPPED = "stopped", "Stopped"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    # That of its list serves.
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    # Bytes of the file.
+    size = models.PositiveIntegerField()
+    # Its kind, and the chats in it; known once it was read.
+    form = models.CharField(max_length=20, blank=True, default="")
+    found = models.PositiveIntegerField(null=True, blank=True)
+    # The chats of the file that are dealt with, and what became of them.
+    place = models.PositiveIntegerField(default=0)
+    added = models.PositiveIntegerField(default=0)
+    were_here = models.PositiveIntegerField(default=0)
+    not_taken = models.PositiveIntegerField(default=0)
+    messages = models.PositiveIntegerField(default=0)
+    # Why it ended before its end.
+    code = models.CharField(max_length=60, blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    lease_token = models.UUIDField(null=True, blank=True)
+    # How often it was begun since it last came on.
+    tries = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["owner", "-created_at"], name="import_of_person"),
+            models.Index(
+                fields=["created_at"],
+                condition=models.Q(finished_at=None),
+                name="import_not_over",
+            ),
+            models.Index(fields=["finished_at"], name="import_over"),
+        ]
+
+    def __str__(self) -> str:
+        return f"import {self.pk}"
+
+
+class FilePiece(Stored):
+    """A piece of a file that is being imported: no disk is shared by the processes."""
+
+    # The constraint's index serves.
+    file = models.ForeignKey(
+        FileImport, on_delete=models.CASCADE, related_name="pieces", db_index=False
+    )
+    number = models.PositiveIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["file", "number"], name="piece_of_file_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"piece {self.number} of import {self.file_id}"
+
+
+class ImportOutcome(Stored):
+    """The outcome for one chat of a file: it is here, or `code` and `reason` say why not."""
+
+    # The constraint's index serves.
+    file = models.ForeignKey(
+        FileImport, on_delete=models.CASCADE, related_name="outcomes", db_index=False
+    )
+    place = models.PositiveIntegerField()
+    chat = models.ForeignKey("Chat", on_delete=models.CASCADE, null=True, related_name="+")
+    # Of one that is not here: a chat has its own.
+    title = models.CharField(max_length=200, blank=True, default="")
+    messages = models.PositiveIntegerField(default=0)
+    was_here = models.BooleanField(default=False)
+    losses = models.JSONField(default=list, blank=True)
+    code = models.CharField(max_length=60, blank=True, default="")
+    reason = models.TextField(blank=True, default="")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["file", "place"], name="outcome_of_chat_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"chat {self.place} of import {self.file_id}"

@@ -238,6 +238,9 @@ class Receipt(Stored):
     # The hash of the prompt as sent, and the salt of the commitment; an erased part empties both.
     prompt_sha256 = models.CharField(max_length=64, blank=True)
     salt = models.CharField(max_length=64, blank=True, default="")
+    # The hash of the body that left as bytes; empty for calls that were not answered, that went
+    # through no transport, or were made before it was kept. An erased part empties it too.
+    body_sha256 = models.CharField(max_length=64, blank=True, default="")
     # The ledger's commitment to this row; empty for calls made before the ledger held any.
     commitment = models.CharField(max_length=64, blank=True, default="")
     # The time since which the prompt cannot be built again, because a part of it was erased.

@@ -1,18 +1,21 @@
 """A past request for people: piece by piece, beside the call before it, and as files."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Literal
+from typing import Any, Literal
 
+from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount, Receipt
 from chats.prompt import rebuilt
 from chats.prompt.rebuilt import Prefix, Rebuilt
 from chats.providers import anthropic_wire, wire
+from chats.providers.base import ProviderRequest
 from chats.providers.kinds import ANTHROPIC_VERSION
 from contextpolicy.engine.messages import WireMessage
-from contextpolicy.engine.segments import Segment
+from contextpolicy.engine.segments import Segment, text_ref
+from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import values_of
 
 Kind = Literal["same", "gone", "new"]
@@ -24,8 +27,31 @@ FAULTS = {
         "the receipt was changed behind the product's back. Verify the ledger."
     ),
 }
+BodyCheck = Literal["same", "options", "unknown"]
+BODIES: Mapping[BodyCheck, str] = {
+    "same": "The body is, byte for byte, the one that left.",
+    "options": (
+        "The body that left had the same prompt when it was composed and other options than the "
+        "model has today: a limit of the reply, or what a program asked for beside its messages."
+    ),
+    "unknown": (
+        "Of the body as it left no hash is kept: the call was not answered, went through no "
+        "network, or was made before hashes of bodies were kept."
+    ),
+}
 HIDDEN = "[The policy hides this text.]"
 END = "PALIMPSEST_END"
+
+
+class RequestNotWhole(Refusal):
+    """A request is asked for as a file that cannot be given whole."""
+
+    code = "request_not_whole"
+    status = 409
+    sentence = (
+        "This request cannot be given as a file: a part of it is hidden by the policy, was "
+        "erased, or is no longer what was sent. Its page says which."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +82,12 @@ class AsSent:
     lines: Sequence[Line]
     prefix: Prefix | None
     has_hidden: bool
+    body: BodyCheck
+
+    @property
+    def body_words(self) -> str:
+        """Say whether the body is the one that left."""
+        return BODIES[self.body]
 
     @property
     def fault(self) -> str:
@@ -71,7 +103,7 @@ def as_sent(receipt: Receipt, *, sees_hidden: bool) -> AsSent:
     hides = not sees_hidden and hides_system(receipt)
     hid = not sees_hidden and earlier is not None and hides_system(earlier)
     lines = [] if found.fault else list(lines_of(found, before, hides=hides or hid))
-    return AsSent(found, lines, rebuilt.prefix(found, before), hides)
+    return AsSent(found, lines, rebuilt.prefix(found, before), hides, body_check(found))
 
 
 def hides_system(receipt: Receipt) -> bool:
@@ -114,10 +146,52 @@ def told(wire: WireMessage, *, hides: bool) -> str:
 
 
 def body_json(found: Rebuilt) -> str:
-    """Write the body of the request as it goes over the wire."""
-    form = anthropic_wire if _is_anthropic(found) else wire
-    body = form.body_of(rebuilt.request_of(found))
+    """Write the body of the request as it goes over the wire, as it went where that is known.
+
+    Images are named in it, by their hashes.
+    """
+    made = list(bodies(found))
+    known = found.receipt.body_sha256
+    return next((text for text in made if text_ref(text) == known), made[0])
+
+
+def bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
+    """Yield the body in each form that a server may have turned out to take, the plain one first.
+
+    The adapter finds the form out by itself and keeps it in memory alone.
+    """
+    request = rebuilt.request_of(found, with_images=with_images)
+    yield from forms_of(request, is_anthropic=_is_anthropic(found))
+
+
+def forms_of(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:
+    """Yield the body of a request in each form that its server may take, the plain one first."""
+    if is_anthropic:
+        yield as_json(anthropic_wire.body_of(request))
+        return
+    for limit_name in ("max_tokens", "max_completion_tokens"):
+        for takes_usage in (True, False):
+            yield as_json(
+                wire.body_of(request, limit_name=limit_name, takes_usage_option=takes_usage)
+            )
+
+
+def as_json(body: Mapping[str, Any]) -> str:
+    """Write a body as the vendors' packages do."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+
+
+def body_check(found: Rebuilt) -> BodyCheck:
+    """Compare the body as it is built now with the bytes that left."""
+    known = found.receipt.body_sha256
+    if found.fault or not known:
+        return "unknown"
+    return compared(bodies(found, with_images=True), known)
+
+
+def compared(made: Iterator[str], known: str) -> BodyCheck:
+    """Tell whether one of the bodies as they are built now has the hash of the one that left."""
+    return "same" if any(text_ref(text) == known for text in made) else "options"
 
 
 def as_curl(found: Rebuilt) -> str:
@@ -140,7 +214,11 @@ def as_curl(found: Rebuilt) -> str:
 
 def _is_anthropic(found: Rebuilt) -> bool:
     """Tell whether the model's server speaks Anthropic's interface, as it is set up today."""
-    model = rebuilt.model_of(found.receipt)
+    return speaks_anthropic(rebuilt.model_of(found.receipt))
+
+
+def speaks_anthropic(model: ModelSpec | None) -> bool:
+    """Tell whether a model's server speaks Anthropic's interface, as it is set up today."""
     of_model = ProviderAccount.objects.filter(slug=model.provider if model else "")
     return of_model.filter(kind=ProviderAccount.Kind.ANTHROPIC).exists()
 
@@ -149,3 +227,20 @@ FORMS = {
     "json": ("request.json", "application/json", body_json),
     "curl": ("request.sh", "text/plain; charset=utf-8", as_curl),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFile:
+    """A request as a file."""
+
+    name: str
+    kind: str
+    text: str
+
+
+def file_of(sent: AsSent, *, form: str) -> RequestFile:
+    """Write a request in one of the `FORMS`. Raises `RequestNotWhole`."""
+    if sent.has_hidden or sent.found.fault:
+        raise RequestNotWhole
+    name, kind, write = FORMS[form]
+    return RequestFile(name, kind, write(sent.found))

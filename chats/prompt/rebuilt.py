@@ -16,6 +16,7 @@ from chats.models import Message, Receipt
 from chats.prompt.agents import AgentView, view_for
 from chats.prompt.sent_texts import Sources, sources_of
 from chats.providers.base import ProviderRequest
+from chats.record import images
 from chats.record.history import to_engine
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.cachemarks import cache_marks
@@ -71,8 +72,11 @@ def rebuilt(receipt: Receipt) -> Rebuilt:
     return found if found.sha256 == receipt.prompt_sha256 else replace(found, fault="differs")
 
 
-def request_of(found: Rebuilt) -> ProviderRequest:
-    """Return the request of a rebuilt call; its limit and form are those of the model today."""
+def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
+    """Return the request of a rebuilt call; its limit and form are those of the model today.
+
+    Images are named by their hashes, or, to compare it with what left, there as bytes.
+    """
     receipt = found.receipt
     model = model_of(receipt)
     is_marked = receipt.purpose == "reply" and values_of(receipt.effective_policy).cache_marks
@@ -87,6 +91,9 @@ def request_of(found: Rebuilt) -> ProviderRequest:
         tools=found.tools,
         max_output_tokens=most,
         stream=not (model and model.cannot_stream),
+        images=(
+            images.of_prompt(found.messages, chat=receipt.turn.branch.chat) if with_images else {}
+        ),
         cache_marks=cache_marks(found.pieces, found.messages) if is_marked else (),
         thinking=model.thinking if model and receipt.purpose in {"reply", "warm_up"} else "",
     )

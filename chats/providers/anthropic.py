@@ -65,6 +65,7 @@ class AnthropicProvider(HttpProvider):
                     return await self._send(request)
         except anthropic.APIStatusError as error:
             response = error.response
+            request.sent.sha256 = response.extensions["sent"]
             raise failure_of_response(
                 status=error.status_code, headers=response.headers, body=response.text
             ) from None

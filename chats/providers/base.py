@@ -60,6 +60,13 @@ class StateTask:
     texts: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class SentBody:
+    """The SHA-256 of the bytes that left as the body of a call; empty until a response began."""
+
+    sha256: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
     """One model call. `parameters` are sampling options (temperature, stop), passed on as given.
@@ -81,6 +88,8 @@ class ProviderRequest:
     images: Mapping[str, str] = field(default_factory=dict, repr=False)
     cache_marks: tuple[int, ...] = ()
     thinking: str = ""
+    # Filled in by an adapter that sends bytes; no part of what is asked.
+    sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,8 @@ class ReplyCollector:
         self.usage: dict[str, int] = {}
         self.error: ProviderError | None = None
         self.first_token_at: datetime | None = None
+        # Of the bytes that were sent; empty where none were, or nothing came back.
+        self.body_sha256 = ""
         # Something a person could read.
         self.has_text = False
         # A limit was reached: nothing more is listened to.
@@ -98,6 +100,8 @@ class ReplyCollector:
                         return
         except ProviderError as error:
             self.error = error
+        finally:
+            self.body_sha256 = request.sent.sha256
 
     def hear(self, event: ProviderEvent) -> None:
         """Keep one event and, if it is words, send it on."""

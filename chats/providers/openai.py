@@ -70,6 +70,7 @@ class OpenAIProvider(HttpProvider):
                         return await self._send(request, dialect)
             except openai.APIStatusError as error:
                 body = error.response.text
+                request.sent.sha256 = error.response.extensions["sent"]
                 failure = failure_of_response(
                     status=error.status_code, headers=error.response.headers, body=body
                 )

@@ -61,6 +61,7 @@ class HttpProvider(ABC):
         reader = self._reader()
         async with AsyncExitStack() as connection:
             response = await self._open(request, deadlines)
+            request.sent.sha256 = response.extensions["sent"]
             connection.push_async_callback(response.aclose)
             body = PayloadReader(response, reader, deadlines)
             connection.callback(body.close)

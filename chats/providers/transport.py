@@ -8,6 +8,7 @@ compression, short error bodies. A failed connection is a ProviderError from her
 
 import asyncio
 import functools
+import hashlib
 import socket
 import ssl
 import sys
@@ -116,17 +117,19 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request as it stands: no redirect is followed, no cookie kept.
 
+        The response has the SHA-256 of the body that was sent, as `sent`.
         Raises AddressRefused and ProviderError.
         """
         url = URL(str(request.url), encoded=True)
         await self._guard.judge(url)
+        data = await request.aread()
         headers = [(k, v) for k, v in request.headers.items() if k.lower() in _SENT_HEADERS]
         try:
             response = await self._open_session().request(
                 request.method,
                 url,
                 headers=[*headers, ("Accept-Encoding", "identity")],
-                data=await request.aread() or None,
+                data=data or None,
                 allow_redirects=False,
                 ssl=_tls_context() if url.scheme == "https" else True,
                 timeout=aiohttp.ClientTimeout(
@@ -143,7 +146,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
             status_code=response.status,
             headers=list(response.raw_headers),
             stream=body,
-            extensions={"body": body},
+            extensions={"body": body, "sent": hashlib.sha256(data).hexdigest()},
         )
 
     async def aclose(self) -> None:

@@ -11,7 +11,17 @@ from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import F, Model, Q, QuerySet
 
 from chats.ground.refusals import NotFound
-from chats.models import Branch, Chat, Compaction, Folder, Message, MessageImage, Team, Turn
+from chats.models import (
+    Branch,
+    Chat,
+    Compaction,
+    Folder,
+    Message,
+    MessageImage,
+    Receipt,
+    Team,
+    Turn,
+)
 from chats.record import statements
 from contextpolicy.models import AuditEvent
 
@@ -119,6 +129,18 @@ def turn_for(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
     """
     rows = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
     return one(rows.select_related("branch__chat", "trigger"))
+
+
+def receipt_for(
+    *, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
+) -> Receipt:
+    """Return the receipt of a call, if it is of that turn and the chat is the person's.
+
+    Raises `NotFound`.
+    """
+    turns = turns_visible_to(user=user, chat_id=chat_id).filter(pk=turn_id)
+    rows = Receipt.objects.filter(pk=receipt_id, turn__in=turns)
+    return one(rows.select_related("effective_policy", "turn__branch__chat__owner"))
 
 
 def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:

@@ -102,6 +102,16 @@ def forget_of_programs(*, chat_id: uuid.UUID) -> int:
     return rows.exclude(salt="").update(salt="", body_commitment="")
 
 
+# A request that imports a file brings the words of every chat in it.
+FILES = "/api/v1/imports"
+
+
+def forget_of_files(*, owner_id: int) -> int:
+    """Delete what could be compared with the files that a person sent to be imported."""
+    rows = IdempotencyRecord.objects.filter(owner=owner_id, route=FILES)
+    return rows.exclude(salt="").update(salt="", body_commitment="")
+
+
 def forget(
     *,
     messages: Collection[uuid.UUID],

@@ -22,6 +22,19 @@ class Bytes:
         return as_data_url(self.media_type, self.data)
 
 
+def media_type_of(data: bytes) -> str:
+    """Return the type of an image by its first bytes; "" for anything but the four known ones."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return ""
+
+
 def as_data_url(media_type: str, data: bytes) -> str:
     """Write an image as an address that holds it."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"

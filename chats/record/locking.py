@@ -1,8 +1,8 @@
 """Locks on a chat and its branches until the transaction ends: one function for each purpose.
 
-The chat's row is locked before its branches, the ledger's head last. Rows are locked without their
-keys (`no_key`): a transaction that refers to one is checked at its commit, when it already holds
-the ledger's head, and a lock that shut it out there would be a deadlock.
+The chat's row is locked first, its owner's next, then its branches, the ledger's head last. Rows
+are locked without their keys (`no_key`): a transaction that refers to one is checked at its commit,
+when it already holds the ledger's head, and a lock that shut it out there would be a deadlock.
 """
 
 import uuid

@@ -23,9 +23,10 @@ from django.dispatch import receiver
 from chats.ground import queue
 from chats.models import Chat, Webhook, WebhookDelivery
 from contextpolicy import ledger
-from contextpolicy.models import AuditEvent
+from contextpolicy.models import AuditEvent, LedgerCheckpoint
 
 AUDIT = "ledger.recorded"
+CHECKPOINT = "checkpoint.signed"
 # Each event with what it tells.
 EVENTS: Mapping[str, str] = {
     "message.added": "A message was added to one of your chats",
@@ -33,11 +34,13 @@ EVENTS: Mapping[str, str] = {
     "compaction.published": "A summary took effect in one of your chats",
     "task.changed": "The task of a team in one of your chats changed",
     "policy.changed": "A policy changed, or where it applies",
+    CHECKPOINT: "A checkpoint of the audit ledger was signed",
     AUDIT: "Every event of the audit, of everybody",
 }
 # What is told of everybody is told to those who may see it.
 NEEDED: Mapping[str, str] = {
     "policy.changed": "contextpolicy.view_contextpolicy",
+    CHECKPOINT: "contextpolicy.view_auditevent",
     AUDIT: "contextpolicy.view_auditevent",
 }
 MOST_BYTES = 256 * 1024
@@ -96,6 +99,23 @@ def hear(event: AuditEvent, **_signal: Any) -> None:
     """Store what webhooks are to be told of the event; most installations have none."""
     if subscribers := SUBSCRIBERS.current():
         store(event, subscribers)
+
+
+@receiver(ledger.checkpointed)
+def hear_checkpoint(checkpoint: LedgerCheckpoint, **_signal: Any) -> None:
+    """Store what webhooks are to be told of a checkpoint: the note itself, which holds no words."""
+    told = [one for one in SUBSCRIBERS.current() if CHECKPOINT in one.events]
+    data = {
+        "origin": checkpoint.origin.name,
+        "size": checkpoint.size,
+        "note": checkpoint.note,
+    }
+    at = checkpoint.signed_at
+    WebhookDelivery.objects.bulk_create(
+        delivery(CHECKPOINT, data, webhook=one.webhook, at=at) for one in told
+    )
+    for lane in {LANES[one.is_slow] for one in told}:
+        queue.enqueue(queue.DELIVER, lane=lane)
 
 
 def store(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:

@@ -45,6 +45,8 @@ SHARED = {
     ("tools", ""),
     ("tail", "schema"),
 }
+# What an erasure changes.
+EMPTIED = ("segments", "prompt_sha256", "body_sha256", "salt", "erased_at")
 PAGE = 200
 # One piece of a prompt as its receipt has it.
 Segment = Sequence[Any]
@@ -67,15 +69,17 @@ def recomputed(receipt: Receipt) -> str:
     return commitment(text, salt=receipt.salt)
 
 
-def calls_of(*, turn_id: uuid.UUID, attempt: int) -> list[list[str]]:
-    """Return the calls of an attempt for the ledger row that ends it: [[receipt, commitment], …].
+def calls_of(*, turn_id: uuid.UUID, attempt: int) -> tuple[list[list[str]], dict[str, str]]:
+    """Return the calls of an attempt for the ledger row that ends it, and their bodies.
 
-    Runs in the transaction of that row. A receipt older than commitments gets one here.
+    The calls are [[receipt, commitment], …]; the bodies are, by receipt, commitments to the hashes
+    of the bytes that were sent. Runs in the transaction of that row. A receipt older than
+    commitments gets one here.
     """
-    return [
-        [str(pk), committed or late(pk)]
-        for pk, committed in statements.CALLS.tuples(turn=turn_id, attempt=attempt)
-    ]
+    rows = statements.CALLS.tuples(turn=turn_id, attempt=attempt)
+    calls = [[str(row[0]), row[1] or late(row[0])] for row in rows]
+    bodies = {str(pk): commitment(body, salt=salt) for pk, _, body, salt in rows if body and salt}
+    return calls, bodies
 
 
 def late(pk: uuid.UUID) -> str:
@@ -120,15 +124,15 @@ def without(
             continue
         digests |= named
         receipt.segments = [nameless(s) if gone(s) else s for s in receipt.segments]
-        receipt.prompt_sha256 = receipt.salt = ""
+        receipt.prompt_sha256 = receipt.body_sha256 = receipt.salt = ""
         receipt.erased_at = receipt.erased_at or now
-        receipt.save(update_fields=["segments", "prompt_sha256", "salt", "erased_at"])
+        receipt.save(update_fields=EMPTIED)
     return marked, forget(digests)
 
 
 def parts_of(rows: QuerySet[Receipt]) -> Iterator[Receipt]:
     """Yield the receipts with what an erasure looks at, read a page at a time."""
-    needed = rows.only("segments", "prompt_sha256", "salt", "erased_at")
+    needed = rows.only(*EMPTIED)
     yield from needed.order_by("pk").iterator(chunk_size=PAGE)
 
 

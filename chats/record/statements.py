@@ -121,6 +121,6 @@ CALLS = prepared.Select(
     lambda at: (
         Receipt.objects.filter(turn=at("turn"), attempt=at("attempt"))
         .order_by("step", "call")
-        .values_list("pk", "commitment")
+        .values_list("pk", "commitment", "body_sha256", "salt")
     )
 )

@@ -84,6 +84,8 @@ class LedgerClaims:
     scope: str
     # By receipt: the commitment, and the number of the ledger row that holds it.
     calls: dict[str, tuple[str, int]] = field(default_factory=dict)
+    # By receipt: the commitment to the hash of the body that left.
+    bodies: dict[str, str] = field(default_factory=dict)
     # The attempts whose end lists its calls: turn, number.
     ended: set[tuple[uuid.UUID | None, int]] = field(default_factory=set)
     # By summary: the ledger rows about it.
@@ -109,6 +111,7 @@ class LedgerClaims:
         """Take in the calls that a row commits to."""
         for receipt, committed in event.data["calls"]:
             self.calls[receipt] = (committed, event.seq)
+        self.bodies |= event.data.get("bodies", {})
 
     def is_erased(self) -> bool:
         """Tell whether a row says that something of the chat was erased, by now."""
@@ -221,7 +224,12 @@ def receipt_fault(row: Receipt, committed: str, said: LedgerClaims) -> str:
         return "has another commitment than this row"
     if row.erased_at is not None:
         return "" if said.is_erased() else UNSAID
-    return "" if row.salt and recomputed(row) == committed else "was changed"
+    if not row.salt or recomputed(row) != committed:
+        return "was changed"
+    body = said.bodies.get(str(row.pk))
+    if body is not None and not holds(body, row.body_sha256, salt=row.salt):
+        return "has another hash of its body than this row"
+    return ""
 
 
 def changed_summaries(
@@ -251,6 +259,12 @@ def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) 
         return "has other calls than this row commits to"
     if row.erased_at is not None:
         return "" if said.is_erased() else UNSAID
+    said_bodies, bodies = data.get("bodies", []), row.bodies or []
+    if len(bodies) < len(said_bodies) or not all(
+        holds(committed, body, salt=row.salt)
+        for committed, body in zip(said_bodies, bodies, strict=False)
+    ):
+        return "has other hashes of its bodies than this row commits to"
     committed, hashed = data.get("text_commitment"), data.get("text_sha256")
     if committed and not holds(committed, row.text, salt=row.salt):
         return "was changed"

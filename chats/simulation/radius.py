@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import Group
 from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
@@ -25,7 +26,7 @@ from chats.models import Chat
 from chats.record.simulations import free
 from chats.simulation import sampling
 from chats.simulation.preview import Preview, preview, previewable
-from chats.simulation.proposals import Proposal
+from chats.simulation.proposals import Proposal, for_group
 from chats.simulation.sampling import WORST, Judged, judge_chat
 from contextpolicy import blast, ledger
 from contextpolicy.linter.errors import check
@@ -80,10 +81,12 @@ def begin(
     place: str,
     actor: str,
     now: datetime,
+    group: Group | None = None,
 ) -> BlastRadius:
     """Begin a count in the background, or take up the open one of the same content.
 
-    An open count of other content of the policy is void then. Raises `PolicyProblems`.
+    With a `group` the chats of its members are counted, as if the policy were assigned to it. An
+    open count of other content of the policy is void then. Raises `PolicyProblems`.
     """
     found = check(values, locks=locks)
     if found:
@@ -95,7 +98,8 @@ def begin(
         opened = BlastRadius.objects.select_for_update(of=("self",)).select_related("policy")
         other = opened.filter(policy=locked, state__in=OPEN).first()
         if other is not None:
-            if (other.digest, other.base, other.place) == (digest, base, place):
+            same = (digest, base, place, group.pk if group else None)
+            if (other.digest, other.base, other.place, other.group_id) == same:
                 if other.state == BlastRadius.State.STOPPED:
                     return resume(radius_id=other.pk, actor=actor, now=now)
                 return other
@@ -107,9 +111,10 @@ def begin(
             digest=digest,
             base=base,
             place=place,
+            group=group,
             started_by_id=person_of(actor),
             started_at=now,
-            in_use=sampling.in_use(now=now).count(),
+            in_use=sampling.in_use(now=now, group_id=group.pk if group else None).count(),
         )
         ledger.record("radius.started", actor=actor, now=now, data=blast.numbers(row))
         queue.enqueue(queue.COUNT_RADIUS, radius_id=row.pk)
@@ -254,7 +259,8 @@ def is_void(row: BlastRadius) -> bool:
 
 def page_after(cursor: uuid.UUID | None, *, row: BlastRadius) -> list[uuid.UUID]:
     """Return the ids of the next chats that were there and in use when the count began."""
-    ids = sampling.in_use(now=row.started_at).filter(created_at__lte=row.started_at)
+    ids = sampling.in_use(now=row.started_at, group_id=row.group_id)
+    ids = ids.filter(created_at__lte=row.started_at)
     if cursor is not None:
         ids = ids.filter(pk__gt=cursor)
     return list(ids.order_by("pk")[:PAGE])
@@ -333,6 +339,15 @@ def finish(lease: Lease, *, now: datetime) -> None:
 
 def proposal_of(row: BlastRadius) -> Proposal:
     """Return the policy that a count is of."""
+    if row.group_id is not None:
+        return for_group(
+            row.group_id,
+            slug=row.policy.slug,
+            name=row.policy.name,
+            version=row.base,
+            values=row.values,
+            locks=row.locks,
+        )
     return Proposal(
         slug=row.policy.slug,
         name=row.policy.name,

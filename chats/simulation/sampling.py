@@ -82,7 +82,7 @@ def sample(
 
     `guard` is entered for each chat: the lock of a process in which others compute.
     """
-    ids = in_use(now=now)
+    ids = in_use(now=now, group_id=proposal.group_id)
     total = ids.count()
     until = clock() + patience
     found = judged_of(
@@ -107,11 +107,16 @@ def sample(
     )
 
 
-def in_use(*, now: datetime) -> QuerySet[Chat, Any]:
-    """Return the ids of the chats in which something happened lately and no team replies."""
+def in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]:
+    """Return the ids of the chats in which something happened lately and no team replies.
+
+    `group_id`: only those of the members of a group.
+    """
     chats = Chat.objects.filter(
         deleted_at=None, team=None, active_branch__isnull=False, updated_at__gte=now - IN_USE
     )
+    if group_id is not None:
+        chats = chats.filter(owner__groups=group_id)
     return chats.values_list("pk", flat=True)
 
 

@@ -48,6 +48,7 @@ async def hear(
         raise error
     return reply, Ending(
         usage=reply.usage,
+        body_sha256=reply.body_sha256,
         finish=Message.Finish.STOPPED if is_given_up else Message.Finish.STOP,
         error_code=reply.error.code if reply.error and not is_given_up else "",
     )

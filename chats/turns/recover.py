@@ -16,7 +16,7 @@ from chats.counts import keeping
 from chats.ground import leases, queue
 from chats.memory import archive
 from chats.models import Receipt, Turn
-from chats.record import ageing, holds, locking, outbox, passed_on, simulations
+from chats.record import ageing, holds, imports, locking, outbox, passed_on, simulations
 from chats.record.expiry import expired
 from chats.turns import inferring, rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
@@ -37,8 +37,9 @@ def sweep(*, now: datetime) -> int:
     Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
     are read for preferences, lost indexing is resumed, vectors are made, chats whose time is over
     are erased, retention, signing and verifying of the ledger are begun when they are due, counts
-    of chats that a policy would change are gone on with, the ledger is counted and shipped,
-    webhooks are told what waits for them, and calls of gateways that ended are told as lost.
+    of chats that a policy would change and imports are gone on with, the ledger is counted and
+    shipped, webhooks are told what waits for them, and calls of gateways that ended are told as
+    lost.
     """
     return (
         release_expired(now=now)
@@ -53,6 +54,7 @@ def sweep(*, now: datetime) -> int:
         + enqueue_erasures(now=now)
         + ageing.enqueue_due(now=now)
         + simulations.enqueue_due(now=now)
+        + imports.enqueue_due(now=now)
         + upkeep.enqueue_due(now=now)
         + keeping.enqueue_due()
         + shipping.enqueue_due()

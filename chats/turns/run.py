@@ -512,6 +512,7 @@ class TurnAttempt:
             parts=call.parts() if call.is_useful else (),
             finish=call.finish,
             usage=call.usage,
+            body_sha256=call.body_sha256,
             receipt_id=call.receipt_id,
             first_token_at=call.first_token_at,
             error_code=code,

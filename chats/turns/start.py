@@ -4,8 +4,9 @@ The response is "accepted", never "done": a Celery task, enqueued after the comm
 reply. A refusal is raised before anything is written.
 """
 
+import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -26,6 +27,9 @@ from chats.record.locking import chat_to_write_in
 from chats.turns import round_again, round_messages, statements
 from chats.turns.events import started_event
 from speed import prepared
+
+# A text that is one block in tags.
+IN_TAGS = re.compile(r"\s*<([\w-]+)[^<>]*>.*</\1>\s*", re.DOTALL)
 
 
 class ChatBusy(Refusal):
@@ -258,6 +262,16 @@ def title_from(text: str) -> str:
         return line
     head = line[:80]
     return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
+
+
+def first_words(texts: Iterable[str]) -> str:
+    """Return the first of some texts that somebody wrote, or the first; empty without any.
+
+    Coding agents send what they tell the model of their surroundings as messages of their own, each
+    one block in tags.
+    """
+    spoken = [text for text in texts if text.strip()]
+    return next((text for text in spoken if not IN_TAGS.fullmatch(text)), "".join(spoken[:1]))
 
 
 def retry(

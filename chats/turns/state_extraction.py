@@ -153,6 +153,7 @@ def finish(
     row, code = published(extraction, turn=turn, call=call, stopped=stopped, now=now)
     ending = Ending(
         usage=call.usage,
+        body_sha256=call.body_sha256,
         finish=Message.Finish.STOPPED if stopped else Message.Finish.STOP,
         error_code="" if stopped else code,
     )

@@ -3,7 +3,19 @@
 from functools import cache
 
 from django.contrib.auth.models import User
-from django.db.models import DateTimeField, DurationField, Exists, F, OuterRef, Q, QuerySet
+from django.db.models import (
+    Case,
+    CharField,
+    DateTimeField,
+    DurationField,
+    Exists,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
 
 from chats.ground import leases
 from chats.models import Chat, Message, Receipt, Turn
@@ -110,6 +122,10 @@ BOOKED_CALLS = prepared.Select(
 OPEN_RECEIPT = prepared.Update(
     lambda at: Receipt.objects.filter(pk=at("receipt"), outcome=Receipt.Outcome.OPEN),
     ("outcome", "usage", "error_code", "finished_at"),
+    # Where a part was erased meanwhile, a hash of the whole would be a way to guess it.
+    lambda at: {
+        "body_sha256": Case(When(erased_at=None, then=at("body", CharField())), default=Value(""))
+    },
 )
 
 

@@ -50,6 +50,8 @@ class Ending:
     parts: Sequence[Mapping[str, Any]] = ()
     finish: str = Message.Finish.STOP
     usage: Mapping[str, Any] = field(default_factory=dict)
+    # Of the body of the call, as its bytes left.
+    body_sha256: str = ""
     receipt_id: uuid.UUID | None = None
     first_token_at: datetime | None = None
     error_code: str = ""
@@ -261,7 +263,7 @@ def close_call(*, receipt_id: uuid.UUID, ending: Ending, now: datetime) -> None:
         "error_code": ending.error_code,
         "finished_at": now,
     }
-    statements.OPEN_RECEIPT.run(completed, receipt=receipt_id)
+    statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)
 
 
 def close_step(*, lease: Lease, ending: Ending, counter: TokenCounter, now: datetime) -> bool:
@@ -457,8 +459,8 @@ def ending_data(*, turn: Turn, reply: Message | None, ending: Ending) -> dict[st
 
 def attempt_data(turn: Turn) -> dict[str, Any]:
     """Return the ledger's data about the attempt that ends: its number, and each call it made."""
-    calls = receipts.calls_of(turn_id=turn.pk, attempt=turn.attempt)
-    return {"attempt": turn.attempt, "calls": calls}
+    calls, bodies = receipts.calls_of(turn_id=turn.pk, attempt=turn.attempt)
+    return {"attempt": turn.attempt, "calls": calls, **({"bodies": bodies} if bodies else {})}
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:

@@ -16,7 +16,7 @@ from chats.web import (
     system_text,
     teams,
 )
-from chats.web.account import api_keys, exchange, memory, webhooks
+from chats.web.account import api_keys, exchange, imports, memory, readings, webhooks
 from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
 from chats.web.compactions import listing, originals
@@ -40,6 +40,7 @@ CHAT = "chats/<uuid:chat_id>/"
 FOLDER = "folders/<uuid:folder_id>/"
 TURN = CHAT + "turns/<uuid:turn_id>/"
 MESSAGE = CHAT + "messages/<uuid:message_id>/"
+IMPORT = "settings/exchange/imports/<uuid:import_id>/"
 WEBHOOK = "settings/webhooks/<uuid:webhook_id>/"
 DELIVERY = WEBHOOK + "deliveries/<uuid:delivery_id>/"
 COMPACTION = CHAT + "compactions/<uuid:compaction_id>/"
@@ -141,8 +142,12 @@ urlpatterns = [
     path("settings/memory/preferences", memory.preference_new, name="preference-new"),
     path("settings/memory/preferences/<uuid:preference_id>", memory.preference, name="preference"),
     path("settings/exchange/", exchange.exchange, name="exchange"),
-    path("settings/exchange/import", exchange.exchange_import, name="exchange-import"),
+    path("settings/exchange/import", imports.exchange_import, name="exchange-import"),
+    path(IMPORT, imports.import_page, name="import"),
+    path(IMPORT + "stop", imports.import_stop, name="import-stop"),
+    path(IMPORT + "delete", imports.import_delete, name="import-delete"),
     path("settings/exchange/everything", exchange.exchange_everything, name="exchange-everything"),
+    path("settings/readings/", readings.readings, name="readings"),
     path("settings/keys/", api_keys.api_keys, name="api-keys"),
     path("settings/keys/<uuid:key_id>/revoke", api_keys.api_key_revoke, name="api-key-revoke"),
     path("settings/webhooks/", webhooks.webhooks, name="webhooks"),

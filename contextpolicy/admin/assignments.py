@@ -43,7 +43,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
     list_filter = ("level",)
     list_select_related = ("policy", "group", "user")
     search_fields = ("policy__name", "group__name", "user__username", "=chat_id")
-    fields = ("policy", "place", "members_of", "person", "chat")
+    fields = chosen_again = ("policy", "place", "members_of", "person", "chat")
 
     def get_fields(self, request: HttpRequest, obj: PolicyAssignment | None = None) -> Any:
         """Return the form's fields, or what is shown of an assignment that exists."""
@@ -69,7 +69,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
         obj.refresh_from_db()
 
     def delete_model(self, request: HttpRequest, obj: PolicyAssignment) -> None:
-        """Take the assignment back."""
+        """Take the assignment back. Raises `SecondPersonNeeded`."""
         publish.unassign(assignment=obj, actor=actor_of(request), now=timezone.now())
 
     @admin.display(description="Applies to")

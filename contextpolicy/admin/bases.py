@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from django.contrib import admin, messages
 from django.db.models import Model
@@ -13,11 +14,17 @@ else:
     ModelAdmin = admin.ModelAdmin
 
 
+# Of one choice that an address repeats, in characters.
+LONGEST = 200
+
+
 class DomainAdmin(ModelAdmin):
     """A page whose changes go through domain functions; their refusals are shown as messages."""
 
     # The refusals a domain function of this page may raise.
     refusals: tuple[type[Exception], ...] = ()
+    # Fields that a refused form has again; they stand in its address, so none has words.
+    chosen_again: tuple[str, ...] = ()
 
     def changeform_view(
         self,
@@ -51,7 +58,10 @@ class DomainAdmin(ModelAdmin):
             return view()
         except self.refusals as refusal:
             self.message_user(request, str(refusal), messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
+            posted = {name: request.POST.get(name, "") for name in self.chosen_again}
+            chosen = {name: said for name, said in posted.items() if 0 < len(said) <= LONGEST}
+            again = f"{request.path}?{urlencode(chosen)}" if chosen else request.get_full_path()
+            return HttpResponseRedirect(again)
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Offer no deletion in bulk: each one is confirmed and recorded by itself."""

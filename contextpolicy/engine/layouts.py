@@ -26,7 +26,7 @@ from contextpolicy.engine.segments import (
     settled,
     text_ref,
     tools_bytes,
-    tools_json,
+    tools_text,
     wire_bytes,
 )
 from contextpolicy.engine.tokens import (
@@ -79,7 +79,7 @@ class Maker:
         if not tools:
             return Block(())
         tokens = tools_tokens(tools, self.counter)
-        segment = Segment("tools", "", 0, "system", tokens, text_ref=self.noted(tools_json(tools)))
+        segment = Segment("tools", "", 0, "system", tokens, text_ref=self.noted(tools_text(tools)))
         return Block((segment,), weight=self.scale.weight(tokens, tools_bytes(tools)))
 
     def summary(self, summary: Summary) -> Block:

@@ -147,12 +147,20 @@ def text_ref(text: str) -> str:
 
 def tools_json(tools: Sequence[ToolSpec]) -> str:
     """Write the canonical JSON of tool definitions, in their order."""
-    written = [
+    return json.dumps(_written(tools), sort_keys=True, separators=(",", ":"))
+
+
+def tools_text(tools: Sequence[ToolSpec]) -> str:
+    """Write tool definitions with their keys in their owner's order, as they are sent."""
+    return json.dumps(_written(tools), separators=(",", ":"))
+
+
+def _written(tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
+    return [
         {"description": t.description, "name": t.name, "parameters": t.parameters}
         | ({} if t.strict is None else {"strict": t.strict})
         for t in tools
     ]
-    return json.dumps(written, sort_keys=True, separators=(",", ":"))
 
 
 def prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:

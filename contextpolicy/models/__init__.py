@@ -11,6 +11,7 @@ from contextpolicy.models.checkpoints import (
     LedgerKey,
     LedgerLeaf,
     LedgerOrigin,
+    LedgerTimestamp,
 )
 from contextpolicy.models.evaluations import EvaluatedTurn, Evaluation, VirtualCoverage
 from contextpolicy.models.holds import LegalHold
@@ -37,6 +38,7 @@ __all__ = [
     "LedgerLeaf",
     "LedgerOrigin",
     "LedgerReader",
+    "LedgerTimestamp",
     "LedgerVerification",
     "LegalHold",
     "ModelSpec",

@@ -75,3 +75,22 @@ class LedgerCheckpoint(Stored):
 
     def __str__(self) -> str:
         return f"{self.origin_id}: {self.size}"
+
+
+class LedgerTimestamp(Stored):
+    """The timestamp (RFC 3161) of a checkpoint, or the try to get one.
+
+    `response`: what the authority answered, in DER and base64; empty until it came.
+    """
+
+    checkpoint = models.OneToOneField(
+        LedgerCheckpoint, on_delete=models.PROTECT, related_name="timestamp"
+    )
+    authority = models.CharField(max_length=500)
+    tried_at = models.DateTimeField()
+    received_at = models.DateTimeField(null=True, blank=True)
+    response = models.TextField(blank=True, default="")
+    problem = models.CharField(max_length=40, blank=True, default="")
+
+    def __str__(self) -> str:
+        return f"timestamp of {self.checkpoint_id}"

@@ -3,6 +3,7 @@
 import uuid
 from typing import ClassVar
 
+from django.contrib.auth.models import Group
 from django.db import models
 
 from contextpolicy.models.base import Stored
@@ -36,6 +37,11 @@ class BlastRadius(Stored):
     # The number of the version in force; 0: none.
     base = models.PositiveIntegerField()
     place = models.CharField(max_length=10, choices=Place.choices)
+    # Of a count for an assignment to a group: the chats of its members are counted, as if it were
+    # assigned to the group in place of what the group has.
+    group = models.ForeignKey(
+        Group, null=True, blank=True, on_delete=models.CASCADE, related_name="+"
+    )
     state = models.CharField(max_length=10, choices=State.choices, default=State.COUNTING)
     started_by_id = models.BigIntegerField(null=True, blank=True)
     started_at = models.DateTimeField()

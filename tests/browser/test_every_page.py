@@ -17,6 +17,7 @@ PAGES = (
     "/settings/keys/",
     "/settings/memory/",
     "/settings/webhooks/",
+    "/settings/readings/",
     "/account/confirm/",
     "/setup/",
     "/chats/archive",

@@ -35,7 +35,9 @@ def test_a_large_file_comes_in_and_goes_out_again(admin: Person, tmp_path: Path)
     page.get_by_role("link", name="Import and export").click()
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("button", name="Import").click()
-    expect(page.get_by_role("heading", name="What became of the file")).to_be_visible()
+    # The page follows the import by itself.
+    report = page.get_by_role("heading", name="What became of the file")
+    expect(report).to_be_visible(timeout=60_000)
     page.get_by_role("link", name="What do ferns need?").click()
     expect(page.locator(".chat__title")).to_have_text("What do ferns need?")
     page.locator("summary[aria-label='Chat actions']").click()
@@ -47,5 +49,35 @@ def test_a_large_file_comes_in_and_goes_out_again(admin: Person, tmp_path: Path)
     told = Path(began.value.path()).read_text().splitlines()
     assert [json.loads(line)["id"] for line in told] == ["a", "b", "c"]
     assert json.loads(told[1])["parts"][0]["text"] == LONG[:half]
+    assert admin.complaints == []
+    assert admin.foreign == []
+
+
+def test_a_long_import_is_followed_and_stopped(admin: Person, tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    said = [{"uuid": f"m{number}", "text": "How are ferns watered?"} for number in range(40)]
+    chats = [
+        {"uuid": f"c{number}", "name": f"Ferns {number}", "chat_messages": said}
+        for number in range(2_000)
+    ]
+    file.write_text(json.dumps(chats))
+    page = admin.page
+    admin.open("/settings/exchange/")
+    page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Import").click()
+    expect(page.get_by_role("heading", name="Making chats")).to_be_visible(timeout=60_000)
+    progress = page.get_by_role("progressbar")
+    expect(progress).to_have_attribute("max", "2000")
+    # It moves on without a hand.
+    expect(progress).not_to_have_attribute("value", "0", timeout=30_000)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("The import was stopped.")).to_be_visible()
+    page.get_by_role("link", name="Ferns 0", exact=True).click()
+    expect(page.locator(".chat__title")).to_have_text("Ferns 0")
+    admin.open("/settings/exchange/")
+    row = page.get_by_role("row").filter(has_text="Stopped")
+    row.get_by_role("link").click()
+    page.get_by_role("button", name="Delete this report").click()
+    expect(page.get_by_role("row").filter(has_text="Stopped")).to_have_count(0)
     assert admin.complaints == []
     assert admin.foreign == []

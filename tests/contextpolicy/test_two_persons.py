@@ -11,7 +11,7 @@ from pytest_django import Settings
 from contextpolicy import holds
 from contextpolicy.audit.sentences import names_in, sentence
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
-from contextpolicy.publish import activate, assign, create_policy, new_version, restore
+from contextpolicy.publish import activate, assign, create_policy, new_version, restore, unassign
 from contextpolicy.roles import POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.contextpolicy.pages import Page, opened
@@ -220,6 +220,29 @@ class TestPage:
         saved(ines, token_budget="11000")
         saved(ines, emergency="Keys leaked")
         assert in_force(policy) == 3
+
+
+def test_the_author_does_not_take_it_back_from_everybody_or_a_group(
+    policy: ContextPolicy, ines: User, ivan: User, now: datetime
+) -> None:
+    row = policy.assignments.get()
+    with pytest.raises(SecondPersonNeeded, match="take it back"):
+        unassign(assignment=row, actor=by(ines), now=now)
+    assert policy.assignments.count() == 1
+    own = assign(policy=policy, level="user", user=ines, actor=by(ines), now=now)
+    unassign(assignment=own, actor=by(ines), now=now)
+    unassign(assignment=row, actor=by(ivan), now=now)
+    assert policy.assignments.count() == 0
+
+
+def test_the_form_and_rest_say_who_takes_it_back(policy: ContextPolicy, ines: User) -> None:
+    hers, row = signed_in(ines), policy.assignments.get()
+    address = f"/admin/contextpolicy/policyassignment/{row.pk}/delete/"
+    told = hers.post(address, {"post": "yes"}, follow=True).content.decode()
+    assert "Ask somebody else to take it back" in told
+    answer = hers.delete(f"/api/v1/policies/assignments/{row.pk}")
+    assert answer.json()["error"]["code"] == "second_person_needed"
+    assert policy.assignments.count() == 1
 
 
 class TestREST:

@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         from tests.load.search import fill, index
 
         call_command("migrate", verbosity=0)
-        owner_id, words = fill(given.messages, chats=max(given.messages // 200, 1))
+        (owner_id,), words = fill(1, given.messages, chats=max(given.messages // 200, 1))
         index()
         space_id = store(owner_id, dimensions=given.dimensions)
         return ask(owner_id, words, space_id=space_id, dimensions=given.dimensions)

@@ -116,6 +116,10 @@ def of_alice(instance: Instance) -> dict[str, str]:
         "radius_id": uuid.uuid4(),
         "evaluation_id": uuid.uuid4(),
         "wish_id": uuid.uuid4(),
+        "asked_id": uuid.uuid4(),
+        "import_id": uuid.uuid4(),
+        # Of a turn of somebody else no call is looked for.
+        "receipt_id": uuid.uuid4(),
     }
     ids = {name: str(uuid.UUID(str(value))) for name, value in found.items()}
     ids["role_id"] = "quillwright"

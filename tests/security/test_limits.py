@@ -51,6 +51,8 @@ def test_every_default_is_the_table_s() -> None:
         "CHATS_PER_USER": 20_000,
         "FOLDERS_PER_USER": 200,
         "DELETED_CHAT_DAYS": 7,
+        "IMPORTS_PER_USER": 2,
+        "IMPORT_REPORT_DAYS": 30,
         "TEMPORARY_CHAT_HOURS": 24,
         "TURNS_PER_USER": 4,
         "TURNS_PER_KEY": 8,

@@ -14,7 +14,9 @@ from chats.models import (
     Compaction,
     DailyCount,
     ErasureWish,
+    FileImport,
     Folder,
+    ImportOutcome,
     MemorySettings,
     Message,
     MessageImage,
@@ -27,6 +29,7 @@ from chats.models import (
 )
 from chats.people import keys
 from chats.prompt import model_choice
+from chats.record.reading import id_of
 from chats.turns.start import open_branch
 from chats.webhooks import managing as webhooks
 from contextpolicy.engine.factscan import KINDS
@@ -120,6 +123,8 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         actor="system",
         now=now,
     )
+    file = FileImport.objects.create(owner=alice, size=1, reason=texts.title, created_at=now)
+    ImportOutcome.objects.create(file=file, place=1, title=texts.title[:200], reason=texts.title)
     run = RetentionRun.objects.create(
         started_at=now, finished_at=now, is_open=False, digest="0" * 64
     )
@@ -130,9 +135,11 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
     )
     ids = {
+        "import_id": file.pk,
         "evaluation_id": evaluation.pk,
         "radius_id": counted.pk,
         "wish_id": wish.pk,
+        "asked_id": id_of(event),
         "hold_id": hold.pk,
         "run_id": run.pk,
         "webhook_id": webhook.pk,
@@ -143,6 +150,7 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         "message_id": turns[0].trigger_id,
         "branch_id": chat.active_branch_id,
         "compaction_id": summary.pk,
+        "receipt_id": receipt.pk,
         "key_id": key.pk,
         "preference_id": preference.pk,
         "sha256": image_of(turns[0], texts=texts).sha256,

@@ -1,29 +1,31 @@
 """Chats in from files and out as files: the page of the account, and that of each chat."""
 
 import uuid
-from typing import IO, cast
 
-from django.core.files.uploadedfile import UploadedFile
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
-from chats.exchange import documents, files, importing, whole
-from chats.exchange.drafts import ImportRefused
-from chats.exchange.words import loss_words
+from chats.exchange import accepting, documents, files, whole
 from chats.ground.refusals import NotFound, Refusal
-from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.streams.files import answer
 from chats.web.auth import PersonRequest, actor, signed_in
 
+# Imports that the page lists.
+SHOWN = 10
 # The files of one chat: form, scope, what it is called, and what it is for.
 OFFERED = (
     ("markdown", "active", "Markdown", "To read and to edit, in any editor."),
     ("html", "active", "HTML page", "To read: opens in a browser, without a network."),
     ("json", "all", "JSON", "For programs: everything, every branch."),
-    ("bundle", "active", "Bundle (ZIP)", "To import again, with its summary and what it covers."),
+    (
+        "bundle",
+        "active",
+        "Bundle (ZIP)",
+        "To import again, with summary, originals and images.",
+    ),
     (
         "ui",
         "active",
@@ -45,39 +47,14 @@ EVERYTHING = (
 @signed_in
 def exchange(request: PersonRequest) -> HttpResponse:
     """Show how chats come in and go out."""
-    return render(request, "exchange.html", {"everything": EVERYTHING})
+    return exchange_page(request)
 
 
-@require_POST
-@signed_in
-def exchange_import(request: PersonRequest) -> HttpResponse:
-    """Make chats of the file, and say what became of each."""
-    refusal: Refusal | None = None
-    report = None
-    try:
-        report = importing.import_file(
-            sent_file(request),
-            owner=request.user,
-            counter=O200kCounter(),
-            now=timezone.now(),
-        )
-    except Refusal as error:
-        refusal = error
-    made = [
-        (found, sorted({loss_words(loss) for loss in found.losses}))
-        for found in (report.chats if report else [])
-    ]
-    context = {"everything": EVERYTHING, "refusal": refusal, "report": report, "made": made}
-    status = refusal.status if refusal else 200
-    return render(request, "exchange.html", context, status=status)
-
-
-def sent_file(request: PersonRequest) -> IO[bytes]:
-    """Return the file of the form, on the disk if it is large. Raises `ImportRefused`."""
-    file = request.FILES.get("file")
-    if not isinstance(file, UploadedFile):
-        raise ImportRefused("import_empty", "There is no file. Choose one first.")
-    return cast(IO[bytes], file.file)
+def exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
+    """Render the page, with the imports whose reports are kept."""
+    rows = accepting.imports_of(request.user).order_by("-created_at", "-pk")
+    context = {"everything": EVERYTHING, "refusal": refusal, "imports": rows[:SHOWN]}
+    return render(request, "exchange.html", context, status=refusal.status if refusal else 200)
 
 
 @require_GET

@@ -6,16 +6,29 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from chats.actions import lifecycle, organising
 from chats.api.schema import Generator
 from chats.memory import preferences
-from chats.models import ApiKey, Chat, Compaction, ErasureWish, RetentionRun, TeamVersion, Turn
+from chats.models import (
+    ApiKey,
+    Chat,
+    Compaction,
+    ErasureWish,
+    FileImport,
+    ImportOutcome,
+    Receipt,
+    RetentionRun,
+    TeamVersion,
+    Turn,
+)
 from chats.people import keys
+from chats.record import reading
 from chats.teams import rosters
 from chats.turns.start import start
 from chats.webhooks import managing as webhooks
-from contextpolicy import holds, publish
+from contextpolicy import holds, ledger, publish
 from contextpolicy.models import (
     AuditEvent,
     BlastRadius,
@@ -61,6 +74,10 @@ ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
 # The archive of everything is no text; its own test opens it.
 # An archive is no list, and who may not see policies, holds, retention or counts is told of none.
 NO_LISTS = {
+    "/api/v1/audit/checkpoints",
+    "/api/v1/audit/proof",
+    "/api/v1/audit/readings",
+    "/api/v1/audit/readings/asked",
     "/api/v1/blast-radius",
     "/api/v1/evaluations",
     "/api/v1/counts",
@@ -92,6 +109,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         effective_policy=policy,
         created_at=now,
     )
+    receipt = receipt_of(turn, policy)
     key, _ = keys.create_key(owner=alice, name=CANARY, scopes=keys.SCOPES, now=now)
     agent = rosters.AgentDraft(name="Planner", instruction=CANARY)
     draft = rosters.TeamDraft(name=CANARY, agents=[agent], task=CANARY)
@@ -116,10 +134,14 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         policy=governing, version=governing.versions.get(), base=1, started_at=now, ends_at=now
     )
     wish = ErasureWish.objects.create(owner=alice, chat=chat, asked_at=now)
+    file = FileImport.objects.create(owner=alice, size=1, reason=CANARY, created_at=now)
+    ImportOutcome.objects.create(file=file, place=1, title=CANARY, reason=CANARY)
     return {
+        "import_id": str(file.pk),
         "hold_id": str(hold.pk),
         "run_id": str(run.pk),
         "radius_id": str(counted.pk),
+        "asked_id": str(asked_for(chat, now=now)),
         "evaluation_id": str(evaluation.pk),
         "wish_id": str(wish.pk),
         "webhook_id": str(webhook.pk),
@@ -133,11 +155,38 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
         "message_id": str(turn.trigger_id),
         "branch_id": str(turn.branch_id),
         "compaction_id": str(compaction.pk),
+        "receipt_id": str(receipt.pk),
         "key_id": str(key.pk),
         "folder_id": str(organising.create_folder(owner=alice, name=CANARY).pk),
         "team_id": str(team.pk),
         "role_id": "planner",
     }
+
+
+def asked_for(chat: Chat, *, now: datetime) -> uuid.UUID:
+    """An auditor's wish to read the chat."""
+    data = {"reason": CANARY}
+    with transaction.atomic():
+        row = ledger.record("content.asked", actor="user:7", now=now, chat_id=chat.pk, data=data)
+    return reading.id_of(row)
+
+
+def receipt_of(turn: Turn, policy: EffectivePolicy) -> Receipt:
+    """What the call of a turn was sent."""
+    return Receipt.objects.create(
+        turn=turn,
+        attempt=1,
+        step=1,
+        effective_policy=policy,
+        model_name=CANARY,
+        segments=[],
+        left_out=[],
+        budget={},
+        prompt_tokens=0,
+        prompt_sha256=CANARY,
+        last_seq=1,
+        created_at=turn.queued_at,
+    )
 
 
 def absent_ids(ids: dict[str, str]) -> dict[str, str]:

@@ -20,6 +20,23 @@ NEW = {"name": "CI", "scopes": ["chats:read"], "lifetime_days": 7}
 # Which scope opens which operation; none: any key, session: no key at all.
 MATRIX = {
     "audit_events_list": "audit:read",
+    "audit_export": "audit:read",
+    "audit_checkpoints_list": "audit:read",
+    "audit_proof": "audit:read",
+    "audit_readings_list": "audit:read",
+    "audit_readings_open": "audit:read",
+    "audit_readings_asked": "audit:read",
+    "audit_readings_grant": "audit:read",
+    "audit_readings_refuse": "audit:read",
+    "audit_readings_get": "audit:read",
+    "audit_readings_end": "audit:read",
+    "audit_receipts_request": "audit:read",
+    "audit_receipts_request_file": "audit:read",
+    "audit_compactions_request": "audit:read",
+    "chats_turns_request": "chats:read",
+    "chats_turns_request_file": "chats:read",
+    "chats_compactions_request": "chats:read",
+    "policies_trial": "policy:write",
     "chats_list": "chats:read",
     "chats_create": "chats:write",
     "chats_get": "chats:read",
@@ -116,7 +133,12 @@ MATRIX = {
     "chats_turns_get": "chats:read",
     "chats_export": "chats:read",
     "export_all": "chats:read",
+    "imports_list": "chats:read",
     "imports_create": "chats:write",
+    "imports_get": "chats:read",
+    "imports_delete": "chats:write",
+    "imports_stop": "chats:write",
+    "imports_chats": "chats:read",
     "chats_context_get": "chats:read",
     "chats_context_ask": "chats:read",
     "chats_turns_receipts": "chats:read",
@@ -177,6 +199,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     nobody = "00000000-0000-4000-8000-000000000000"
     kinds = ["chat", "turn", "message", "branch", "compaction", "key", "folder", "team", "role"]
     kinds += ["preference", "webhook", "delivery", "hold", "run", "wish", "radius", "evaluation"]
+    kinds += ["import", "receipt", "asked"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
     ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
     seen = set()

@@ -1,5 +1,7 @@
 """Chats out and in over REST: UI messages, bundles, documents, and what is refused."""
 
+import base64
+import hashlib
 import io
 import json
 import zipfile
@@ -13,15 +15,25 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from pytest_django.fixtures import Settings
 
-from chats.actions import branching
+from chats.actions import branching, erasure
 from chats.exchange import bounds
 from chats.ground import databases
-from chats.models import Branch, Chat, Compaction, ImportedChat, Message, MessageImage
+from chats.models import (
+    Branch,
+    Chat,
+    Compaction,
+    FileImport,
+    FilePiece,
+    ImportedChat,
+    Message,
+    MessageImage,
+)
 from chats.streams import connection
 from contextpolicy.engine.images import Image
 from contextpolicy.engine.messages import FilePart, parts_to_json
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
+from tests.chats.api.bringing import bring, brought, refused, send
 from tests.chats.api.programs import Program
 from tests.chats.test_outlook import fill, fold
 
@@ -69,19 +81,6 @@ def body_of(answer: Any) -> bytes:
 def export(program: Program, chat_id: object, **query: str) -> bytes:
     """A chat as a file."""
     return body_of(program.get(f"chats/{chat_id}/export", **query))
-
-
-def bring(program: Program, data: bytes) -> Any:
-    """The answer to an import."""
-    return program.client.post("/api/v1/imports", data, content_type="application/octet-stream")
-
-
-def brought(program: Program, data: bytes) -> dict[str, Any]:
-    """The one chat of an import, which is new."""
-    answer = bring(program, data)
-    assert answer.status_code == 201, answer.json()
-    (made,) = answer.json()["chats"]
-    return dict(made)
 
 
 def ui(own: str, text: str, role: str = "user", **metadata: object) -> dict[str, object]:
@@ -188,12 +187,8 @@ def test_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> None
     made = brought(of_alice, data)
     before = Message.objects.count()
     again = bring(of_alice, data)
-    assert again.status_code == 200
-    assert again.json()["chats"][0] == {
-        **made,
-        "messages": 0,
-        "was_here": True,
-    }
+    assert (again.row["added"], again.row["were_here"], again.row["messages"]) == (0, 1, 0)
+    assert again.chats == [{**made, "messages": 0, "was_here": True}]
     assert Message.objects.count() == before
     assert AuditEvent.objects.filter(type="chat.imported").count() == 1
 
@@ -245,7 +240,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "import_bad_archive",
     ),
     "traversal": (
-        zipped(history_dot_jsonl=GOOD, meta_dot_json=META, _dot__dot___x=b"x"),
+        zipped(history_dot_jsonl=GOOD, meta_dot_json=META, **{"../x": b"x"}),
         "import_bad_archive",
     ),
     "bomb": (
@@ -263,16 +258,25 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["nothing", "bomb", "traversal", "many entries", "no archive"])
+def test_what_no_word_has_to_be_read_for_is_refused_at_once(name: str, of_alice: Program) -> None:
+    data, code = REFUSED[name]
+    answer = send(of_alice, data)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (422, code, "file")
+    assert not FileImport.objects.exists()
+
+
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_a_hostile_file_is_refused_with_a_sentence_and_leaves_nothing(
     name: str, of_alice: Program
 ) -> None:
     data, code = REFUSED[name]
-    answer = bring(of_alice, data)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (422, code, "file")
-    assert error["message"].endswith((".", ". "))
+    told, sentence = refused(of_alice, data)
+    assert told == code
+    assert sentence.endswith((".", ". "))
     assert not Chat.objects.exists()
+    assert not FilePiece.objects.exists()
     assert not AuditEvent.objects.filter(type="chat.imported").exists()
 
 
@@ -280,7 +284,7 @@ def test_limits_are_refused_whole(
     of_alice: Program, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def code(data: bytes) -> str:
-        return str(bring(of_alice, data).json()["error"]["code"])
+        return refused(of_alice, data)[0]
 
     three = lines(ui("a", "x"), ui("b", "y", "assistant"), ui("c", "z"))
     monkeypatch.setattr(bounds, "LINES", 2)
@@ -304,7 +308,7 @@ def test_nobody_exports_what_is_somebody_elses(
 ) -> None:
     assert of_charlie.get(f"chats/{told.pk}/export").status_code == 404
     reader = program(alice, scopes=("chats:read",))
-    assert bring(reader, GOOD).status_code == 403
+    assert send(reader, GOOD).status_code == 403
 
 
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])
@@ -317,7 +321,7 @@ def test_a_chat_is_read_as_a_document(
     first.save()
     answer = of_alice.get(f"chats/{chat.pk}/export", form=form)
     assert "attachment" in answer["Content-Disposition"]
-    text = answer.content.decode()
+    text = body_of(answer).decode()
     assert "Message 2 tells of Eva" in text
     assert "look_up" in text
     if form == "html":
@@ -330,29 +334,119 @@ def test_a_chat_is_read_as_a_document(
         assert len(json.loads(text)["messages"]) == 12
 
 
-@pytest.mark.parametrize("form", ["ui", "bundle"])
-def test_an_image_goes_out_and_comes_in_by_its_hash(
-    form: str, chat: Chat, of_alice: Program, now: datetime
-) -> None:
+PNG = b"\x89PNG\r\n\x1a\n the picture"
+HASH = hashlib.sha256(PNG).hexdigest()
+ENTRY = f"images/{HASH}.png"
+
+
+@pytest.fixture
+def pictured(chat: Chat, now: datetime) -> Chat:
+    """A chat whose first and third messages have the same image."""
+    Chat.objects.filter(pk=chat.pk).update(title="Pictures")
     branch = fill(chat, 12, now=now)
-    first = Message.objects.get(branch=branch, seq=1)
-    image = Image(1000, "low", sha256="ab" * 32, size=12_345)
-    first.parts = [{"type": "text", "text": "This:"}, *parts_to_json([part_of(image)])]
-    first.save()
-    MessageImage.objects.create(
-        message=first, sha256=image.sha256, media_type="image/png", data=b"\x89PNG the words"
-    )
-    written = export(of_alice, chat.pk, form=form)
+    image = Image(1000, "low", sha256=HASH, size=len(PNG))
+    for seq in (1, 3):
+        row = Message.objects.get(branch=branch, seq=seq)
+        row.parts = [{"type": "text", "text": "This:"}, *parts_to_json([part_of(image)])]
+        row.save()
+        MessageImage.objects.create(message=row, sha256=HASH, media_type="image/png", data=PNG)
+    return chat
+
+
+def test_messages_as_lines_name_an_image_by_its_hash(pictured: Chat, of_alice: Program) -> None:
+    written = export(of_alice, pictured.pk)
     made = brought(of_alice, written)
     row = Message.objects.get(branch__chat=made["chat"], seq=1)
-    assert row.parts == first.parts
-    assert (b"the words" in written, row.images.exists()) == (False, False)
-    assert form == "bundle" or export(of_alice, made["chat"]) == written
+    assert row.parts == Message.objects.get(branch__chat=pictured, seq=1).parts
+    assert (b"the picture" in written, row.images.exists()) == (False, False)
+    assert export(of_alice, made["chat"]) == written
     # Without the bytes the model reads a line in its place, as people do.
     context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
-    assert "[Image: image/png, 12,345 bytes]" in context["text"]
-    document = of_alice.get(f"chats/{chat.pk}/export", form="markdown").content.decode()
-    assert "Image: image/png, 12,345 bytes" in document
+    told = f"Image: image/png, {len(PNG)} bytes"
+    assert f"[{told}]" in context["text"]
+    assert told in body_of(of_alice.get(f"chats/{pictured.pk}/export", form="markdown")).decode()
+
+
+def test_a_bundle_takes_images_out_and_in_again(pictured: Chat, of_alice: Program) -> None:
+    written = export(of_alice, pictured.pk, form="bundle")
+    with zipfile.ZipFile(io.BytesIO(written)) as archive:
+        assert archive.namelist() == ["history.jsonl", "meta.json", ENTRY]
+        assert archive.read(ENTRY) == PNG
+    made = brought(of_alice, written)
+    assert made["losses"] == []
+    rows = MessageImage.objects.filter(message__branch__chat=made["chat"])
+    assert [(row.sha256, row.media_type, bytes(row.data)) for row in rows] == [
+        (HASH, "image/png", PNG)
+    ] * 2
+    assert export(of_alice, made["chat"], form="bundle") == written
+
+
+def with_entries(bundle: bytes, **entries: bytes) -> bytes:
+    """A bundle with other entries in place of its image."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(bundle)) as old, zipfile.ZipFile(held, "w") as new:
+        for name in ("history.jsonl", "meta.json"):
+            new.writestr(name, old.read(name))
+        for name, data in entries.items():
+            new.writestr(name, data)
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("why", ["other bytes", "no image", "no message", "too large"])
+def test_an_image_that_is_not_what_it_says_stays_out(
+    why: str, pictured: Chat, of_alice: Program, settings: Settings
+) -> None:
+    words = b"<script>alert(1)</script>"
+    false = {
+        "other bytes": (ENTRY, PNG + b"more"),
+        "no image": (f"images/{hashlib.sha256(words).hexdigest()}.png", words),
+        "no message": (f"images/{'0' * 64}.png", PNG),
+        "too large": (ENTRY, PNG),
+    }
+    if why == "too large":
+        settings.GATEWAY_IMAGE_BYTES = len(PNG) - 1
+    bundle = export(of_alice, pictured.pk, form="bundle")
+    if why == "no image":
+        Message.objects.filter(branch__chat=pictured, seq=1).update(
+            parts=parts_to_json(
+                [part_of(Image(1, sha256=hashlib.sha256(words).hexdigest(), size=len(words)))]
+            )
+        )
+        bundle = export(of_alice, pictured.pk, form="bundle")
+    name, data = false[why]
+    made = brought(of_alice, with_entries(bundle, **{name: data}))
+    assert made["losses"] == [f"image_dropped:{name[7:19]}"]
+    assert not MessageImage.objects.filter(message__branch__chat=made["chat"]).exists()
+
+
+def test_an_erased_image_goes_out_no_more(
+    pictured: Chat, alice: User, of_alice: Program, now: datetime
+) -> None:
+    for seq in (1, 3):
+        row = Message.objects.get(branch__chat=pictured, seq=seq)
+        erasure.erase_message(user=alice, message=row, now=now)
+    assert PNG not in export(of_alice, pictured.pk, form="bundle")
+    assert b"<img" not in export(of_alice, pictured.pk, form="html")
+
+
+def test_a_page_has_its_images_in_it(pictured: Chat, of_alice: Program) -> None:
+    html = export(of_alice, pictured.pk, form="html").decode()
+    assert html.count(f'src="data:image/png;base64,{base64.b64encode(PNG).decode()}"') == 2
+    assert "img-src data:" in html
+
+
+@pytest.mark.parametrize("form", ["ui", "markdown", "json", "html"])
+def test_the_archive_of_everything_has_each_image_once(
+    form: str, pictured: Chat, of_alice: Program
+) -> None:
+    with zipfile.ZipFile(io.BytesIO(body_of(of_alice.get("export", form=form)))) as archive:
+        names = archive.namelist()
+        (chat,) = [name for name in names if name.startswith("chats/")]
+        text = archive.read(chat).decode()
+    assert (names.count(ENTRY), "data:image" in text) == (
+        (0, True) if form == "html" else (1, False)
+    )
+    assert (f"![Image](../{ENTRY})" in text) == (form == "markdown")
 
 
 def part_of(image: Image) -> FilePart:

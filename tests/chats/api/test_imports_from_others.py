@@ -7,8 +7,9 @@ import pytest
 
 from chats.models import Branch, Chat, Message
 from chats.record import history
+from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import bring, lines, streams, zipped
+from tests.chats.api.test_exchange import lines, streams, zipped
 
 __all__ = ["streams"]
 
@@ -249,21 +250,19 @@ def said(chat_id: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("form", list(ALL))
 def test_each_form_is_told_by_its_content_and_taken_once(form: str, of_alice: Program) -> None:
     data, messages, branches = ALL[form]
-    answer = bring(of_alice, data)
-    assert answer.status_code == 201, answer.json()
-    assert (answer.json()["form"], answer.json()["not_taken"]) == (form, [])
-    (made,) = answer.json()["chats"]
-    assert made["messages"] == messages
+    found = bring(of_alice, data)
+    assert (found.row["state"], found.row["form"], found.row["found"]) == ("done", form, 1)
+    (made,) = found.outcomes
+    assert made["messages"] == found.row["messages"] == messages
     assert Branch.objects.filter(chat=made["chat"]).count() == branches
     again = bring(of_alice, data)
-    assert again.status_code == 200
-    assert again.json()["chats"][0]["was_here"]
+    assert (again.row["added"], again.row["were_here"]) == (0, 1)
+    assert again.chats[0]["was_here"]
     assert Message.objects.count() == messages
 
 
 def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> None:
-    made = bring(of_alice, zipped(conversations_dot_json=json.dumps([GPT]).encode())).json()
-    (chat,) = made["chats"]
+    chat = brought(of_alice, zipped(conversations_dot_json=json.dumps([GPT]).encode()))
     assert chat["title"] == "Cats"
     assert chat["losses"] == ["file_by_name_only"]
     assert said(chat["chat"]) == [
@@ -278,9 +277,9 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> No
 
 
 def test_what_claude_attached_stays_and_what_is_unknown_is_named(of_alice: Program) -> None:
-    (chat,) = bring(of_alice, json.dumps(CLAUDE).encode()).json()["chats"]
+    chat = brought(of_alice, json.dumps(CLAUDE).encode())
     assert chat["losses"] == ["content_dropped:hologram"]
-    assert said(chat["chat"])[0] == ("user", "What do dogs eat?list.txt\n\nbones")
+    assert said(chat["chat"])[0] == ("user", "What do dogs eat?\n\nlist.txt\n\nbones")
     reply = Message.objects.get(role="assistant")
     kinds = [part["type"] for part in reply.parts]
     assert kinds == ["reasoning", "tool_call", "tool_result", "text"]
@@ -288,13 +287,12 @@ def test_what_claude_attached_stays_and_what_is_unknown_is_named(of_alice: Progr
 
 def test_one_bad_chat_of_many_keeps_no_other_out(of_alice: Program) -> None:
     empty = {"title": "Nothing", "mapping": {"r": {"message": None, "parent": None}}}
-    answer = bring(of_alice, json.dumps([empty, GPT, {"mapping": 7, "title": "Bad"}]).encode())
-    told = answer.json()
-    assert [made["title"] for made in told["chats"]] == ["Cats"]
-    assert [(m["title"], m["code"]) for m in told["not_taken"]] == [
-        ("Nothing", "import_malformed"),
-        ("Bad", "import_malformed"),
-    ]
+    bad = {"mapping": 7, "title": "Bad\0"}
+    found = bring(of_alice, json.dumps([empty, GPT, bad]).encode())
+    assert [made["title"] for made in found.chats] == ["Cats"]
+    assert found.not_taken == [("Nothing", "import_malformed"), ("Bad\ufffd", "import_malformed")]
+    counts = ("found", "done", "added", "were_here", "not_taken")
+    assert [found.row[name] for name in counts] == [3, 3, 1, 0, 2]
 
 
 def test_loops_and_strange_values_do_no_harm(of_alice: Program) -> None:
@@ -306,5 +304,5 @@ def test_loops_and_strange_values_do_no_harm(of_alice: Program) -> None:
         },
         "title": 7,
     }
-    (chat,) = bring(of_alice, json.dumps([loop]).encode()).json()["chats"]
+    chat = brought(of_alice, json.dumps([loop]).encode())
     assert said(chat["chat"]) == [("user", "ok")]

@@ -25,6 +25,7 @@ from chats.record import receipts, witness
 from chats.turns.recover import release_expired
 from chats.turns.run import SHUTDOWN, STOP
 from chats.turns.start import start
+from chats.turns.steps import Ending, close_call
 from contextpolicy import ledger, roles
 from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -461,3 +462,49 @@ def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
     assert texts.system_text == "Answer like a pirate."
     assert PromptText.objects.get(digest=own[5]).text == "Answer like a pirate."
     assert (left.erased_at, breaks()) == (None, [])
+
+
+def sent_as(sha256: str) -> Any:
+    """A script in which so many bytes leave: their hash."""
+
+    async def leave(worker: Any) -> None:
+        worker.scripted.requests[-1].sent.sha256 = sha256
+
+    return [leave, *FINE]
+
+
+def test_the_hash_of_a_body_that_left_is_committed_to(ask: Work) -> None:
+    turn = ask(sent_as("a" * 64))
+    row = Receipt.objects.get(turn=turn)
+    assert row.body_sha256 == "a" * 64
+    event = AuditEvent.objects.get(turn_id=turn.pk, type="turn.completed")
+    assert event.data["bodies"] == {str(row.pk): commitment("a" * 64, salt=row.salt)}
+    assert "a" * 64 not in str(event.data)
+    assert breaks() == []
+    for other in ("b" * 64, ""):
+        Receipt.objects.filter(pk=row.pk).update(body_sha256=other)
+        assert breaks() == [f"receipt {row.pk} has another hash of its body than this row"]
+
+
+def test_a_call_that_sent_no_bytes_has_none_and_nothing_is_missed(ask: Work) -> None:
+    turn = ask(FINE)
+    assert Receipt.objects.get(turn=turn).body_sha256 == ""
+    assert "bodies" not in AuditEvent.objects.get(turn_id=turn.pk, type="turn.completed").data
+    assert breaks() == []
+
+
+def test_an_erasure_takes_the_hash_of_the_body_also_of_a_call_that_ends_later(
+    ask: Work, chat: Chat, now: datetime, alice: User
+) -> None:
+    ask(sent_as("a" * 64))
+    first = Message.objects.get(branch__chat=chat, seq=1)
+    # As a call in the background is, such as that for a title.
+    ask(FINE)
+    late = Receipt.objects.latest("created_at")
+    Receipt.objects.filter(pk=late.pk).update(outcome="open")
+    erasure.erase_message(user=alice, message=first, now=now)
+    close_call(receipt_id=late.pk, ending=Ending(body_sha256="c" * 64), now=now)
+    erased = Receipt.objects.exclude(erased_at=None)
+    assert erased.count() == 2
+    assert set(erased.values_list("body_sha256", flat=True)) == {""}
+    assert breaks() == []

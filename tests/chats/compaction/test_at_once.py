@@ -16,12 +16,14 @@ from chats.actions import branching, lifecycle, marks
 from chats.compaction import claims, coverage, maintain, perform, plan, publish
 from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
+from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
-from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Turn
+from chats.models import Branch, Chat, Compaction, ImportedChat, Message, ProviderAccount, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.record import history
+from chats.record import history, imports
+from chats.record.locking import chat_to_write_in, locked_branch, locked_chat
 from chats.turns import steps
-from chats.turns.start import TooManyTurns, start
+from chats.turns.start import TooManyTurns, check_room, start
 from chats.turns.stop import stop
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -125,8 +127,16 @@ ONE_CONNECTION = pytest.mark.skipif(
 )
 
 
-def beside(waiting: Callable[[], Any], *, inside: Callable[[], Any]) -> Any:
-    """What `waiting` returns when it waits for the transaction in which `inside` is done."""
+def beside(
+    waiting: Callable[[], Any],
+    *,
+    inside: Callable[[], Any],
+    then: Callable[[], Any] = lambda: None,
+) -> Any:
+    """What `waiting` returns when it waits for the transaction in which `inside` is done.
+
+    `then` is done in the same transaction, while it waits.
+    """
     found: list[Any] = []
 
     def wait() -> None:
@@ -140,6 +150,7 @@ def beside(waiting: Callable[[], Any], *, inside: Callable[[], Any]) -> Any:
         inside()
         thread.start()
         until(is_waited_for, what="somebody who waits for a lock")
+        then()
     thread.join(20)
     return found[0]
 
@@ -199,6 +210,63 @@ def test_inv_40_a_plan_that_waits_for_a_publication_stands_on_it(
     assert (
         claimed is None or claimed.row.displaced_id == Compaction.objects.earliest("created_at").pk
     )
+
+
+@ONE_CONNECTION
+def test_threads_that_wait_to_compute_leave_their_connections_to_others(busy_chat: Chat) -> None:
+    asked: list[int] = []
+
+    def ask() -> None:
+        try:
+            asked.append(Chat.objects.count())
+            with alone:
+                asked.append(Chat.objects.count())
+        finally:
+            connections.close_all()
+
+    # More than the pool has connections.
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    with alone:
+        for thread in threads:
+            thread.start()
+        until(lambda: len(asked) == len(threads), what="all of them")
+    for thread in threads:
+        thread.join(20)
+    assert asked == [1] * 2 * len(threads)
+
+
+@ONE_CONNECTION
+def test_a_message_to_a_team_and_a_plan_that_is_claimed_do_not_wait_for_each_other(
+    busy_chat: Chat, now: datetime
+) -> None:
+    branch = Branch.objects.get(chat=busy_chat)
+
+    def accept() -> None:
+        chat_to_write_in(busy_chat.pk)
+        check_room(user=busy_chat.owner, chat=busy_chat, api_key=None)
+
+    claimed = beside(
+        lambda: claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now),
+        inside=accept,
+        # A round's next turn is known until the commit.
+        then=lambda: locked_branch(branch.pk),
+    )
+    assert claimed is not None
+
+
+@ONE_CONNECTION
+def test_an_erasure_in_an_imported_chat_and_a_plan_that_is_claimed_do_not_wait_for_each_other(
+    busy_chat: Chat, now: datetime
+) -> None:
+    ImportedChat.objects.create(
+        owner=busy_chat.owner, chat=busy_chat, form="jsonl", source_id="a", created_at=now
+    )
+    claimed = beside(
+        lambda: claims.claim(chat_id=busy_chat.pk, counter=COUNTER, now=now),
+        inside=lambda: locked_chat(busy_chat.pk),
+        then=lambda: imports.let_go(busy_chat, now=now),
+    )
+    assert claimed is not None
 
 
 @ONE_CONNECTION

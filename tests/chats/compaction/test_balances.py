@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import IntegrityError
+from django.utils import timezone
 
+from chats.compaction.people.undo import redo, undo
 from chats.counts import balances, keeping, telling
 from chats.counts.balances import Balance
 from chats.models import Chat, Compaction, CompactionBalance, DailyCount, Receipt
@@ -93,6 +95,39 @@ def test_a_compaction_is_weighed_by_what_providers_bill(
     assert found.net == found.saved - found.cost - found.lost
     assert balances.of_chat(long_chat) == found
     assert balances.of_policy("small")[0][1] == found
+
+
+def test_an_undo_and_a_redo_break_the_cache_again(
+    priced: ModelSpec,
+    long_chat: Chat,
+    ask: Ask,
+    fold: Fold,
+    now: datetime,
+    alice: User,
+    set_policy: SetPolicy,
+) -> None:
+    row = fold(long_chat)
+    ask(long_chat, sent=1_200, cached=0)
+    ask(long_chat, sent=1_300, cached=1_250)
+    count(now)
+    assert balances.of_compaction(row).lost_tokens == 0
+    # Room for what was folded.
+    set_policy(token_budget=9_000)
+    # Calls have the time of the clock.
+    undo(user=alice, compaction=row, now=timezone.now())
+    ask(long_chat, sent=3_000, cached=0)
+    count(now)
+    found = balances.of_compaction(row)
+    # 3,000 read anew instead of 50: 2,950 at 10 instead of 1.
+    assert (found.lost_tokens, found.lost) == (2_950, Money({"USD": D("0.02655")}))
+    # Only the first call after it.
+    ask(long_chat, sent=3_100, cached=2_900)
+    redo(user=alice, compaction=row, now=timezone.now())
+    ask(long_chat, sent=1_400, cached=0)
+    ask(long_chat, sent=1_500, cached=1_400)
+    count(now)
+    assert balances.of_compaction(row).lost_tokens == 2_950 + 1_200
+    assert balances.of_chat(long_chat).lost == balances.of_compaction(row).lost
 
 
 def test_without_a_price_the_balance_is_unknown_and_never_nothing(

@@ -163,6 +163,27 @@ def test_a_chat_is_provisional_until_one_of_its_replies_comes_back(program: Prog
     assert (chat.archived, chat.erase_at, chat.title) == (False, None, "hi")
 
 
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        (["<environment_context>\n <cwd>/src</cwd>\n</environment_context>", "Mend it"], "Mend it"),
+        (["<p>One</p> of many", "Mend it"], "<p>One</p> of many"),
+        (["<note>Alone</note>"], "<note>Alone</note>"),
+    ],
+)
+def test_a_chat_is_titled_by_what_somebody_wrote(
+    program: Program, said: list[str], title: str
+) -> None:
+    assert program.ask([user(text) for text in said]).chat.title == title
+
+
+def test_the_parts_of_a_message_stand_apart(program: Program) -> None:
+    parts = [{"type": "text", "text": text} for text in ("First.", "Second.")]
+    chat = program.ask([{"role": "user", "content": parts}]).chat
+    (message,) = Message.objects.filter(branch__chat=chat, role="user")
+    assert message.text == "First.\n\nSecond."
+
+
 def test_a_reply_without_its_thoughts_and_spaces_is_still_ours(program: Program) -> None:
     first = program.ask(
         [user("hi")], TextDelta("<think>Hm.</think>\n\nYes,  I am  here.\n"), Finished("stop")

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from chats.memory import ranking
+from chats.memory.question import asked_in
 from chats.memory.ranking import RankedText, Wanted, best_alone, rank, weight
 from chats.memory.words import read
 
@@ -13,7 +14,13 @@ NOW = datetime(2026, 11, 23, tzinfo=UTC)
 
 
 def text(
-    place: int, said: str, *, wanted: Wanted, speaker: str = "", session: int = 1
+    place: int,
+    said: str,
+    *,
+    wanted: Wanted,
+    speaker: str = "",
+    session: int = 1,
+    is_own: bool = False,
 ) -> RankedText:
     """A text at a place."""
     stems, full = read(said)
@@ -24,6 +31,7 @@ def text(
         wanted=wanted,
         session=(1, session),
         speaker=speaker,
+        is_own=is_own,
         written_at=NOW + timedelta(minutes=place),
     )
 
@@ -97,6 +105,35 @@ def test_a_speaker_who_is_named_counts(named: bool) -> None:
         for place in (1, 10, 20)
     ]
     assert next(place for place, _ in rank(texts, wanted=wanted)) == (1 if named else 20)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_somebody_said_counts_where_they_ask_about_themselves(own: bool) -> None:
+    wanted = wanted_in("heron", "heron", own=own)
+    texts = [text(place, "heron", wanted=wanted, is_own=place == 1) for place in (1, 10, 20)]
+    assert next(place for place, _ in rank(texts, wanted=wanted)) == (1 if own else 20)
+
+
+@pytest.mark.parametrize(
+    ("question", "own"),
+    [
+        ("Which ring did my heron wear?", True),
+        ("What have I paid?", True),
+        ("Was habe ich bezahlt?", True),
+        ("Сколько я заплатил?", True),
+        ("我付了多少钱?", True),
+        ("私はいくら払いましたか", True),
+        ("ฉันจ่ายไปเท่าไหร่", True),
+        ("मैंने कितना भुगतान किया?", True),
+        ("मेरी नाव कहाँ है?", True),
+        ("내가 얼마를 냈지?", True),
+        ("Which ring did the heron wear?", False),
+        ("Who painted the Icarus?", False),
+        ("", False),
+    ],
+)
+def test_a_question_about_oneself_is_known_by_its_words(question: str, own: bool) -> None:
+    assert asked_in(question, at=NOW).is_of_oneself is own
 
 
 def test_a_day_that_is_named_counts() -> None:

@@ -24,7 +24,9 @@ WORDS = ["heron", "lake", "reed", "boat", "oar", "mist", "stone", "moss", "owl",
 def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> list[int]:
     """The seqs that the search finds, without any index: every message is read and ranked."""
     rows = on_path(branch, after=0, before=to + 1).filter(excluded=False, erased_at=None)
-    texts = {row.seq: archive.text_of(row) for row in rows.order_by("seq") if row.seq}
+    found = [row for row in rows.order_by("seq") if row.seq]
+    texts = {row.seq or 0: archive.text_of(row) for row in found}
+    own = {row.seq or 0 for row in found if row.role == "user"}
     said = {seq: text.words.split() for seq, text in texts.items()}
     asked = asked_in(question, at=timezone.now())
     counts = finding.counts_of(branch.chat.owner_id, asked)
@@ -45,6 +47,7 @@ def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> 
             wanted=wanted,
             session=(0, 0),
             speaker="",
+            is_own=seq in own,
             written_at=texts[seq].written_at,
         )
         for seq in near

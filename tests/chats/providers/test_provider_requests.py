@@ -15,7 +15,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec, WireMessage
-from tests.fakes.calls import adapter_to, asked, call, collect
+from tests.fakes.calls import QUICK, adapter_to, asked, call, collect
 from tests.fakes.fake_server import FakeServer
 
 SEARCH = ToolSpec("search", "Search the archive.", {"type": "object", "properties": {}})
@@ -196,3 +196,37 @@ def test_connection_is_used_again_for_the_next_step(server: FakeServer) -> None:
     asyncio.run(steps())
     # The three steps share one; asking for the counts twice opened the others.
     assert server.stats()["connections"] - before == 2
+
+
+def test_a_request_knows_the_hash_of_the_bytes_that_left(server: FakeServer) -> None:
+    tool = ToolSpec("search", "Søk.", {"type": "object", "properties": {"b": {}, "a": {}}})
+    request = asked("Hva er en hegre? 🦆", tools=(tool,))
+    assert request.sent.sha256 == ""
+    call(adapter_to(server), request)
+    assert request.sent.sha256 == server.requests()[-1]["body_sha256"]
+
+
+def test_of_a_refused_body_the_hash_is_known_too(server: FakeServer) -> None:
+    server.configure(fault="500")
+    request = asked("Hello")
+    with pytest.raises(ProviderError):
+        call(adapter_to(server), request)
+    assert request.sent.sha256 == server.requests()[-1]["body_sha256"]
+
+
+def test_of_a_body_in_another_form_it_is_that_of_the_form_that_was_taken(
+    openai_server: FakeServer,
+) -> None:
+    openai_server.configure(reject="max_tokens")
+    request = asked("Hello", max_output_tokens=5)
+    call(adapter_to(openai_server), request)
+    first, second = openai_server.requests()
+    assert first["body_sha256"] != second["body_sha256"] == request.sent.sha256
+
+
+def test_where_nobody_answers_none_is_known(openai_server: FakeServer) -> None:
+    openai_server.configure(fault="hang")
+    request = asked("Hello")
+    with pytest.raises(ProviderError):
+        call(adapter_to(openai_server, timeouts=QUICK), request)
+    assert request.sent.sha256 == ""

@@ -13,6 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import lifecycle, marks
+from chats.compaction import maintain
 from chats.ground import leases
 from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
@@ -29,6 +30,7 @@ from chats.simulation.evaluating import (
 )
 from chats.turns.start import start
 from contextpolicy.blast import BlastRadiusNeeded
+from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,
@@ -100,10 +102,10 @@ def evaluated(policy: ContextPolicy, values: Any, *, now: datetime, **more: Any)
     return begin(policy=policy, number=draft.number, actor="user:7", now=now, **more)
 
 
-def say(chat: Chat, count: int, *, work: Work, text: str = WORDS) -> list[Turn]:
+def say(chat: Chat, count: int, *, work: Work, text: str = WORDS, first: int = 0) -> list[Turn]:
     """So many messages, each with its reply."""
     turns = []
-    for number in range(count):
+    for number in range(first, first + count):
         chat = Chat.objects.select_related("owner").get(pk=chat.pk)
         turn = start(user=chat.owner, chat=chat, text=f"{number}: {text}", now=timezone.now()).turn
         work(turn, [TextDelta(f"Reply {number}. {text}"), Finished("stop")])
@@ -191,6 +193,36 @@ class TestJudgement:
         assert 0 < coverage.to_seq < 28
         assert coverage.tokens == int(200 * 0.6)
         assert row.compactions_now == 0
+
+    def test_what_it_would_have_folded_is_about_what_a_run_folds(
+        self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work, bob: User
+    ) -> None:
+        """A summary's length is a guess, so a fold may come a turn sooner or later."""
+        row = evaluated(policy, SUMMARIES, now=now)
+        turns = say(chat, 20, work=work)
+        row = judge_all(row, now)
+        twin_policy = create_policy(
+            slug="twin", name="Twin", values=SUMMARIES, actor="system", now=now
+        )
+        assign(policy=twin_policy, level="user", user=bob, actor="system", now=now)
+        twin, receipts = lifecycle.create_chat(owner=bob, now=now), []
+        for number in range(20):
+            (turn,) = say(twin, 1, work=work, first=number)
+            receipts.append(Receipt.objects.get(turn=turn, step=1, call=1))
+            # As the worker of the background does while nobody writes.
+            maintain.maintain(chat_id=twin.pk, counter=ApproximateCounter(), now=now)
+        folds = [receipt.compaction_id for receipt in receipts]
+        wanted = [n for n, (one, other) in enumerate(pairwise(folds), 1) if one != other]
+        got = [n for n, each in enumerate(rows_of(turns)) if each.compacts_then]
+        assert len(wanted) >= 2
+        assert abs(len(got) - len(wanted)) <= 1
+        assert abs(got[0] - wanted[0]) <= 1
+        full = [shadow.side_of(receipt).full for receipt in receipts]
+        near = [
+            abs(each.full_then - of) <= 2 for each, of in zip(rows_of(turns), full, strict=True)
+        ]
+        assert sum(near) >= 16
+        assert row.unknown == 0
 
     def test_a_branch_goes_on_with_what_its_parent_carried(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from pytest_django import Settings
 
@@ -308,6 +308,57 @@ class TestPublish:
         assert work(row, now).changed == 2
         assign(policy=free, level="instance", actor="user:7", now=now)
 
+    def test_a_group_asks_for_the_count_of_its_members(
+        self, chats: list[Chat], policy: ContextPolicy, now: datetime, alice: User
+    ) -> None:
+        # Alice has two of the three long chats, and four of all seven.
+        team, other = (Group.objects.create(name=name) for name in ("team", "other"))
+        alice.groups.set([team, other])
+        free = create_policy(slug="f", name="F", values=NARROW, actor="user:7", now=now)
+        given: dict[str, Any] = {
+            "policy": free,
+            "values": NARROW,
+            "locks": [],
+            "actor": "user:7",
+            "now": now,
+        }
+        for place, group in (("instance", None), ("instance", other), ("assigned", None)):
+            assert work(radius.begin(**given, place=place, group=group), now).state == "finished"
+            with pytest.raises(BlastRadiusNeeded, match="for exactly this place"):
+                assign(policy=free, level="group", group=team, actor="user:7", now=now)
+        row = work(radius.begin(**given, place="instance", group=team), now)
+        assert (row.in_use, row.judged, row.changed) == (4, 4, 2)
+        made = assign(policy=free, level="group", group=team, actor="user:7", now=now)
+        told = events("policy.assigned")[-1].data["counted"]
+        assert (told["group"], told["changed"]) == (team.pk, 2)
+        # Who has it has it: nothing is asked again, and a count of a group lets no version in.
+        assert assign(policy=free, level="group", group=team, actor="user:7", now=now) == made
+        work(radius.begin(**{**given, "values": WIDE}, place="instance", group=team), now)
+        with pytest.raises(BlastRadiusNeeded):
+            self.made(free, WIDE, now)
+
+    def test_at_a_group_only_what_this_group_has_makes_way(
+        self, chats: list[Chat], now: datetime, alice: User
+    ) -> None:
+        team, other = (Group.objects.create(name=name) for name in ("team", "other"))
+        alice.groups.set([team, other])
+        # Of several groups the policy that comes first by slug is the nearest.
+        for slug, group, values in (("a", other, NARROW), ("b", team, WIDE)):
+            made = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
+            assign(policy=made, level="group", group=group, actor="system", now=now, is_agreed=True)
+        new = create_policy(slug="c", name="C", values=WIDE, actor="system", now=now)
+        for group, changed in ((team, 0), (other, 2)):
+            row = radius.begin(
+                policy=new,
+                values=WIDE,
+                locks=[],
+                place="instance",
+                group=group,
+                actor="user:7",
+                now=now,
+            )
+            assert work(row, now).changed == changed
+
     def test_a_first_install_is_not_held_up(self, now: datetime, policy: ContextPolicy) -> None:
         assert self.made(policy, NARROW, now).activated_at
 
@@ -320,6 +371,30 @@ class TestPublish:
 
 class TestPages:
     """The administration."""
+
+    def test_a_group_is_counted_and_then_gets_the_policy(
+        self, chats: list[Chat], policy: ContextPolicy, now: datetime, settings: Settings
+    ) -> None:
+        settings.BLAST_RADIUS_LIMIT = 0.1
+        team = Group.objects.create(name="team")
+        ines = signed_in(person("ines", POLICY_ADMIN))
+        fields = {"policy": policy.pk, "place": "group", "members_of": team.pk}
+        add = "/admin/contextpolicy/policyassignment/add/"
+        refused = ines.post(add, fields, follow=True).content.decode()
+        assert "for exactly this place" in " ".join(refused.split())
+        address = f"/admin/contextpolicy/contextpolicy/{policy.pk}/change/"
+        form = {**opened(ines, address).fields, "try-chat": "all", "try-place": f"group:{team.pk}"}
+        page = ines.post(address, {**form, "_preview": "1"}).content.decode()
+        row = BlastRadius.objects.get()
+        assert (row.group, row.place) == (team, "instance")
+        assert str(row.pk) in page
+        assert (
+            "members of"
+            in ines.get(f"/admin/contextpolicy/blastradius/{row.pk}/count/").content.decode()
+        )
+        work(row, now)
+        ines.post(add, fields)
+        assert policy.assignments.filter(group=team).exists()
 
     def test_a_version_that_is_saved_waits_for_its_count(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime, settings: Settings

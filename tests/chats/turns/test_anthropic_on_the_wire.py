@@ -111,7 +111,7 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
         " 0@" + marked(two)[2][3:],
         "The second q",
     ]
-    assert_built_again([one, two])
+    assert_built_again(server)
 
 
 def test_a_policy_without_marks_sends_none(
@@ -121,7 +121,7 @@ def test_a_policy_without_marks_sends_none(
     assert ask(chat, "Hello").status == "completed"
     (body,) = bodies(server)
     assert "cache_control" not in json.dumps(body)
-    assert_built_again([body])
+    assert_built_again(server)
     assert Receipt.objects.get().usage["written"] == 0
 
 
@@ -136,7 +136,7 @@ def test_a_tail_stands_behind_the_last_mark(
     assert marked(second) == ["The first qu", marked(second)[1]]
     assert second["messages"][-1]["role"] == "user"
     assert [len(message["content"]) for message in second["messages"]] == [1, 1, 2]
-    assert_built_again([first, second])
+    assert_built_again(server)
 
 
 def test_a_chat_with_a_summary_searches_its_archive(
@@ -170,7 +170,7 @@ def test_a_chat_with_a_summary_searches_its_archive(
     parts = [part for row in Message.objects.filter(turn=turn) for part in row.parts]
     assert {"type": "reasoning", "text": "I should look."} in parts
     assert "I should look" not in json.dumps(bodies(server))
-    assert_built_again([first, second])
+    assert_built_again(server)
 
 
 def test_thoughts_are_asked_for_as_the_model_is_set_up(
@@ -183,7 +183,7 @@ def test_thoughts_are_asked_for_as_the_model_is_set_up(
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 1024}
     reply = Message.objects.get(role="assistant")
     assert reply.parts[0] == {"type": "reasoning", "text": " thought 0 thought 1"}
-    assert_built_again([body])
+    assert_built_again(server)
 
 
 def test_an_overflow_teaches_the_window_and_is_tried_once_more(

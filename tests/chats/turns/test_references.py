@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 
 from chats.actions import erasure
+from chats.compaction import maintain
 from chats.ground import breakers
 from chats.memory import archive, references
 from chats.models import (
@@ -26,6 +28,7 @@ from chats.models import (
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start
+from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
 from contextpolicy.publish import assign, create_policy
 from contextpolicy.roles import POLICY_ADMIN
@@ -167,6 +170,53 @@ def test_an_administrator_turns_them_on_in_the_form(
     assert answer.status_code == 302
     Message.objects.filter(branch__chat=chat).update(excluded=True)
     assert HERON in tail_of(say(chat, ASKED))
+
+
+@pytest.mark.requirement("S2.2", by="admin")
+def test_where_room_is_short_history_gives_way_then_the_summary_and_references_last(
+    chat: Chat, elsewhere: Elsewhere, say: Say, work: Callable[..., Any], now: datetime
+) -> None:
+    elsewhere(HERON)
+    policy = create_policy(slug="short", name="Short", values={}, actor="system", now=now)
+    assign(policy=policy, level="instance", actor="system", now=now)
+    answer = submitted(
+        signed_in(person("ada", POLICY_ADMIN)),
+        reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk]),
+        strategy="dynamic_summary",
+        system_text="Be brief.",
+        token_budget="2600",
+        reserve_tokens="600",
+        turn_threshold="6",
+        fold_turns="4",
+        summary_max_tokens="300",
+        references="yes",
+        reference_scope="person",
+        reference_tokens="200",
+    )
+    assert answer.status_code == 302, answer.context["adminform"].form.errors
+    for number in range(1, 8):
+        say(chat, f"The order {number}00 of 3 May 2026 goes to Oslo. " * 6)
+        maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=now)
+
+    def parts(length: int) -> set[str]:
+        """What goes along with a question of about so many tokens; nothing where it is refused."""
+        turn = start(user=chat.owner, chat=chat, text=f"{ASKED} {'so ' * length}", now=now).turn
+        work(turn, [TextDelta("Noted."), Finished("stop")])
+        Message.objects.filter(turn=turn).update(excluded=True)
+        if turn.status == Turn.Status.FAILED:
+            assert turn.error_code == "message_too_large"
+            return set()
+        budget = newest_receipt().budget
+        return {name for name in ("system", "summary", "history", "tail") if budget[name]}
+
+    found = [parts(length) for length in (0, *range(1_000, 1_900, 20))]
+    assert [sorted(kept) for kept, _ in groupby(found)] == [
+        ["history", "summary", "system", "tail"],
+        ["summary", "system", "tail"],
+        ["system", "tail"],
+        ["system"],
+        [],
+    ]
 
 
 def test_the_beginning_of_the_prompt_is_not_touched_and_the_block_is_the_same_again(

@@ -12,8 +12,11 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from chats.models import Chat, Message
+from chats.models import Chat, FileImport, Message
+from chats.web.account import imports
+from tests.chats.api.bringing import work
 from tests.chats.test_outlook import fill
+from tests.chats.web.conftest import HTMX
 
 LINES = b"".join(
     json.dumps({"id": own, "role": role, "parts": [{"type": "text", "text": text}]}).encode()
@@ -31,8 +34,18 @@ def page(alice: User, demo_model: object) -> Client:
 
 
 def send(page: Client, data: bytes) -> Any:
-    """The page after a file was sent."""
+    """The answer to a file."""
     return page.post("/settings/exchange/import", {"file": SimpleUploadedFile("x", data)})
+
+
+def imported(page: Client, data: bytes) -> str:
+    """The page of an import after a worker was at it."""
+    answer = send(page, data)
+    assert answer.status_code == 302
+    row = FileImport.objects.get(state="queued")
+    assert answer["Location"] == f"/settings/exchange/imports/{row.pk}/"
+    work(row.pk)
+    return str(page.get(answer["Location"]).content.decode())
 
 
 def body_of(answer: Any) -> bytes:
@@ -48,23 +61,95 @@ def body_of(answer: Any) -> bytes:
 
 def test_a_file_becomes_a_chat_that_the_report_leads_to(page: Client) -> None:
     assert "Import and export" in page.get("/settings/").content.decode()
-    html = send(page, LINES).content.decode()
+    html = imported(page, LINES)
     chat = Chat.objects.get()
     assert f'href="/chats/{chat.pk}/"' in html
     assert "What &lt;b&gt;now&lt;/b&gt;?" in html
     thread = page.get(f"/chats/{chat.pk}/").content.decode()
     assert "Nothing." in thread
-    assert "none: it was imported before" in send(page, LINES).content.decode()
+    assert "none: it was imported before" in imported(page, LINES)
     assert Message.objects.count() == 2
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_words(page: Client) -> None:
-    answer = send(page, b'{"x": 1}\n')
+    assert "needs an id" in imported(page, b'{"x": 1}\n')
+    answer = send(page, b"PK\x03\x04 but nothing else")
     assert answer.status_code == 422
-    assert "needs an id" in answer.content.decode()
+    assert "no ZIP archive" in answer.content.decode()
     answer = page.post("/settings/exchange/import")
     assert "Choose one first." in answer.content.decode()
     assert not Chat.objects.exists()
+
+
+def test_the_page_follows_an_import_until_it_is_over(page: Client) -> None:
+    address = send(page, LINES)["Location"]
+    html = page.get(address).content.decode()
+    assert "Waiting for a worker" in html
+    assert f'hx-get="{address}"' in html
+    part = page.get(address, headers=HTMX).content.decode()
+    assert part.lstrip().startswith("<section")
+    work(FileImport.objects.get().pk)
+    part = page.get(address, headers=HTMX).content.decode()
+    assert "The import is done." in part
+    assert "hx-get" not in part
+
+
+def test_an_import_is_stopped_and_its_report_deleted(page: Client) -> None:
+    address = send(page, LINES)["Location"]
+    refused = page.post(f"{address}delete")
+    assert refused.status_code == 409
+    assert "still under way" in refused.content.decode()
+    assert page.post(f"{address}stop")["Location"] == address
+    assert "The import was stopped." in page.get(address).content.decode()
+    assert "Stopped" in page.get("/settings/exchange/").content.decode()
+    assert page.post(f"{address}delete")["Location"] == "/settings/exchange/"
+    assert page.get(address).status_code == 404
+    assert not Chat.objects.exists()
+
+
+def test_somebody_elses_import_is_not_there(page: Client, charlie: User) -> None:
+    address = send(page, LINES)["Location"]
+    page.force_login(charlie)
+    assert page.get(address).status_code == 404
+    for deed in ("stop", "delete"):
+        assert page.post(f"{address}{deed}").status_code == 404
+    assert FileImport.objects.get().state == "queued"
+    assert address not in page.get("/settings/exchange/").content.decode()
+
+
+def test_a_long_report_is_read_in_pieces(page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "SHOWN", 2)
+    chats = [
+        {"uuid": f"c{n}", "name": f"Chat {n}", "chat_messages": [{"uuid": "m", "text": "x"}]}
+        for n in range(3)
+    ]
+    html = imported(page, json.dumps(chats).encode())
+    assert ("Chat 1<" in html, "Chat 2<" in html) == (True, False)
+    address = f"/settings/exchange/imports/{FileImport.objects.get().pk}/"
+    assert f'href="{address}?after=2"' in html
+    html = page.get(f"{address}?after=2").content.decode()
+    assert ("Chat 1<" in html, "Chat 2<" in html, "?after" in html) == (False, True, False)
+    assert page.get(f"{address}?after=x").status_code == 200
+
+
+def test_what_could_not_be_taken_is_listed_by_itself(
+    page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "SHOWN", 2)
+    said = [{"uuid": "m", "text": "x"}]
+    chats: list[dict[str, object]] = [
+        {"uuid": f"c{n}", "name": f"Chat {n}", "chat_messages": said} for n in range(5)
+    ]
+    for number in (1, 3, 4):
+        chats[number]["chat_messages"] = "nothing"
+    html = imported(page, json.dumps(chats).encode())
+    address = f"/settings/exchange/imports/{FileImport.objects.get().pk}/"
+    assert f'href="{address}?only=missed"' in html
+    html = page.get(f"{address}?only=missed").content.decode()
+    assert [f"Chat {n}<" in html for n in range(5)] == [False, True, False, True, False]
+    assert f"{address}?after=4&amp;only=missed" in html
+    html = page.get(f"{address}?after=4&only=missed").content.decode()
+    assert [f"Chat {n}<" in html for n in range(5)] == [False] * 4 + [True]
 
 
 def test_a_chat_is_downloaded_from_its_menu(page: Client, chat: Chat, now: datetime) -> None:

@@ -1,0 +1,125 @@
+"""Takes a file for an import in the background, and what its owner does with the import then.
+
+No disk is shared by the processes, so the file lies in the database, in pieces, until the end.
+"""
+
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, User
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from chats.exchange import bounds, importing
+from chats.ground import queue
+from chats.ground.refusals import NotFound, Refusal
+from chats.models import FileImport, FilePiece, ImportOutcome
+from chats.record import imports
+from contextpolicy import ledger
+
+PIECE = bounds.MIB
+# Reports of a person that are kept; older ones go with the next import.
+REPORTS = 20
+
+
+class ImportsUnderWay(Refusal):
+    """The person has as many imports under way as they may."""
+
+    code = "imports_under_way"
+    status = 409
+    sentence = (
+        "You have {limit} imports under way, and no more go at once. Send the file when one of"
+        " them is done, or stop one."
+    )
+
+
+class ImportNotOver(Refusal):
+    """An import that is under way has no report to be deleted."""
+
+    code = "import_not_over"
+    status = 409
+    sentence = "This import is still under way. Stop it first, then delete its report."
+
+
+def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
+    """Take a file to be made into chats in the background.
+
+    Raises `ImportsUnderWay`, and `ImportRefused` for what is seen at once: its size, and the list
+    of entries of an archive.
+    """
+    importing.check_at_once(file)
+    with transaction.atomic():
+        # Of two requests, the second then counts the first.
+        User.objects.select_for_update(no_key=True).get(pk=owner.pk)
+        mine = FileImport.objects.filter(owner=owner.pk)
+        if mine.filter(state__in=imports.OPEN).count() >= settings.IMPORTS_PER_USER:
+            raise ImportsUnderWay(limit=settings.IMPORTS_PER_USER)
+        over = mine.exclude(state__in=imports.OPEN).order_by("-created_at", "-pk")
+        old = list(over.values_list("pk", flat=True)[REPORTS - 1 :])
+        FileImport.objects.filter(pk__in=old).delete()
+        size = bounds.size_of(file)
+        row = FileImport.objects.create(owner_id=owner.pk, size=size, created_at=now)
+        for number, piece in enumerate(pieces_of(file)):
+            FilePiece.objects.create(file=row, number=number, data=piece)
+        data = {"import": str(row.pk), "bytes": size}
+        ledger.record("import.started", actor=f"user:{owner.pk}", now=now, data=data)
+        queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)
+    return row
+
+
+def pieces_of(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield a file in pieces."""
+    while piece := file.read(PIECE):
+        yield piece
+
+
+def imports_of(user: AbstractBaseUser) -> QuerySet[FileImport]:
+    """Return the imports of a person; their order is the caller's."""
+    return FileImport.objects.filter(owner=user.pk)
+
+
+def import_for(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
+    """Return an import of the person's own. Raises `NotFound`."""
+    row = imports_of(user).filter(pk=import_id).first()
+    if row is None:
+        raise NotFound
+    return row
+
+
+def outcomes_of(row: FileImport, *, only_missed: bool = False) -> QuerySet[ImportOutcome]:
+    """Return what became of the chats of a file so far, in their order there.
+
+    `only_missed`: of those that could not be taken, or not all of them.
+    """
+    rows = row.outcomes.select_related("chat").order_by("place")
+    return rows.filter(Q(chat=None) | ~Q(losses=[])) if only_missed else rows
+
+
+def stop(*, user: AbstractBaseUser, import_id: uuid.UUID, now: datetime) -> FileImport:
+    """Stop an import; what it made stays. One that is over stays as it is. Raises `NotFound`."""
+    with transaction.atomic():
+        row = locked(user=user, import_id=import_id)
+        if row.state in imports.OPEN:
+            stopped = FileImport.State.STOPPED
+            imports.end(row, state=stopped, actor=f"user:{user.pk}", now=now)
+    return row
+
+
+def forget(*, user: AbstractBaseUser, import_id: uuid.UUID) -> None:
+    """Delete an import with its report; its chats stay. Raises `NotFound` and `ImportNotOver`."""
+    with transaction.atomic():
+        row = locked(user=user, import_id=import_id)
+        if row.state in imports.OPEN:
+            raise ImportNotOver
+        row.delete()
+
+
+def locked(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
+    """Lock an import of the person's own. Raises `NotFound`."""
+    row = imports_of(user).select_for_update().filter(pk=import_id).first()
+    if row is None:
+        raise NotFound
+    return row

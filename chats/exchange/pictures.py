@@ -1,0 +1,70 @@
+"""The bytes of images in files: in a bundle and in the archive of everything beside the chats."""
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Collection, Iterator, Sequence
+
+from django.conf import settings
+from django.db.models import QuerySet
+
+from chats.exchange import bounds
+from chats.exchange.drafts import Node
+from chats.models import Message, MessageImage
+from chats.record.images import Bytes, media_type_of
+from contextpolicy.engine.messages import FilePart
+
+FOLDER = "images/"
+ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
+ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})\.({'|'.join(ENDINGS.values())})")
+
+
+def name_of(image: MessageImage) -> str:
+    """Return the name of an image's file."""
+    return f"{FOLDER}{image.sha256}.{ENDINGS.get(image.media_type, 'png')}"
+
+
+def of_messages(rows: QuerySet[Message]) -> Iterator[MessageImage]:
+    """Yield the images of messages by their hash, each once, with one in memory at a time."""
+    found = MessageImage.objects.filter(message__in=rows.order_by().values("pk"))
+    before = ""
+    for pk, sha256 in found.order_by("sha256", "pk").values_list("pk", "sha256"):
+        image = MessageImage.objects.filter(pk=pk).first() if sha256 != before else None
+        if image is not None:
+            before = sha256
+            yield image
+
+
+def wanted_by(nodes: Sequence[Node]) -> set[str]:
+    """Return the hashes of the images that the messages of a draft refer to."""
+    parts = (part for node in nodes for part in node.parts if isinstance(part, FilePart))
+    return {part.image.sha256 for part in parts if part.image and part.image.sha256}
+
+
+def in_archive(
+    archive: zipfile.ZipFile, *, wanted: Collection[str]
+) -> tuple[dict[str, Bytes], list[str]]:
+    """Return the images of an archive that messages refer to, by their hash, and what was lost.
+
+    An image whose bytes are not those of its name, or are none that a message can have, is left
+    out. Raises `ImportRefused` where all of them are larger than a file may be.
+    """
+    found: dict[str, Bytes] = {}
+    losses, size = [], 0
+    for entry in archive.infolist():
+        named = ENTRY.fullmatch(entry.filename)
+        if named is None:
+            continue
+        if named[1] not in wanted or entry.file_size > settings.GATEWAY_IMAGE_BYTES:
+            losses.append(f"image_dropped:{named[1][:12]}")
+            continue
+        data = bounds.read_entry(archive, entry.filename, most=settings.GATEWAY_IMAGE_BYTES)
+        size += len(data)
+        if size > bounds.FILE_BYTES:
+            raise bounds.too_large(bounds.FILE_BYTES)
+        media_type = media_type_of(data)
+        if not media_type or hashlib.sha256(data).hexdigest() != named[1]:
+            losses.append(f"image_dropped:{named[1][:12]}")
+            continue
+        found[named[1]] = Bytes(media_type, data)
+    return found, losses

@@ -1,0 +1,97 @@
+"""A file that is made into chats: sent, followed, stopped, and what became of each chat."""
+
+import uuid
+from typing import IO, cast
+
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from chats.exchange import accepting
+from chats.exchange.drafts import ImportRefused
+from chats.exchange.words import loss_words
+from chats.ground.refusals import Refusal
+from chats.models import FileImport, ImportOutcome
+from chats.record import imports
+from chats.web.account.exchange import exchange_page
+from chats.web.auth import PersonRequest, signed_in
+
+# Chats of a report on one page, and the longest number of one.
+SHOWN = 100
+MISSED = "missed"
+DIGITS = 6
+
+
+@require_POST
+@signed_in
+def exchange_import(request: PersonRequest) -> HttpResponse:
+    """Take the file, and lead to the page that follows its import."""
+    try:
+        row = accepting.begin(sent_file(request), owner=request.user, now=timezone.now())
+    except Refusal as refusal:
+        return exchange_page(request, refusal=refusal)
+    return redirect("chats:import", row.pk)
+
+
+def sent_file(request: HttpRequest) -> IO[bytes]:
+    """Return the file of the form, on the disk if it is large. Raises `ImportRefused`."""
+    file = request.FILES.get("file")
+    if not isinstance(file, UploadedFile):
+        raise ImportRefused("import_empty", "There is no file. Choose one first.")
+    return cast(IO[bytes], file.file)
+
+
+@require_GET
+@signed_in
+def import_page(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
+    """Show how far an import is, and what became of the chats of its file."""
+    row = accepting.import_for(user=request.user, import_id=import_id)
+    return shown(request, row)
+
+
+def shown(
+    request: PersonRequest, row: FileImport, *, refusal: Refusal | None = None
+) -> HttpResponse:
+    """Render an import: its page, or the part of it that changes."""
+    after = request.GET.get("after", "")
+    start = int(after) if after.isascii() and after.isdecimal() and len(after) <= DIGITS else 0
+    only_missed = request.GET.get("only") == MISSED
+    outcomes = accepting.outcomes_of(row, only_missed=only_missed)
+    found = list(outcomes.filter(place__gt=start)[: SHOWN + 1])
+    context = {
+        "row": row,
+        "is_open": row.state in imports.OPEN,
+        "outcomes": [(outcome, words_of(outcome)) for outcome in found[:SHOWN]],
+        "only_missed": only_missed,
+        "after": found[SHOWN - 1].place if len(found) > SHOWN else None,
+        "refusal": refusal,
+    }
+    template = "_import.html" if request.htmx else "import.html"
+    return render(request, template, context, status=refusal.status if refusal else 200)
+
+
+def words_of(outcome: ImportOutcome) -> list[str]:
+    """Return in words what of a chat could not be taken."""
+    return sorted({loss_words(loss) for loss in outcome.losses})
+
+
+@require_POST
+@signed_in
+def import_stop(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
+    """Stop an import and show its page again."""
+    accepting.stop(user=request.user, import_id=import_id, now=timezone.now())
+    return redirect("chats:import", import_id)
+
+
+@require_POST
+@signed_in
+def import_delete(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
+    """Delete the report of an import that is over."""
+    try:
+        accepting.forget(user=request.user, import_id=import_id)
+    except Refusal as refusal:
+        row = accepting.import_for(user=request.user, import_id=import_id)
+        return shown(request, row, refusal=refusal)
+    return redirect("chats:exchange")

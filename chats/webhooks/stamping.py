@@ -1,0 +1,63 @@
+"""Has the newest checkpoint stamped by a time-stamping authority (RFC 3161), outside transactions.
+
+Signing never waits for it: it is a task of its own, and one that fails is tried again.
+"""
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+
+from asgiref.sync import async_to_sync
+from django.conf import settings
+
+from chats.checkpoints import stamps
+from chats.ground import databases
+from chats.providers.address import AddressRefused
+from chats.providers.base import ProviderError
+from chats.providers.transport import ask, guarded_client
+from contextpolicy.audit import timestamps
+
+SECONDS = 20.0
+MOST_BYTES = 64 * 1024
+HEADERS = {
+    "Content-Type": "application/timestamp-query",
+    "Accept": "application/timestamp-reply",
+}
+
+
+def stamp(*, clock: Callable[[], datetime]) -> None:
+    """Ask the authority for a timestamp of the newest checkpoint, if one is due."""
+    row = stamps.claim(now=clock())
+    if row is None:
+        return
+    digest = hashlib.sha256(row.checkpoint.note.encode()).digest()
+    nonce = secrets.randbits(63)
+    databases.give_back()
+    response, problem = async_to_sync(answer)(timestamps.request(digest, nonce=nonce))
+    problem = problem or timestamps.fault_of(response, digest=digest, nonce=nonce)
+    stamps.keep(row, response=response, problem=problem, now=clock())
+
+
+async def answer(request: bytes) -> tuple[bytes, str]:
+    """Return the authority's answer, or why there is none."""
+    try:
+        async with (
+            asyncio.timeout(SECONDS),
+            guarded_client(
+                # The operator wrote this address, so it may be one of the own network.
+                allowed_private=[settings.LEDGER_TSA_HOST],
+                connect_seconds=SECONDS,
+            ) as client,
+        ):
+            status, _, body = await ask(
+                client, settings.LEDGER_TSA_URL, body=request, headers=HEADERS, most=MOST_BYTES
+            )
+    except AddressRefused:
+        return b"", "address_refused"
+    except TimeoutError:
+        return b"", "timeout"
+    except ProviderError:
+        return b"", "no_connection"
+    return (body, "") if status == 200 else (b"", "refused")

@@ -1,0 +1,172 @@
+"""Where an instance asks for two persons, a second auditor grants what one asked to read."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats.actions import erasure
+from chats.models import Chat, Receipt
+from chats.record import reading
+from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from tests.chats.api.programs import MakeProgram, Program
+from tests.chats.api.test_requests_sent import REASON, code, rows, said
+from tests.chats.compaction.conftest import Work
+from tests.contextpolicy.people import person, signed_in
+
+CANARY = "my secret canary"
+
+
+@pytest.fixture(autouse=True)
+def two_persons(settings: Any) -> None:
+    """The instance asks for two."""
+    settings.TWO_PERSONS = True
+
+
+@pytest.fixture
+def receipt(chat: Chat, work: Work) -> Receipt:
+    """A call whose prompt somebody wants to read."""
+    return said(chat, work, CANARY)
+
+
+@pytest.fixture
+def priya(db: None, program: MakeProgram) -> Program:
+    """Asks."""
+    return program(person("priya", AUDITOR))
+
+
+@pytest.fixture
+def otto(db: None, program: MakeProgram) -> Program:
+    """Is another auditor."""
+    return program(person("otto", AUDITOR))
+
+
+def ask(client: Program, chat: Chat) -> dict[str, Any]:
+    """Ask to read a chat; the answer."""
+    answer = client.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
+    assert answer.status_code == 202
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.policy_case(26)
+def test_who_asks_reads_once_another_one_granted_it_and_the_ledger_has_both(
+    priya: Program, otto: Program, chat: Chat, receipt: Receipt
+) -> None:
+    request = f"audit/receipts/{receipt.pk}/request"
+    asked = ask(priya, chat)
+    pk = User.objects.get(username="priya").pk
+    assert (asked["chat"], asked["reason"], asked["user"]) == (str(chat.pk), REASON, pk)
+    assert code(priya.get(request)) == (403, "reading_not_open")
+    assert priya.get("audit/readings").json()["data"] == []
+    grant = f"audit/readings/asked/{asked['id']}/grant"
+    assert code(priya.post(grant)) == (409, "second_auditor_needed")
+    assert otto.get("audit/readings/asked").json()["data"] == [asked]
+
+    # The half hour begins with the consent.
+    with time_machine.travel(timezone.now() + timedelta(hours=5)):
+        assert otto.post(grant).json() == asked
+        assert CANARY in priya.get(request).content.decode()
+        assert code(otto.get(request)) == (403, "reading_not_open")
+        assert otto.get("audit/readings/asked").json()["data"] == []
+        assert otto.post(grant).status_code == 404
+        (told,) = priya.get("audit/readings").json()["data"]
+        assert (told["chat"], told["reason"]) == (str(chat.pk), REASON)
+    with time_machine.travel(timezone.now() + timedelta(hours=5, minutes=31)):
+        assert code(priya.get(request)) == (403, "reading_not_open")
+    assert [row["reason"] for row in rows("content.asked", chat)] == [REASON]
+    (granted,) = rows("content.granted", chat)
+    assert (granted["user"], granted["reason"]) == (pk, REASON)
+    assert rows("content.opened", chat) == []
+
+
+def test_what_was_granted_can_be_ended_and_asked_for_anew(
+    priya: Program, otto: Program, chat: Chat, receipt: Receipt
+) -> None:
+    request = f"audit/receipts/{receipt.pk}/request"
+    otto.post(f"audit/readings/asked/{ask(priya, chat)['id']}/grant")
+    assert priya.call("DELETE", f"audit/readings/{chat.pk}").status_code == 204
+    assert code(priya.get(request)) == (403, "reading_not_open")
+    # Only the last of what somebody asked for in a chat waits.
+    first, second = ask(priya, chat), ask(priya, chat)
+    assert otto.post(f"audit/readings/asked/{first['id']}/grant").status_code == 404
+    assert otto.post(f"audit/readings/asked/{second['id']}/grant").status_code == 200
+    assert priya.get(request).status_code == 200
+
+
+def test_what_is_refused_forgotten_or_of_an_erased_chat_opens_nothing(
+    priya: Program, otto: Program, chat: Chat, receipt: Receipt
+) -> None:
+    request = f"audit/receipts/{receipt.pk}/request"
+    asked = ask(priya, chat)
+    assert otto.post(f"audit/readings/asked/{asked['id']}/refuse").json() == asked
+    assert otto.post(f"audit/readings/asked/{asked['id']}/grant").status_code == 404
+    assert code(priya.get(request)) == (403, "reading_not_open")
+    assert len(rows("content.refused", chat)) == 1
+
+    late = ask(priya, chat)
+    with time_machine.travel(timezone.now() + timedelta(hours=25)):
+        assert otto.get("audit/readings/asked").json()["data"] == []
+        assert otto.post(f"audit/readings/asked/{late['id']}/grant").status_code == 404
+    for wrong in (chat.pk, f"{late['id'][:-2]}00"):
+        assert otto.post(f"audit/readings/asked/{wrong}/grant").status_code == 404
+    erasure.erase_chat(user=chat.owner, chat=chat, now=timezone.now())
+    assert otto.get("audit/readings/asked").json()["data"] == []
+    assert otto.post(f"audit/readings/asked/{late['id']}/grant").status_code == 404
+
+
+def test_nobody_but_auditors_hears_or_answers(
+    priya: Program, of_charlie: Program, program: MakeProgram, chat: Chat, receipt: Receipt
+) -> None:
+    asked = ask(priya, chat)
+    for client, status in ((of_charlie, 404), (program(person("petra", POLICY_ADMIN)), 403)):
+        assert client.get("audit/readings/asked").status_code == status
+        for verb in ("grant", "refuse"):
+            answer = client.post(f"audit/readings/asked/{asked['id']}/{verb}")
+            assert answer.status_code == status
+    assert rows("content.granted", chat) == []
+
+
+def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
+    asking, other = (signed_in(person(name, AUDITOR)) for name in ("priya", "otto"))
+    words, answers = (
+        f"/admin/chats/receipt/words/?receipt={receipt.pk}",
+        "/admin/chats/receipt/words/",
+    )
+    assert "another auditor grants it first" in asking.get(words).content.decode()
+    waits = asking.post(words, {"reason": REASON}, follow=True).content.decode()
+    assert "another auditor, who finds it on" in waits
+    assert CANARY not in waits
+    assert "1 request waits" not in asking.get("/admin/chats/receipt/").content.decode()
+    assert "1 request waits" in other.get("/admin/chats/receipt/").content.decode()
+    assert "another auditor answers" in asking.get(answers).content.decode()
+    assert REASON in other.get(answers).content.decode()
+    (asked,) = reading.asked(now=timezone.now())
+    alone = asking.post(answers, {"grant": asked.id}, follow=True).content.decode()
+    assert "two persons" in alone
+    for wrong in ("", "x", "9" * 400, chat.pk):
+        said = other.post(answers, {"grant": wrong}, follow=True).content.decode()
+        assert "it was answered" in said
+    granted = other.post(answers, {"grant": asked.id}, follow=True).content.decode()
+    assert "may read the chat for half an hour" in granted
+    assert CANARY in asking.get(words).content.decode()
+    assert CANARY not in other.get(words).content.decode()
+
+    asking.post(words, {"end": "1"})
+    asking.post(words, {"reason": REASON})
+    (asked,) = reading.asked(now=timezone.now())
+    other.post(answers, {"refuse": asked.id})
+    assert CANARY not in asking.get(words).content.decode()
+
+
+def test_without_the_setting_nothing_waits(
+    priya: Program, otto: Program, chat: Chat, settings: Any
+) -> None:
+    ask(priya, chat)
+    settings.TWO_PERSONS = False
+    assert otto.get("audit/readings/asked").json()["data"] == []
+    answer = priya.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
+    assert answer.status_code == 201

@@ -1,0 +1,107 @@
+"""The bytes of a summary's request at a model server are those that are built again from rows."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from chats.actions import erasure
+from chats.compaction import maintain
+from chats.compaction.rebuilt import summary_request_of
+from chats.ground.seals import holds
+from chats.models import Chat, Compaction, ProviderAccount
+from contextpolicy import ledger
+from contextpolicy.engine.tokens import ApproximateCounter
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.chats.compaction.conftest import GOOD, SetPolicy, later
+from tests.contextpolicy.people import signed_in
+from tests.fakes.fake_server import FakeServer
+
+pytestmark = pytest.mark.processes
+# One request reads all of it; then it takes several.
+WHOLE = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
+
+
+@pytest.fixture
+def server(long_chat: Chat, writer: ModelSpec, settings: Any) -> Iterator[FakeServer]:
+    """A server on this host, to which the model of summaries belongs."""
+    with FakeServer() as fake:
+        settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
+        ProviderAccount.objects.create(
+            slug="wire", name="Wire", kind="openai", base_url=fake.base_url
+        )
+        ModelSpec.objects.filter(pk=writer.pk).update(provider="wire")
+        fake.configure(replies=[{"text": GOOD, "model": "writer"}] * 20)
+        yield fake
+
+
+def summarised(chat: Chat, *, now: datetime) -> Compaction:
+    """The first attempt at a summary."""
+    maintain.maintain(chat_id=chat.pk, counter=ApproximateCounter(), now=later(now))
+    return Compaction.objects.filter(kind="summary").order_by("attempt")[0]
+
+
+def told_of(row: Compaction) -> list[dict[str, Any]]:
+    """What the ledger says of its calls."""
+    events = AuditEvent.objects.filter(chat_id=row.branch.chat_id, data__compaction=str(row.pk))
+    return [event.data for event in events if "bodies" in event.data]
+
+
+@pytest.mark.parametrize("cannot_stream", [False, True])
+def test_inv_54_the_body_of_a_summary_has_the_hash_of_the_bytes_that_left(
+    cannot_stream: bool,
+    long_chat: Chat,
+    writer: ModelSpec,
+    server: FakeServer,
+    set_policy: SetPolicy,
+    now: datetime,
+) -> None:
+    ModelSpec.objects.filter(pk=writer.pk).update(cannot_stream=cannot_stream)
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **WHOLE)
+    row = summarised(long_chat, now=now)
+    sent = [record["body_sha256"] for record in server.requests()]
+    assert row.bodies == sent[:1]
+    found = summary_request_of(row)
+    assert (found.fault, found.body, found.body_sha256) == ("", "same", sent[0])
+    (told, *_) = told_of(row)
+    assert holds(told["bodies"][0], sent[0], salt=row.salt)
+    page = signed_in(long_chat.owner)
+    address = f"/chats/{long_chat.pk}/compactions/{row.pk}/request"
+    assert sent[0] in page.get(address).content.decode()
+    # With other options the model would get another body; the prompt is still the one.
+    ModelSpec.objects.filter(pk=writer.pk).update(cannot_stream=not cannot_stream)
+    assert summary_request_of(row).body == "options"
+
+
+def test_each_call_of_a_summary_in_parts_has_its_hash(
+    long_chat: Chat, writer: ModelSpec, server: FakeServer, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(summarization_model=writer.slug)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_200)
+    row = summarised(long_chat, now=now)
+    sent = [record["body_sha256"] for record in server.requests()]
+    bodies = row.bodies or []
+    assert len(row.calls) == len(bodies) > 1
+    assert bodies == sent[: len(bodies)]
+
+
+def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
+    long_chat: Chat, writer: ModelSpec, server: FakeServer, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **WHOLE)
+    row = summarised(long_chat, now=now)
+    scope = f"chat:{long_chat.pk}"
+    assert list(ledger.verify(scope=scope, told=Counter())) == []
+    for changed in (["0" * 64], []):
+        Compaction.objects.filter(pk=row.pk).update(bodies=changed)
+        (found,) = ledger.verify(scope=scope, told=Counter())
+        assert "other hashes of its bodies" in found.reason
+    Compaction.objects.filter(pk=row.pk).update(bodies=row.bodies)
+    message = row.branch.messages.get(seq=row.from_seq)
+    erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())
+    row.refresh_from_db()
+    assert (row.bodies, row.salt) == ([], "")
+    assert list(ledger.verify(scope=scope, told=Counter())) == []

@@ -1,0 +1,29 @@
+"""An import whose workers are killed goes on where it was, and makes each chat once."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.faults.programs import ROOT, python
+
+
+@pytest.mark.parametrize(
+    ("chats", "kills", "seconds"),
+    [
+        pytest.param(150, 2, 100, id="some"),
+        pytest.param(2_000, 20, 900, id="many", marks=pytest.mark.whole),
+    ],
+)
+def test_every_chat_is_made_once(chats: int, kills: int, seconds: int) -> None:
+    done = subprocess.run(  # our own command, no shell
+        python("-m", "tests.load.imports", "--chats", str(chats), "--kills", str(kills)),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{chats} of {chats} chats are here once" in done.stdout

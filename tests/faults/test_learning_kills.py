@@ -1,0 +1,23 @@
+"""Vectors and proposed preferences whose workers are killed: none missing, none twice."""
+
+import os
+import re
+import subprocess
+
+from tests.faults.programs import ROOT, python
+
+
+def test_vectors_and_proposals_are_made_once_after_kills() -> None:
+    done = subprocess.run(  # our own command, no shell
+        python("-m", "tests.load.learning", "--messages", "400", "--kills", "3"),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    # A quick machine is done before the last of them.
+    assert re.search(r"vectors: [1-9] kills", done.stdout)
+    assert re.search(r"preferences: [1-9] kills", done.stdout)

@@ -1,0 +1,156 @@
+"""Imports in the background: time, memory, kills.
+
+`python -m tests.load.imports [--chats 1000] [--messages 20] [--kills 5]`, on a database of its own:
+SQLite, or under `scripts/with_postgres.sh` PostgreSQL. A child of this program makes the chats, as
+a worker does; it is killed at random moments, and a successor goes on when its lease has ended. At
+the end every chat and message is here once; the program fails where that is not so.
+"""
+
+import argparse
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+LEASE = {"LEASE_SECONDS": "4", "HEARTBEAT_EVERY": "1"}
+LOOK = 0.02
+
+
+def main() -> None:
+    """Send the file, have it imported, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--chats", type=int, default=1_000)
+    parser.add_argument("--messages", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
+    said = parser.parse_args()
+    if said.work:
+        set_up()
+        work(said.work)
+        return
+    with tempfile.TemporaryDirectory() as data:
+        os.environ["PALIMPSEST_DATA"] = data
+        os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+        os.environ["REDIS_URL"] = f"unix://{data}/no-broker.sock"
+        os.environ["LOG_LEVEL"] = "ERROR"
+        os.environ["MAX_ATTEMPTS"] = "100"
+        os.environ.update(LEASE)
+        if os.environ.get("PALIMPSEST_TEST_DATABASE_URL"):
+            os.environ["DATABASE_URL"] = os.environ["PALIMPSEST_TEST_DATABASE_URL"]
+        set_up()
+        from django.core.management import call_command
+
+        call_command("migrate", verbosity=0)
+        row = begun(said.chats, said.messages)
+        sys.exit(play(row, chats=said.chats, messages=said.messages, kills=said.kills))
+
+
+def set_up() -> None:
+    """Load Django; no task is sent anywhere."""
+    import django
+
+    django.setup()
+    from chats.ground import queue
+
+    queue.publish = queue.keep_here
+
+
+def work(import_id: str) -> None:
+    """Make chats until the import is over, task after task, as a worker does."""
+    from uuid import UUID
+
+    from django.utils import timezone
+
+    from chats.exchange import taking
+    from chats.models import FileImport
+    from chats.prompt.tokenizer import O200kCounter
+
+    while FileImport.objects.get(pk=import_id).finished_at is None:
+        taking.go_on(
+            import_id=UUID(import_id),
+            counter=O200kCounter(),
+            clock=timezone.now,
+            is_closing=lambda: False,
+        )
+        time.sleep(LOOK)
+
+
+def begun(chats: int, messages: int) -> Any:
+    """An import of so many chats, each with so many messages."""
+    from django.contrib.auth.models import User
+    from django.utils import timezone
+
+    from chats.exchange import accepting
+    from contextpolicy.models import ModelSpec
+    from tests.load import bulk
+
+    ModelSpec.objects.create(slug="m", provider="demo", name="m", is_default=True)
+    alice = User.objects.create_user("alice")
+    texts = bulk.texts(1_000, words=bulk.vocabulary())
+    listed = [
+        {
+            "uuid": f"c{chat}",
+            "name": f"Chat {chat}",
+            "chat_messages": [
+                {
+                    "uuid": f"m{place}",
+                    "sender": "assistant" if place % 2 else "human",
+                    "text": texts[(chat + place) % len(texts)],
+                }
+                for place in range(messages)
+            ],
+        }
+        for chat in range(chats)
+    ]
+    file = io.BytesIO(json.dumps(listed).encode())
+    return accepting.begin(file, owner=alice, now=timezone.now())
+
+
+def play(row: Any, *, chats: int, messages: int, kills: int) -> int:
+    """Have children work, kill some; print what it took and return an exit code."""
+    from django.db import connection
+
+    from chats.models import Branch, Chat, FilePiece, ImportOutcome, Message
+    from tests.load.radius import memory_of
+
+    dice, began, own, killed = random.Random(7), time.perf_counter(), 0, 0  # noqa: S311  # to be repeated
+    while row.finished_at is None:
+        child = subprocess.Popen(  # our own program, no shell
+            [sys.executable, "-m", "tests.load.imports", "--work", str(row.pk)]
+        )
+        # Of the whole, so that each child does a part of it; some die while they read the file.
+        goal = dice.uniform(-0.1, 1) * chats / (kills + 1) + row.place
+        while child.poll() is None:
+            own = max(own, memory_of(child.pid, "Pss_Anon:"))
+            row.refresh_from_db()
+            if killed < kills and row.place >= goal and row.lease_token is not None:
+                time.sleep(dice.uniform(0, 0.05))
+                child.kill()
+                child.wait()
+                killed += 1
+            time.sleep(LOOK)
+        row.refresh_from_db()
+    took = time.perf_counter() - began
+    found = (Chat.objects.count(), Branch.objects.count(), Message.objects.count())
+    told = (row.state, row.added, row.were_here, row.not_taken, row.messages)
+    is_exact = (
+        found == (chats, chats, chats * messages)
+        and told == ("done", chats, 0, 0, chats * messages)
+        and ImportOutcome.objects.count() == chats
+        and not FilePiece.objects.exists()
+    )
+    sys.stdout.write(
+        f"{connection.vendor}: {found[0]} of {chats} chats are here once, {found[2]} messages,"
+        f" {row.size / 1024 / 1024:.1f} MiB, {row.state} in {took:.0f} s with the waits for"
+        f" {killed} killed, {own / 1024:.0f} MB at most\n"
+    )
+    return 0 if is_exact else 1
+
+
+if __name__ == "__main__":
+    main()
