@@ -47,14 +47,16 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
     return sent
 
 
-def read_summary_request(row: Compaction, *, actor: str, now: datetime) -> SummaryRequest:
-    """Return what a summariser was asked; the ledger has it first.
+def read_summary_request(
+    row: Compaction, *, number: int, actor: str, now: datetime
+) -> SummaryRequest:
+    """Return what a summariser was asked in a call of a summary; the ledger has it first.
 
-    Raises `ReadingNotOpen` where nobody said why the chat is read.
+    Raises `ReadingNotOpen` where nobody said why the chat is read, and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
-    found = summary_request_of(row, sees_hidden=True)
+    found = summary_request_of(row, number=number, sees_hidden=True)
     call = {"compaction": str(row.pk)}
     reading.note_read(chat_id=chat_id, call=call, actor=actor, now=now)
     return found

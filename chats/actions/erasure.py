@@ -215,6 +215,7 @@ def blank(rows: Iterable[Compaction], *, now: datetime) -> None:
         remark="",
         salt="",
         bodies=[],
+        made_of={},
         text_commitment="",
         erased_at=now,
     )

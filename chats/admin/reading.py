@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
-from chats.compaction.rebuilt import SUMMARY_FAULTS
+from chats.compaction.rebuilt import number_in
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
 from chats.prompt.as_sent import FORMS, Line, RequestFile, file_of
@@ -98,10 +98,10 @@ class ReadReceiptAdmin(ReceiptAdmin):
         """Show the words of a call, or send them as a file; the ledger has it first."""
         now = timezone.now()
         if isinstance(call.row, Compaction):
-            found = read_summary_request(call.row, actor=actor, now=now)
+            number = number_in(request.GET.get("call", ""), call.row)
+            found = read_summary_request(call.row, number=number, actor=actor, now=now)
             lines = [Line("new", wire.role, wire.content) for wire in found.messages]
-            fault = SUMMARY_FAULTS.get(found.fault, "")
-            more = {"lines": lines, "fault": fault, "asked": found}
+            more = {"lines": lines, "fault": found.reason, "asked": found}
             return self.shown(request, call=call, until=until, **more)
         form = request.POST.get("form", "")
         form = form if form in FORMS else ""

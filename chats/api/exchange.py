@@ -115,7 +115,7 @@ class WholeQuery(Strict):
     form = serializers.ChoiceField(
         choices=("ui", *documents.FORMS),
         default="ui",
-        help_text="Of each chat; `ui` can be imported chat by chat, with all its branches.",
+        help_text="Of each chat; `ui` can be imported again, with branches, folders and images.",
     )
 
 

@@ -18,6 +18,7 @@ from chats.api.outputs import items, one
 from chats.api.policy_access import require
 from chats.api.requests_sent import (
     FILE,
+    CallQuery,
     FileQuery,
     SentRequestOut,
     SummaryRequestOut,
@@ -258,16 +259,18 @@ class ReadSummaryRequest(Endpoint):
 
     @extend_schema(
         operation_id="audit_compactions_request",
+        parameters=[CallQuery],
         responses=answers({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, compaction_id: uuid.UUID) -> Response:
-        """Read what the summariser was asked, in a chat that one has opened.
+        """Read what the summariser was asked in one call, in a chat that one has opened.
 
-        Raises `NotFound` and `ReadingNotOpen`.
+        Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """
         actor = auditor(request)
         row = auditing.summary_of(compaction_id)
-        found = auditing.read_summary_request(row, actor=actor, now=timezone.now())
+        number = CallQuery.read(request.query_params.dict())["call"]
+        found = auditing.read_summary_request(row, number=number, actor=actor, now=timezone.now())
         return Response(summary_json(row.pk, found))
 
 

@@ -15,7 +15,7 @@ from chats.api.inputs import Strict
 from chats.api.outputs import one
 from chats.api.receipt_outputs import SegmentOut
 from chats.api.schema import READ_ERRORS, Code, answers
-from chats.compaction.rebuilt import SUMMARY_FAULTS, SummaryRequest, summary_request_of
+from chats.compaction.rebuilt import SummaryRequest, summary_request_of
 from chats.models import Receipt
 from chats.prompt.as_sent import BODIES, FORMS, AsSent, Line, RequestFile, as_sent, file_of
 from chats.record import access
@@ -27,6 +27,10 @@ FILE: dict[Code, Any] = {
 }
 
 
+# The calls of a summary are far fewer.
+MOST_CALLS = 1_000
+
+
 class FileQuery(Strict):
     """The form in which a request is sent."""
 
@@ -35,6 +39,17 @@ class FileQuery(Strict):
         default="json",
         help_text="`json`: the body; `curl`: a command for a shell, which takes the key from"
         " `$API_KEY`.",
+    )
+
+
+class CallQuery(Strict):
+    """The call of a summary that is asked for."""
+
+    call = serializers.IntegerField(
+        default=1,
+        min_value=1,
+        max_value=MOST_CALLS,
+        help_text="Which of its calls, from 1: a long range is read in parts, which are merged.",
     )
 
 
@@ -112,6 +127,11 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     body = serializers.ChoiceField(
         choices=sorted(BODIES), help_text="As for the request of a call: `same`, `options`, …"
     )
+    call = serializers.IntegerField(help_text="Which call of the summary this is, from 1.")
+    calls = serializers.IntegerField(help_text="How many calls the summary took.")
+    commitment = serializers.CharField(
+        help_text="What the ledger holds of this call's prompt. Empty: no model was asked."
+    )
     messages = SummaryMessageOut(many=True)
 
 
@@ -168,14 +188,16 @@ class SummaryAsked(Endpoint):
 
     @extend_schema(
         operation_id="chats_compactions_request",
+        parameters=[CallQuery],
         responses=answers({200: SummaryRequestOut}, errors=READ_ERRORS),
     )
     def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Read what the summariser was asked in one call. Raises `NotFound`."""
+        """Read what the summariser was asked in one call. Raises `NotFound` and `NoSuchCall`."""
         row = access.compaction_for(
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
-        return Response(summary_json(row.pk, summary_request_of(row)))
+        number = CallQuery.read(request.query_params.dict())["call"]
+        return Response(summary_json(row.pk, summary_request_of(row, number=number)))
 
 
 def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:
@@ -218,9 +240,12 @@ def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, A
     said = {
         "compaction": compaction_id,
         "fault": found.fault,
-        "reason": SUMMARY_FAULTS.get(found.fault, ""),
+        "reason": found.reason,
         "body_sha256": found.body_sha256,
         "body": found.body,
+        "call": found.number,
+        "calls": found.calls,
+        "commitment": found.commitment,
         "messages": [{"role": wire.role, "text": wire.content} for wire in found.messages],
     }
     return one(SummaryRequestOut, said)

@@ -30,6 +30,7 @@ from chats.models import (
     ProviderAccount,
     SearchPlace,
     SearchText,
+    TextVector,
     VectorSpace,
 )
 from chats.models.search import SEQ_BITS
@@ -224,7 +225,9 @@ def walk(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
                 mine.update(**released)
                 vectors.complete(space, now=now)
                 return False
-            embed_texts(space, texts.filter(pk__lte=keys[-1]), embedder=embedder)
+            some = texts.filter(pk__lte=keys[-1])
+            take_back(space, some)
+            embed_texts(space, some, embedder=embedder)
             space.cursor = keys[-1]
             if not mine.update(cursor=space.cursor, lease_until=leases.from_now(LEASE), fault=""):
                 return False
@@ -280,6 +283,18 @@ def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Em
             embed_some(space, waiting, embedder=embedder, prefix=prefix)
             waiting = {}
     embed_some(space, waiting, embedder=embedder, prefix=prefix)
+
+
+def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
+    """Delete the vectors of texts whose policy, folder or owner no longer lets the model have them.
+
+    So each pass does what changed since the one before it.
+    """
+    provider = space.model.provider if space.model else ""
+    embedded = TextVector.objects.filter(space=space, text__in=texts.values("pk"))
+    for chat in Chat.objects.filter(pk__in=embedded.values("message__branch__chat")):
+        if permission(chat, provider=provider) is False:
+            vectors.withdraw(space, texts.filter(message__branch__chat=chat))
 
 
 def embed_some(
@@ -350,14 +365,19 @@ def within(seconds: float) -> Timeouts:
 
 def may_embed(chat: Chat, *, provider: str) -> bool:
     """Tell whether a model of a provider may have the words of a chat."""
-    if chat.temporary or chat.without_memory or chat.deleted_at is not None:
+    return chat.deleted_at is None and permission(chat, provider=provider) is True
+
+
+def permission(chat: Chat, *, provider: str) -> bool | None:
+    """Return whether a chat lets a provider have its words; None where nothing governs it now."""
+    if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id and Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists():
         return False
     try:
         choice = model_choice.choose(chat=chat)
     except Refusal:
-        return False
+        return None
     is_open = rights.closed_archive(choice) is None
     return is_open and allows(choice.values.memory_providers, provider=provider)
 

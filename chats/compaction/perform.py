@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from chats.compaction import running
+from chats.compaction.calls import CallRecord, Sources, SummaryCall
 from chats.compaction.claims import Claimed
 from chats.ground.computing import alone
 from chats.prompt import model_choice
@@ -24,14 +25,12 @@ from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
 from contextpolicy.engine.extractive import EXTRACTIVE_V2, extractive_summary
 from contextpolicy.engine.facts import retention
-from contextpolicy.engine.messages import Message, Summary, WireMessage, text_of
+from contextpolicy.engine.messages import Message, Summary, text_of
 from contextpolicy.engine.prompts import (
     SECTIONS,
     SUMMARY_V1,
     headings_of,
-    merge_request,
     request_tokens,
-    summary_request,
     transcript_tokens,
 )
 from contextpolicy.engine.segments import prompt_json
@@ -45,9 +44,9 @@ NO_LIMIT = 1 << 40
 MOST_CHUNKS = 8
 # In characters: a message in a transcript is cut no shorter.
 SHORTEST_CUT = 100
-# Called with a prompt before it is sent: it books the call and renews the claim, or raises
-# `ClaimLost`.
-Renew = Callable[[str], None]
+# Called with a prompt before it is sent, and with what all so far were made of: it books the call
+# and renews the claim, or raises `ClaimLost`.
+Renew = Callable[[str, CallRecord], None]
 
 
 @dataclass(slots=True)
@@ -179,32 +178,29 @@ class Calls:
         self.renew = renew
         self.usage: dict[str, int] = {}
         self.bodies: list[str] = []
+        self.sources = Sources(
+            claimed.plan.sources, claimed.plan.previous, claimed.values, claimed.row.focus
+        )
+        self.record = CallRecord(lost=claimed.attempt.lost)
 
     def summarise(self) -> Written:
         """Return the summary. An unsound part is returned in its place, and will be rejected."""
-        plan = self.claimed.plan
-        whole = summary_request(
-            messages=plan.sources,
-            previous=plan.previous,
-            values=self.claimed.values,
-            lost=self.claimed.attempt.lost,
-            focus=self.claimed.row.focus,
-        )
+        sources = self.claimed.plan.sources
+        whole = SummaryCall(sources[0].seq, sources[-1].seq, is_last=True)
         return self.ask(whole) if self.excess(whole) <= 0 else self.in_chunks()
 
-    def excess(self, request: tuple[WireMessage, ...]) -> int:
+    def excess(self, call: SummaryCall) -> int:
         """Return by how many tokens a request is over its limit; what is left is negative."""
         limit = self.claimed.readable
-        return request_tokens(request, counter=self.counter) - (
-            NO_LIMIT if limit is None else limit
-        )
+        asked = self.sources.request(call, self.record)
+        return request_tokens(asked, counter=self.counter) - (NO_LIMIT if limit is None else limit)
 
     def in_chunks(self) -> Written:
         """Summarise chunk by chunk, then merge neighbours until one summary is left."""
         plan, values = self.claimed.plan, self.claimed.values
         prior = plan.previous.tokens if plan.previous else 0
         # A merge reads the summary so far beside its parts, a chunk does not.
-        room = max(-self.excess(self.request(())) - prior, 1)
+        room = max(-self.excess(SummaryCall()) - prior, 1)
         calls = map_reduce(
             plan.sources,
             source_limit=room,
@@ -212,63 +208,52 @@ class Calls:
             cost=partial(transcript_tokens, values=values, counter=self.counter),
             most_chunks=MOST_CHUNKS,
         )
-        texts: list[str] = []
+        # By their places in the record.
+        texts: list[int] = []
         if calls.before:
             most, sections = values.summary_max_tokens, headings_of(values)
-            texts.append(
-                extract(calls.before, None, most=most, counter=self.counter, sections=sections)
-            )
+            said = extract(calls.before, None, most=most, counter=self.counter, sections=sections)
+            texts.append(self.kept(said))
         for chunk in calls.chunks:
-            part = self.ask(self.request(chunk.messages, max_chars=chunk.max_chars))
+            first, last = chunk.messages[0].seq, chunk.messages[-1].seq
+            part = self.ask(self.cut(SummaryCall(first, last, max_chars=chunk.max_chars)))
             if not part.is_sound:
                 return part
-            texts.append(part.text)
+            texts.append(self.kept(part.text))
         # A single chunk still has to be merged with the summary so far.
         rounds = calls.rounds or (((0, 1),),)
         for merges in rounds[:-1]:
-            merged: list[str] = []
+            merged: list[int] = []
             for start, end in merges:
-                part = self.merge(texts[start:end], is_last=False)
+                part = self.ask(SummaryCall(texts=tuple(texts[start:end])))
                 if not part.is_sound:
                     return part
-                merged.append(part.text)
+                merged.append(self.kept(part.text))
             texts = merged
-        return self.merge(texts, is_last=True)
+        return self.ask(SummaryCall(texts=tuple(texts), is_last=True))
 
-    def request(
-        self, messages: Sequence[Message], *, max_chars: int | None = None
-    ) -> tuple[WireMessage, ...]:
-        """Compose the request for the summary of a chunk; with `max_chars`, cut until it fits."""
-        made = summary_request(
-            messages=messages,
-            previous=None,
-            values=self.claimed.values,
-            max_chars_per_message=max_chars,
-            focus=self.claimed.row.focus,
-        )
-        if max_chars is None or max_chars < SHORTEST_CUT or self.excess(made) <= 0:
-            return made
-        return self.request(messages, max_chars=max_chars // 2)
+    def kept(self, text: str) -> int:
+        """Keep a text that a later request takes; return its place."""
+        self.record.texts.append(text)
+        return len(self.record.texts) - 1
 
-    def merge(self, texts: Sequence[str], *, is_last: bool) -> Written:
-        """Merge neighbouring summaries into one; the last merge folds the summary so far too."""
-        return self.ask(
-            merge_request(
-                partial=texts,
-                previous=self.claimed.plan.previous if is_last else None,
-                values=self.claimed.values,
-                focus=self.claimed.row.focus,
-            )
-        )
+    def cut(self, call: SummaryCall) -> SummaryCall:
+        """Cut the messages of a call that are too large, until its request fits."""
+        most = call.max_chars
+        if most is None or most < SHORTEST_CUT or self.excess(call) <= 0:
+            return call
+        return self.cut(replace(call, max_chars=most // 2))
 
-    def ask(self, messages: tuple[WireMessage, ...]) -> Written:
+    def ask(self, call: SummaryCall) -> Written:
         """Make one call, booked first, under a renewed claim; usage adds up.
 
         Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
-        if self.excess(messages) > 0:
+        if self.excess(call) > 0:
             raise ProviderError("context_overflow")
-        self.renew(prompt_json(messages, ()))
+        messages = self.sources.request(call, self.record)
+        self.record.calls.append(call)
+        self.renew(prompt_json(messages, ()), self.record)
         request = ProviderRequest(
             model=self.spec.name,
             messages=messages,

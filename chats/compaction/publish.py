@@ -8,6 +8,7 @@ from typing import Any
 from django.db import transaction
 
 from chats.compaction import coverage, places, window
+from chats.compaction.calls import CallRecord
 from chats.compaction.claims import Claimed
 from chats.compaction.coverage import HANDED_BACK, close, record, summary_of
 from chats.compaction.perform import Performed
@@ -141,9 +142,10 @@ def renew_all(tokens: dict[uuid.UUID, str]) -> None:
 
 
 @transaction.atomic
-def renew(claimed: Claimed, prompt: str) -> None:
+def renew(claimed: Claimed, prompt: str, record: CallRecord) -> None:
     """Book a call that is about to be made, and extend the claim. Raises `ClaimLost`.
 
+    `record`: what this request and those before it are made of.
     Only this process books calls here, so the row has the last one whoever ends the attempt.
     """
     mine = Compaction.objects.filter(
@@ -151,7 +153,8 @@ def renew(claimed: Claimed, prompt: str) -> None:
     )
     calls = mine.values_list("calls", flat=True).first() or []
     booked = [*calls, commitment(prompt, salt=claimed.row.salt)]
-    if not mine.update(calls=booked, lease_until=leases.until()):
+    kept = {"calls": booked, "made_of": record.as_stored()}
+    if not mine.update(**kept, lease_until=leases.until()):
         raise ClaimLost(claimed.row.pk)
 
 

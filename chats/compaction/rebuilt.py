@@ -1,12 +1,15 @@
-"""Builds the request for a summary again, from rows, and compares it with its commitment.
+"""Builds the requests for a summary again, from rows, and compares each with its commitment.
 
-A summary that was written in one call. One that was read in parts, or written a second time with
-what the first attempt lost, had requests whose own texts are not kept: their commitments stand.
+Of summaries that were read in parts, or written a second time, before the texts between were kept,
+the commitments alone are left.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 
+from django.db.models import Q
+
+from chats.compaction.calls import CallRecord, Sources, SummaryCall
+from chats.ground.refusals import Refusal
 from chats.ground.seals import holds
 from chats.models import Compaction
 from chats.prompt.as_sent import BODIES, BodyCheck, compared, forms_of, speaks_anthropic
@@ -14,7 +17,6 @@ from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages import Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import summary_request
 from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -24,8 +26,9 @@ SUMMARY_FAULTS = {
     "none": "No model was asked: this was written by rule.",
     "erased": "A part of this request was erased, so it cannot be built again.",
     "parts": (
-        "This summary was read in parts, or written a second time. The texts in between are not "
-        "kept, so its requests cannot be built again; the ledger's commitments to them stand."
+        "This summary was read in parts, or written a second time, when the texts in between were "
+        "not kept yet. So its requests cannot be built again; the ledger's commitments to them "
+        "stand."
     ),
     "differs": (
         "What is stored now gives another request than the one that was sent: something was "
@@ -33,17 +36,31 @@ SUMMARY_FAULTS = {
     ),
 }
 COUNTER = ApproximateCounter()
+# The digits of the number of a call.
+DIGITS = 4
+
+
+class NoSuchCall(Refusal):
+    """A summary had fewer calls than the number that is asked for."""
+
+    code = "no_such_call"
+    status = 404
+    sentence = "This summary has no call of this number. They are counted from 1."
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryRequest:
     """A request for a summary; `fault`: `none`, `erased`, `parts` or `differs`, empty when sound.
 
-    `none`: no model was asked. `body_sha256`: of the bytes that left; empty where none is kept.
+    `none`: no model was asked. It is the call `number` of `calls`, with its commitment.
+    `body_sha256`: of the bytes that left; empty where none is kept.
     """
 
     messages: tuple[WireMessage, ...] = ()
     fault: str = ""
+    number: int = 1
+    calls: int = 0
+    commitment: str = ""
     body_sha256: str = ""
     body: BodyCheck = "unknown"
 
@@ -52,39 +69,89 @@ class SummaryRequest:
         """Say whether the body is the one that left."""
         return BODIES[self.body]
 
+    @property
+    def reason(self) -> str:
+        """Say why it is not what was sent; empty when it is."""
+        return SUMMARY_FAULTS.get(self.fault, "")
 
-def summary_request_of(row: Compaction, *, sees_hidden: bool = False) -> SummaryRequest:
-    """Build the request of a summary again; the ledger's commitment tells whether it is the one.
+    @property
+    def before(self) -> int:
+        """The number of the call before; 0 without one."""
+        return self.number - 1
 
-    The policy's own instruction is named by its length where the policy hides its texts, unless the
-    reader `sees_hidden`.
+    @property
+    def after(self) -> int:
+        """The number of the call after; 0 without one."""
+        return self.number + 1 if self.number < self.calls else 0
+
+
+def summary_request_of(
+    row: Compaction, *, number: int = 1, sees_hidden: bool = False
+) -> SummaryRequest:
+    """Build the request of a call of a summary again; the ledger's commitment tells if it is it.
+
+    Calls are counted from 1. The policy's own instruction is named by its length where the policy
+    hides its texts, unless the reader `sees_hidden`. Raises `NoSuchCall`.
     """
+    if not 1 <= number <= max(len(row.calls), 1):
+        raise NoSuchCall
+    found = SummaryRequest(number=number, calls=len(row.calls))
     if not row.calls:
-        return SummaryRequest(fault="none")
+        return replace(found, fault="none")
+    found = replace(found, commitment=row.calls[number - 1])
     previous = Compaction.objects.filter(pk=row.previous_id).first() if row.previous_id else None
     if not row.salt or (previous is not None and previous.erased_at is not None):
-        return SummaryRequest(fault="erased")
-    after = previous.to_seq if previous else row.from_seq - 1
-    rows = history.on_path(row.branch, after=after, before=row.to_seq + 1)
+        return replace(found, fault="erased")
+    sources = sources_of(row, previous)
+    record = record_of(row)
+    call = record.calls[number - 1] if number <= len(record.calls) else None
+    messages = sources.request(call, record) if call else ()
+    if call is None or not holds(found.commitment, prompt_json(messages, ()), salt=row.salt):
+        return replace(found, fault="differs" if is_known(row) else "parts")
+    # A call that brought no answer has no hash; it was the last one.
+    known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
+    values = sources.values
+    body = body_check(row, messages, values=values, known=known) if known else "unknown"
+    own = values.summary_instruction.strip()
+    if own and values.hide_system_text and not sees_hidden:
+        told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
+        hiding = replace(sources, values=replace(values, summary_instruction=told))
+        messages = hiding.request(call, record)
+    return replace(found, messages=messages, body_sha256=known, body=body)
+
+
+def number_in(text: str, row: Compaction) -> int:
+    """Return the number of the call that an address names; the first one's if it names none."""
+    named = int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else 1
+    return named if 1 <= named <= len(row.calls) else 1
+
+
+def sources_of(row: Compaction, previous: Compaction | None) -> Sources:
+    """Return what a summary was written from: messages of its range that were folded by it."""
+    rows = history.on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
+    if previous:
+        # What the summary before passed over, say a message that was pinned then.
+        new = Q(seq__gt=previous.to_seq) | Q(seq__in=previous.exceptions)
+        rows = rows.filter(new)
     read = rows.exclude(seq__in=row.exceptions).order_by("seq")
-    values = values_of(row.effective_policy)
-    asked = partial(
-        summary_request,
+    return Sources(
         messages=history.load_all(read, counter=COUNTER),
         previous=so_far(previous) if previous else None,
+        values=values_of(row.effective_policy),
         focus=row.focus,
     )
-    messages = asked(values=values)
-    if holds(row.calls[0], prompt_json(messages, ()), salt=row.salt):
-        known = row.bodies[0] if row.bodies else ""
-        body = body_check(row, messages, values=values, known=known) if known else "unknown"
-        own = values.summary_instruction.strip()
-        if own and values.hide_system_text and not sees_hidden:
-            told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
-            messages = asked(values=replace(values, summary_instruction=told))
-        return SummaryRequest(messages, body_sha256=known, body=body)
-    is_whole = len(row.calls) == 1 and row.rung == "model"
-    return SummaryRequest(fault="differs" if is_whole else "parts")
+
+
+def record_of(row: Compaction) -> CallRecord:
+    """Return what the calls of a summary were made of; of older ones, that one call read all."""
+    if row.made_of:
+        return CallRecord.from_stored(row.made_of)
+    return CallRecord(calls=[SummaryCall(row.from_seq, row.to_seq, is_last=True)])
+
+
+def is_known(row: Compaction) -> bool:
+    """Tell whether all that a summary's requests were made of is kept."""
+    return bool(row.made_of) or (len(row.calls) == 1 and row.rung == "model")
 
 
 def body_check(

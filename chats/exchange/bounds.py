@@ -18,6 +18,10 @@ LINE_BYTES = 4 * MIB
 LINES = 200_000
 DEPTH = 100
 ENTRIES = 1_000
+# An archive of everything is read chat by chat: it may be longer, no chat of it may.
+WHOLE = "account.json"
+WHOLE_BYTES = 1024 * MIB
+WHOLE_ENTRIES = 20_000
 # Text is packed to a tenth; far more is a bomb.
 RATIO = 200
 # Below this size no ratio does harm.
@@ -126,16 +130,23 @@ def opened(file: IO[bytes]) -> zipfile.ZipFile:
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise bad_archive("It is damaged, or no ZIP archive.") from error
     entries = archive.infolist()
-    if len(entries) > ENTRIES:
-        raise ImportRefused("import_too_many", f"The archive has more than {ENTRIES:,} entries.")
     names = [entry.filename for entry in entries]
+    is_whole = WHOLE in names
+    if len(entries) > (WHOLE_ENTRIES if is_whole else ENTRIES):
+        raise too_many_entries(WHOLE_ENTRIES if is_whole else ENTRIES)
     if len(set(names)) < len(names):
         raise bad_archive("It has two entries of one name.")
     for entry in entries:
         check_entry(entry)
-    if sum(entry.file_size for entry in entries) > UNPACKED_BYTES:
-        raise too_large(UNPACKED_BYTES)
+    unpacked = WHOLE_BYTES if is_whole else UNPACKED_BYTES
+    if sum(entry.file_size for entry in entries) > unpacked:
+        raise too_large(unpacked)
     return archive
+
+
+def too_many_entries(limit: int) -> ImportRefused:
+    """Return the refusal of an archive that lists more than it may."""
+    return ImportRefused("import_too_many", f"The archive has more than {limit:,} entries.")
 
 
 def check_count(file: IO[bytes]) -> None:
@@ -150,8 +161,8 @@ def check_count(file: IO[bytes]) -> None:
     count = int.from_bytes(tail[at + 10 : at + 12], "little")
     listed = int.from_bytes(tail[at + 12 : at + 16], "little")
     # A list entry has 46 bytes at least; 65,535 stands for more than the old form can say.
-    if count > ENTRIES or listed > ENTRIES * 1_024:
-        raise ImportRefused("import_too_many", f"The archive has more than {ENTRIES:,} entries.")
+    if count > WHOLE_ENTRIES or listed > WHOLE_ENTRIES * 1_024:
+        raise too_many_entries(WHOLE_ENTRIES)
 
 
 def check_entry(entry: zipfile.ZipInfo) -> None:

@@ -56,7 +56,8 @@ class Draft:
     """A chat as it was read from a file. Parents stand before their children.
 
     `source` names the chat where it came from; `active` is the id of the last message of the path
-    that people look at. `losses`: what of it could not be taken.
+    that people look at. `losses`: what of it could not be taken. `here`: the id of the chat of this
+    person that it may be, where they bring back what they exported here.
     """
 
     source: str
@@ -68,5 +69,18 @@ class Draft:
     compacted_at: int = 0
     revision: int = 0
     losses: tuple[str, ...] = ()
+    here: str = ""
+    folder: str = ""
+    pinned: bool = False
+    archived: bool = False
     # The bytes of images that came along, by their hash.
     images: Mapping[str, Bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NotTaken:
+    """A chat of a file that could not be taken, and why."""
+
+    title: str
+    code: str
+    reason: str

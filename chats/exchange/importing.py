@@ -1,37 +1,35 @@
 """Tells the form of a file by its content, and reads the chats in it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import IO
 
-from chats.exchange import bounds, foreign, reading
+from chats.exchange import bounds, everything, foreign, reading
 from chats.exchange.building import Unreadable
-from chats.exchange.drafts import Draft, ImportRefused
+from chats.exchange.drafts import Draft, ImportRefused, NotTaken
 from chats.exchange.storing import without_unstorable
 
 UI = "ui"
 BUNDLE = "bundle"
+EVERYTHING = "everything"
 # A file of these is one chat; what keeps that out is said of the file.
 OF_ONE_CHAT = (UI, BUNDLE)
 MOST_CHATS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class NotTaken:
-    """A chat of a file that could not be taken, and why."""
-
-    title: str
-    code: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
-    """The content of a file: its form, the number of its chats, and these, read one by one."""
+    """The content of a file: its form, the number of its chats, and these, read one by one.
+
+    `behind(place)` are the chats after so many. `kept_as` is the form that chats are known by when
+    they come again.
+    """
 
     form: str
     total: int
-    drafts: Iterable[Draft | NotTaken]
+    behind: Callable[[int], Iterable[Draft | NotTaken]]
+    kept_as: str
 
 
 def check_at_once(file: IO[bytes]) -> None:
@@ -63,8 +61,8 @@ def read(file: IO[bytes]) -> Source:
     if not foreign.is_one_document(file):
         first = foreign.first_line(file)
         if foreign.is_session(first):
-            return Source(foreign.session_form(first), 1, taken(foreign.session(file)))
-        return Source(UI, 1, [reading.read_lines(file)])
+            return each(foreign.session_form(first), 1, taken(foreign.session(file)))
+        return each(UI, 1, [reading.read_lines(file)])
     return in_document(file.read(), place="the file")
 
 
@@ -72,13 +70,21 @@ def in_archive(file: IO[bytes]) -> Source:
     """Return what an archive holds. Raises `ImportRefused`."""
     archive = bounds.opened(file)
     if reading.is_bundle(archive):
-        return Source(BUNDLE, 1, [reading.read_bundle(archive)])
+        return each(BUNDLE, 1, [reading.read_bundle(archive)])
+    if everything.is_whole(archive):
+        chats = everything.listed_in(archive)
+
+        def behind(place: int) -> Iterable[Draft | NotTaken]:
+            return everything.drafts_behind(archive, chats, place=place)
+
+        return Source(EVERYTHING, len(chats), behind, kept_as=UI)
     names = [n for n in archive.namelist() if n.rpartition("/")[2] == "conversations.json"]
     if len(names) != 1:
         raise ImportRefused(
             "import_unknown_form",
-            "The archive holds neither `history.jsonl` nor `conversations.json`. Import a bundle,"
-            " or the archive of ChatGPT or Claude as it came.",
+            "The archive holds neither `history.jsonl` nor `account.json` nor"
+            " `conversations.json`. Import a bundle, an export of everything, or the archive of"
+            " ChatGPT or Claude as it came.",
         )
     data = bounds.read_entry(archive, names[0], most=bounds.FILE_BYTES)
     return in_document(data, place=names[0])
@@ -87,7 +93,12 @@ def in_archive(file: IO[bytes]) -> Source:
 def in_document(data: bytes, *, place: str) -> Source:
     """Return what a JSON document holds. Raises `ImportRefused`."""
     form, total, chats = foreign.chats_in(bounds.loaded(data, place=place))
-    return Source(form, total, taken(chats))
+    return each(form, total, taken(chats))
+
+
+def each(form: str, total: int, drafts: Iterable[Draft | NotTaken]) -> Source:
+    """Return what a file holds whose chats are read from its beginning."""
+    return Source(form, total, lambda place: islice(drafts, place, None), kept_as=form)
 
 
 def taken(drafts: Iterable[Draft | Unreadable]) -> Iterator[Draft | NotTaken]:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -41,30 +41,51 @@ def wanted_by(nodes: Sequence[Node]) -> set[str]:
     return {part.image.sha256 for part in parts if part.image and part.image.sha256}
 
 
+def entries_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the images of an archive by the hashes in their names."""
+    named = ((ENTRY.fullmatch(entry.filename), entry) for entry in archive.infolist())
+    return {name[1]: entry for name, entry in named if name is not None}
+
+
 def in_archive(
     archive: zipfile.ZipFile, *, wanted: Collection[str]
 ) -> tuple[dict[str, Bytes], list[str]]:
-    """Return the images of an archive that messages refer to, by their hash, and what was lost.
+    """Return the images of a bundle, by their hash, and what was lost: also those in no message.
+
+    Raises `ImportRefused` where all of them are larger than a file may be.
+    """
+    entries = entries_of(archive)
+    found, losses = read(archive, entries, wanted=wanted)
+    return found, [*losses, *(dropped(sha256) for sha256 in entries if sha256 not in wanted)]
+
+
+def read(
+    archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], *, wanted: Collection[str]
+) -> tuple[dict[str, Bytes], list[str]]:
+    """Return the images that messages refer to, by their hash, and what was lost.
 
     An image whose bytes are not those of its name, or are none that a message can have, is left
     out. Raises `ImportRefused` where all of them are larger than a file may be.
     """
     found: dict[str, Bytes] = {}
     losses, size = [], 0
-    for entry in archive.infolist():
-        named = ENTRY.fullmatch(entry.filename)
-        if named is None:
-            continue
-        if named[1] not in wanted or entry.file_size > settings.GATEWAY_IMAGE_BYTES:
-            losses.append(f"image_dropped:{named[1][:12]}")
+    for sha256 in sorted(entries.keys() & set(wanted)):
+        entry = entries[sha256]
+        if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
+            losses.append(dropped(sha256))
             continue
         data = bounds.read_entry(archive, entry.filename, most=settings.GATEWAY_IMAGE_BYTES)
         size += len(data)
         if size > bounds.FILE_BYTES:
             raise bounds.too_large(bounds.FILE_BYTES)
         media_type = media_type_of(data)
-        if not media_type or hashlib.sha256(data).hexdigest() != named[1]:
-            losses.append(f"image_dropped:{named[1][:12]}")
+        if not media_type or hashlib.sha256(data).hexdigest() != sha256:
+            losses.append(dropped(sha256))
             continue
-        found[named[1]] = Bytes(media_type, data)
+        found[sha256] = Bytes(media_type, data)
     return found, losses
+
+
+def dropped(sha256: str) -> str:
+    """Return the loss of an image."""
+    return f"image_dropped:{sha256[:12]}"

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 
-from chats.actions import lifecycle, system_texts
+from chats.actions import lifecycle, organising, system_texts
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
 from chats.compaction import coverage
 from chats.compaction.people import revise, rights
@@ -104,7 +104,11 @@ def rows_of(
 
 
 def imported_before(draft: Draft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
-    """Return the chat that was made of this one before, deleted or not."""
+    """Return the chat that was made of this one before, or that it is itself; deleted or not."""
+    if draft.here:
+        itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
+        if itself is not None:
+            return itself
     known = ImportedChat.objects.filter(owner=owner.pk, form=form, source_id=draft.source)
     row = known.select_related("chat").first()
     return row.chat if row else None
@@ -137,6 +141,7 @@ def stored(
     details = summarised(draft, rows, chat=chat, owner=owner, losses=losses, now=now)
     if draft.system_text:
         losses += own_text(chat, draft.system_text, actor=actor, now=now)
+    losses += filed(draft, chat=chat, owner=owner)
     ImportedChat.objects.create(
         chat=chat,
         owner_id=owner.pk,
@@ -275,6 +280,20 @@ def own_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
             system_texts.write(chat=chat, text=text, actor=actor, now=now)
     except Refusal as refusal:
         return [f"system_text_left_out:{refusal.code}"]
+    return []
+
+
+def filed(draft: Draft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
+    """Pin, archive and file the chat as it was; where it cannot have its folder, say so."""
+    if draft.pinned or draft.archived:
+        organising.organise(chat=chat, user=owner, pinned=draft.pinned, archived=draft.archived)
+    if not draft.folder:
+        return []
+    try:
+        with transaction.atomic():
+            organising.file_in_new_folder(chat=chat, user=owner, name=draft.folder)
+    except Refusal as refusal:
+        return [f"folder_left_out:{refusal.code}"]
     return []
 
 

@@ -20,8 +20,8 @@ from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
 from chats.exchange import importing, storing
-from chats.exchange.drafts import Draft
-from chats.exchange.importing import MOST_CHATS, NotTaken
+from chats.exchange.drafts import Draft, NotTaken
+from chats.exchange.importing import MOST_CHATS
 from chats.exchange.storing import Imported
 from chats.ground import leases, queue
 from chats.ground.computing import alone
@@ -159,13 +159,11 @@ def work(worker: Worker) -> None:
             source = importing.read(file)
         row.form, row.found = source.form, source.total
         book(lease, form=row.form, found=row.found)
-        for place, draft in enumerate(source.drafts, start=1):
-            if place <= row.place:
-                continue
+        for place, draft in enumerate(source.behind(row.place), start=row.place + 1):
             if place > MOST_CHATS:
                 keep_out(worker, importing.too_many(), place=place)
                 break
-            take(worker, draft, place=place)
+            take(worker, draft, place=place, kept_as=source.kept_as)
             time.sleep(REST)
             is_late = time.monotonic() > until and place < source.total
             if is_late or worker.is_closing():
@@ -185,7 +183,7 @@ def file_of(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def take(worker: Worker, draft: Draft | NotTaken, *, place: int) -> None:
+def take(worker: Worker, draft: Draft | NotTaken, *, place: int, kept_as: str) -> None:
     """Make one chat, or note why it is not made. Raises `LeaseLost`, and refusals of one chat."""
     if isinstance(draft, NotTaken):
         keep_out(worker, draft, place=place)
@@ -194,7 +192,7 @@ def take(worker: Worker, draft: Draft | NotTaken, *, place: int) -> None:
         made = storing.store(
             draft,
             owner=worker.row.owner,
-            form=worker.row.form,
+            form=kept_as,
             counter=worker.counter,
             now=worker.clock(),
             between=Heartbeat(worker.lease),

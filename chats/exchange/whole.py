@@ -22,7 +22,7 @@ IN_MEMORY = 4 * 1024 * 1024
 def archive_of(user: User, *, form: str, now: datetime) -> IO[bytes]:
     """Return an archive with everything of a person, at its beginning; whoever reads it closes it.
 
-    `form`: `ui`, which can be imported chat by chat, or one of `documents.FORMS`.
+    `form`: `ui`, which can be imported as it is, or one of `documents.FORMS`.
     """
     with transaction.atomic():
         ledger.record(

@@ -21,6 +21,9 @@ WORDS: Mapping[str, str] = {
         "Its summary was left out, because the policy does not let you change summaries or make"
         " one of this length; the messages under it are all here."
     ),
+    "folder_left_out": (
+        "It lies in no folder: you have as many folders as you may, or its folder's name is none."
+    ),
     "further_losses": "There were more of these than are named here.",
 }
 

@@ -223,6 +223,12 @@ def forget(texts: QuerySet[SearchText]) -> int:
     return TextVector.objects.filter(text__in=texts.values("pk")).delete()[0]
 
 
+def withdraw(space: VectorSpace, texts: QuerySet[SearchText]) -> int:
+    """Delete the vectors that a space has of texts; their words stay in the index."""
+    with unflushed():
+        return TextVector.objects.filter(space=space, text__in=texts.values("pk")).delete()[0]
+
+
 def forget_ids(keys: Collection[int]) -> int:
     """Delete the vectors of texts by their ids, in the caller's transaction."""
     return TextVector.objects.filter(text__in=keys).delete()[0] if keys else 0

@@ -84,6 +84,9 @@ class Compaction(Stored):
     # The SHA-256 of the body of each of them, as it left; none where no answer began, or before
     # these were kept. Empty for processes that do not know the column yet.
     bodies = models.JSONField(default=list, blank=True, null=True)
+    # What the prompts of its calls are made of beside messages, texts between them included (see
+    # `compaction.calls`). Empty where none was kept, or once erased.
+    made_of = models.JSONField(default=dict, blank=True, null=True)
     usage = models.JSONField(default=dict, blank=True)
     text_commitment = models.CharField(max_length=64, blank=True, default="")
     # The worker that writes or wrote it; with a default in the database, for processes that do not

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats.compaction.rebuilt import SUMMARY_FAULTS, summary_request_of
+from chats.compaction.rebuilt import number_in, summary_request_of
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 
@@ -16,13 +16,12 @@ from chats.web.auth import PersonRequest, signed_in
 def summary_asked(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Show the request of a summary that was written in one call, or say why it cannot be shown."""
+    """Show a request of a summary, the first or `?call=`, or say why it cannot be shown."""
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    found = summary_request_of(row)
+    found = summary_request_of(row, number=number_in(request.GET.get("call", ""), row))
     context = {
         "chat": access.chat_for(user=request.user, chat_id=chat_id),
         "compaction": row,
         "found": found,
-        "fault": SUMMARY_FAULTS.get(found.fault, ""),
     }
     return render(request, "chats/summary_request.html", context)

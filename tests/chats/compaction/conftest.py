@@ -1,7 +1,7 @@
 """A chat long enough to fold, a policy that folds early, and a summariser with a script."""
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -24,6 +24,7 @@ from contextpolicy.models import (
     PolicyVersion,
 )
 from tests.chats.conftest import ScriptedProvider
+from tests.chats.rebuilding import summaries_not_rebuilt
 
 Work = Callable[..., Any]
 Say = Callable[..., Turn]
@@ -47,6 +48,17 @@ VALUES: dict[str, Any] = {
     # High enough for a summary to be prepared at the first mark.
     "compact_to": 0.6,
 }
+
+
+@pytest.fixture(autouse=True)
+def summaries_built_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each call of each summary that a test asked for is built again from rows when it is over."""
+    has_rows = "db" in request.fixturenames or "transactional_db" in request.fixturenames
+    if has_rows:
+        request.getfixturevalue("db")
+    yield
+    if has_rows and "tampers" not in request.keywords:
+        assert list(summaries_not_rebuilt()) == []
 
 
 @pytest.fixture

@@ -303,6 +303,7 @@ def copied(row: Compaction) -> None:
     row.save(force_insert=True)
 
 
+@pytest.mark.tampers
 @pytest.mark.parametrize("name", SUMMARY_TAMPERS)
 def test_S25_a_summary_that_was_tampered_with_is_found(
     name: str, long_chat: Chat, fold: Fold
@@ -314,6 +315,7 @@ def test_S25_a_summary_that_was_tampered_with_is_found(
     assert [reason in found for found in breaks()] == [True]
 
 
+@pytest.mark.tampers
 def test_S25_a_summary_that_ended_without_a_word_of_its_calls_is_found(
     long_chat: Chat, fold: Fold, now: datetime
 ) -> None:

@@ -321,7 +321,7 @@ def test_inv_47_a_summary_that_a_new_branch_takes_while_it_is_replaced_is_in_for
         **given, attempt=plan.AttemptSpec(asked=plan.CompactionRequest(by="user:1"))
     )
     assert claimed is not None
-    performed = perform.perform(claimed, counter=COUNTER, renew=lambda _prompt: None)
+    performed = perform.perform(claimed, counter=COUNTER, renew=lambda *_: None)
     assert publish.store(claimed=claimed, performed=performed, now=now)
     last = Message.objects.select_related("branch").filter(branch=parent).latest("seq")
     assert beside(

@@ -14,10 +14,12 @@ from chats.compaction.rebuilt import summary_request_of
 from chats.ground.seals import holds
 from chats.models import Chat, Compaction, ProviderAccount
 from contextpolicy import ledger
+from contextpolicy.engine.segments import prompt_json
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
+from contextpolicy.roles import AUDITOR
 from tests.chats.compaction.conftest import GOOD, SetPolicy, later
-from tests.contextpolicy.people import signed_in
+from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
 
 pytestmark = pytest.mark.processes
@@ -76,6 +78,7 @@ def test_inv_54_the_body_of_a_summary_has_the_hash_of_the_bytes_that_left(
     assert summary_request_of(row).body == "options"
 
 
+@pytest.mark.tampers
 def test_each_call_of_a_summary_in_parts_has_its_hash(
     long_chat: Chat, writer: ModelSpec, server: FakeServer, set_policy: SetPolicy, now: datetime
 ) -> None:
@@ -84,8 +87,65 @@ def test_each_call_of_a_summary_in_parts_has_its_hash(
     row = summarised(long_chat, now=now)
     sent = [record["body_sha256"] for record in server.requests()]
     bodies = row.bodies or []
-    assert len(row.calls) == len(bodies) > 1
+    assert len(row.calls) == len(bodies) > 3
     assert bodies == sent[: len(bodies)]
+    for number, body in enumerate(bodies, start=1):
+        found = summary_request_of(row, number=number)
+        assert (found.fault, found.body, found.body_sha256) == ("", "same", body)
+        assert holds(row.calls[number - 1], prompt_json(found.messages, ()), salt=row.salt)
+    kept = row.made_of
+    assert kept is not None
+    Compaction.objects.filter(pk=row.pk).update(made_of={**kept, "texts": ["Never."] * 20})
+    row.refresh_from_db()
+    assert summary_request_of(row).fault == ""
+    assert summary_request_of(row, number=len(bodies)).fault == "differs"
+
+
+def test_what_a_second_attempt_was_told_is_built_again(
+    long_chat: Chat, writer: ModelSpec, server: FakeServer, set_policy: SetPolicy, now: datetime
+) -> None:
+    named = {"summarization_model": writer.slug, "pinned_kinds": ["url"]}
+    set_policy(token_budget=4_000, **named, **WHOLE)
+    first = summarised(long_chat, now=now)
+    second = Compaction.objects.get(branch=first.branch, attempt=2)
+    found = summary_request_of(second)
+    assert found.fault == ""
+    assert "Your first attempt lost these facts" in found.messages[1].content
+    assert found.body_sha256 == server.requests()[1]["body_sha256"]
+    assert found.body == "same"
+
+
+def test_owner_auditor_and_program_read_call_by_call(
+    long_chat: Chat, writer: ModelSpec, server: FakeServer, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(summarization_model=writer.slug)
+    ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_200)
+    row = summarised(long_chat, now=now)
+    last = len(row.calls)
+    page = signed_in(long_chat.owner)
+    address = f"/chats/{long_chat.pk}/compactions/{row.pk}/request"
+    first = page.get(address).content.decode()
+    assert f"Call 1 of {last}" in first
+    assert "?call=2" in first
+    ended = page.get(f"{address}?call={last}").content.decode()
+    assert "The summary of part 1 of" in ended
+    assert row.calls[-1] in ended
+    assert "Next call" not in ended
+    for nowhere in (str(last + 1), "0", "-1", "x", "9" * 30):
+        assert f"Call 1 of {last}" in page.get(address, {"call": nowhere}).content.decode()
+
+    api = f"/api/v1/chats/{long_chat.pk}/compactions/{row.pk}/request"
+    said = page.get(api, {"call": last}).json()
+    assert (said["call"], said["calls"], said["fault"]) == (last, last, "")
+    assert (said["commitment"], said["body"]) == (row.calls[-1], "same")
+    refused = page.get(api, {"call": last + 1})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "no_such_call")
+
+    priya = signed_in(person("priya", AUDITOR))
+    words = f"/admin/chats/receipt/words/?compaction={row.pk}"
+    opened = priya.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
+    assert f"Call 1 of {last}" in opened
+    assert row.calls[-1] in priya.get(f"{words}&call={last}").content.decode()
 
 
 def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
@@ -103,5 +163,5 @@ def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
     message = row.branch.messages.get(seq=row.from_seq)
     erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())
     row.refresh_from_db()
-    assert (row.bodies, row.salt) == ([], "")
+    assert (row.bodies, row.made_of, row.salt) == ([], {}, "")
     assert list(ledger.verify(scope=scope, told=Counter())) == []

@@ -514,7 +514,7 @@ def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     assert claimed is not None
     booked: list[str] = []
     small = replace(claimed, readable=NARROW)
-    found = perform.perform(small, counter=COUNTER, renew=booked.append)
+    found = perform.perform(small, counter=COUNTER, renew=lambda prompt, _: booked.append(prompt))
     assert found.reasons == ()
     chunks = kinds_of(provider).count("chunk")
     assert set(kinds_of(provider)[:chunks]) == {"chunk"}
@@ -528,10 +528,10 @@ def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: 
     assert claimed is not None
     small = replace(claimed, readable=NARROW)
     provider = writes(*[wrote()] * 60)
-    perform.perform(small, counter=COUNTER, renew=lambda _prompt: None)
+    perform.perform(small, counter=COUNTER, renew=lambda *_: None)
     chunks = kinds_of(provider).count("chunk")
     provider = writes(*[wrote()] * chunks, wrote(""), *[wrote()] * 60)
-    found = perform.perform(small, counter=COUNTER, renew=lambda _prompt: None)
+    found = perform.perform(small, counter=COUNTER, renew=lambda *_: None)
     assert "empty" in found.reasons
     assert len(provider.requests) == chunks + 1
 
@@ -558,7 +558,7 @@ def test_a_request_that_cannot_fit_is_not_sent(
     assert claimed is not None
     provider = writes(wrote())
     with pytest.raises(ProviderError, match="context_overflow"):
-        perform.perform(replace(claimed, readable=200), counter=COUNTER, renew=lambda _prompt: None)
+        perform.perform(replace(claimed, readable=200), counter=COUNTER, renew=lambda *_: None)
     assert provider.requests == []
 
 

@@ -4,14 +4,17 @@ from datetime import datetime
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from chats.actions import marks
 from chats.compaction import maintain
-from chats.compaction.rebuilt import summary_request_of
+from chats.compaction.rebuilt import NoSuchCall, summary_request_of
+from chats.ground.seals import commitment
 from chats.models import Chat, Compaction, Message
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.compaction.conftest import SetPolicy, Writes, later, wrote
+from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, Writes, later, wrote
 from tests.contextpolicy.people import person, signed_in
 
 # One request reads all of it.
@@ -31,6 +34,7 @@ def row(
     return made
 
 
+@pytest.mark.tampers
 def test_inv_53_it_fits_the_commitment_of_the_ledger_and_shows_what_was_changed(
     row: Compaction, now: datetime
 ) -> None:
@@ -43,11 +47,41 @@ def test_inv_53_it_fits_the_commitment_of_the_ledger_and_shows_what_was_changed(
     assert summary_request_of(row).fault == "differs"
     Compaction.objects.filter(pk=row.pk).update(calls=[*row.calls, "0" * 64])
     row.refresh_from_db()
-    assert summary_request_of(row).fault == "parts"
+    assert summary_request_of(row, number=2).fault == "differs"
+    with pytest.raises(NoSuchCall):
+        summary_request_of(row, number=3)
     row.salt = ""
     assert summary_request_of(row).fault == "erased"
     row.calls = []
     assert summary_request_of(row).fault == "none"
+
+
+def test_one_that_was_made_before_its_parts_were_kept(row: Compaction) -> None:
+    row.made_of = None
+    assert summary_request_of(row).fault == ""
+    row.calls = [commitment("Another request.", salt=row.salt), *row.calls]
+    assert summary_request_of(row).fault == "parts"
+    assert summary_request_of(row, number=2).fault == "parts"
+
+
+def test_inv_53_what_was_pinned_when_the_last_summary_was_written_is_among_the_sources(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, say: Say, fold: Fold
+) -> None:
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
+    writes(*[wrote()] * 9)
+    pinned = Message.objects.filter(branch__chat=long_chat).order_by("seq")[2]
+    marks.pin(message=pinned, actor="user:1", now=timezone.now())
+    first = fold(long_chat)
+    assert pinned.seq in first.exceptions
+    marks.unpin(message=pinned, actor="user:1", now=timezone.now())
+    for number in range(5):
+        say(long_chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
+    second = fold(long_chat)
+    assert second.previous_id == first.pk
+    assert pinned.seq not in second.exceptions
+    found = summary_request_of(second)
+    assert (found.fault, found.calls) == ("", 1)
+    assert pinned.text in found.messages[1].content
 
 
 def test_its_owner_reads_it_and_an_auditor_after_a_reason(row: Compaction) -> None:

@@ -510,6 +510,44 @@ def test_words_that_a_provider_may_not_have_are_not_embedded(
     assert VectorSpace.objects.get().state == "serving"
 
 
+@pytest.mark.memory_case(20)
+@pytest.mark.parametrize("who", ["chat", "folder", "policy"])
+def test_vectors_that_a_provider_may_no_longer_have_made_go_with_the_next_pass(
+    alice: User, govern: Any, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, who: str
+) -> None:
+    other, open_one = elsewhere(CAT), elsewhere("We rent a vessel.")
+    build(now)
+    of_other = TextVector.objects.filter(message__branch__chat=other)
+    assert of_other.exists()
+    if who == "policy":
+        govern(memory_providers=["elsewhere"])
+    elif who == "folder":
+        folder = Folder.objects.create(owner=alice, name="Work", without_memory=True)
+        Chat.objects.filter(pk=other.pk).update(folder=folder)
+    else:
+        Chat.objects.filter(pk=other.pk).update(without_memory=True)
+    build(now)
+    assert not of_other.exists()
+    left = TextVector.objects.filter(message__branch__chat=open_one)
+    assert left.exists() is (who != "policy")
+    assert SearchText.objects.filter(message__branch__chat=open_one).exists()
+
+
+def test_vectors_stay_while_no_model_can_be_chosen_or_a_chat_waits_to_be_restored(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    other = elsewhere(CAT)
+    build(now)
+    kept = set(TextVector.objects.values_list("pk", flat=True))
+    assert kept
+    ModelSpec.objects.filter(embeds=False).update(enabled=False)
+    build(now)
+    ModelSpec.objects.filter(embeds=False).update(enabled=True)
+    Chat.objects.filter(pk=other.pk).update(deleted_at=now)
+    build(now)
+    assert set(TextVector.objects.values_list("pk", flat=True)) == kept
+
+
 def test_a_question_that_the_provider_may_not_have_is_not_embedded(
     chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
 ) -> None:

@@ -1,0 +1,79 @@
+"""Composes the requests for one summary, before its calls and, from what is kept, long after them.
+
+A request reads messages, or merges texts that earlier calls wrote. Which of them it took is kept
+with the summary, and so are those texts: the messages are stored anyway.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from contextpolicy.engine.messages import Message, Summary, WireMessage
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.prompts import merge_request, summary_request
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryCall:
+    """One request by what it takes: messages by their seq, or texts by their places.
+
+    One that `is_last` writes the summary itself: it has the summary so far beside it, and the facts
+    that an earlier attempt lost. `max_chars` cuts each message.
+    """
+
+    from_seq: int = 0
+    to_seq: int = 0
+    max_chars: int | None = None
+    texts: tuple[int, ...] = ()
+    is_last: bool = False
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """The record of what the requests of a summary were made of: its calls, and the texts between.
+
+    The texts are what calls wrote, the last one's excepted, after the extract of what no call read.
+    """
+
+    lost: tuple[str, ...] = ()
+    texts: list[str] = field(default_factory=list)
+    calls: list[SummaryCall] = field(default_factory=list)
+
+    def as_stored(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return asdict(self)
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> "CallRecord":
+        """Read it from JSON."""
+        calls = [SummaryCall(**{**call, "texts": tuple(call["texts"])}) for call in stored["calls"]]
+        return cls(tuple(stored["lost"]), list(stored["texts"]), calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The sources of a summary, and how its policy asks for it."""
+
+    messages: Sequence[Message]
+    previous: Summary | None
+    values: PolicyValues
+    focus: str
+
+    def request(self, call: SummaryCall, record: CallRecord) -> tuple[WireMessage, ...]:
+        """Compose the request of a call."""
+        previous = self.previous if call.is_last else None
+        if call.texts:
+            return merge_request(
+                partial=[record.texts[place] for place in call.texts],
+                previous=previous,
+                values=self.values,
+                focus=self.focus,
+            )
+        return summary_request(
+            messages=[m for m in self.messages if call.from_seq <= m.seq <= call.to_seq],
+            previous=previous,
+            values=self.values,
+            max_chars_per_message=call.max_chars,
+            lost=record.lost if call.is_last else (),
+            focus=self.focus,
+        )
