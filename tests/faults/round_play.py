@@ -111,6 +111,14 @@ class Known:
     retried: Collection[str]
 
 
+def without_last(roles: Sequence[str], role: str) -> list[str]:
+    """The roles without the last one of a name; others may have ended behind it."""
+    behind = list(reversed(roles))
+    if role in behind:
+        behind.remove(role)
+    return behind[::-1]
+
+
 class Play:
     """The rounds of a chat as they must be after the events of its ledger."""
 
@@ -266,8 +274,9 @@ class Play:
         if last is None or here[-1] not in self.known.retried or last.status != "failed":
             raise Violation("a turn came from nowhere")
         made = last.made
-        made.status, made.hops, made.speakers = "running", made.hops - 1, made.speakers[:-1]
-        made.spoke = made.spoke[:-1]
+        made.status, made.hops = "running", made.hops - 1
+        made.speakers = without_last(made.speakers, last.role)
+        made.spoke = without_last(made.spoke, last.role)
         self.parts[turn] = Part(made, last.role, last.hop, tries=last.tries + 1)
 
     def absorbed(self, turn: str) -> None:
