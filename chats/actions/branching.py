@@ -133,8 +133,10 @@ def regenerate(
     if message.role != Message.Role.ASSISTANT or message.turn is None:
         raise NotAReply
     question, cause = asked(message, turn=message.turn)
-    first = message.turn.messages.filter(seq__isnull=False).order_by("seq").first() or message
     is_agent = message.turn.agent_id is not None
+    own = message.turn.messages.filter(seq__isnull=False).order_by("seq")
+    # What an agent's turn took up is not of its reply: others of its round saw it, too.
+    first = (own.exclude(role=Message.Role.USER) if is_agent else own).first() or message
     # An agent's question is the opening of its round, which may stand on a branch before this one.
     at = message if is_agent or question is None else question
     fork_seq = (question.seq if question and not is_agent else None) or (first.seq or 1) - 1

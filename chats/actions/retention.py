@@ -20,7 +20,8 @@ from django.db.models import F
 
 from chats.actions import ages, erasure
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.computing import alone, give_way
+from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
 from chats.record.ageing import free, is_due
 from chats.record.holds import UnderHold
@@ -37,10 +38,6 @@ SECONDS = 20.0
 REST = 0.15
 GENESIS = "0" * 64
 CERTIFICATES = ("message.erased", "chat.erased")
-
-
-class LeaseLost(Exception):
-    """Another worker goes on with the run. Write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ def go_on(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> N
                 RetentionRun.objects.filter(lease_token=lease.token).update(lease_until=None)
                 queue.enqueue(queue.RETAIN)
                 return
-            time.sleep(REST)
+            give_way(REST)
     except LeaseLost:
         return
 

@@ -24,7 +24,8 @@ from chats.exchange.drafts import Draft, NotTaken
 from chats.exchange.importing import MOST_CHATS
 from chats.exchange.storing import Imported
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.computing import alone, give_way
+from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.memory import archive as index
 from chats.models import FileImport, ImportOutcome
@@ -45,10 +46,6 @@ LOST = (
     "The import was begun {times} times at the same chat and each time its worker ended. What"
     " stands below is here. Send the file again; if it happens again, tell an operator."
 )
-
-
-class LeaseLost(Exception):
-    """Somebody stopped the import, or another worker goes on with it. Write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +161,7 @@ def work(worker: Worker) -> None:
                 keep_out(worker, importing.too_many(), place=place)
                 break
             take(worker, draft, place=place, kept_as=source.kept_as)
-            time.sleep(REST)
+            give_way(REST)
             is_late = time.monotonic() > until and place < source.total
             if is_late or worker.is_closing():
                 book(lease, tries=0)

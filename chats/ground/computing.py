@@ -7,6 +7,7 @@ up. Nobody holds the lock while they wait for a model.
 """
 
 import threading
+import time
 
 from chats.ground import databases
 
@@ -31,6 +32,16 @@ class OneAtATime:
     def __exit__(self, *_error: object) -> None:
         """Free the lock."""
         self._lock.release()
+
+
+def give_way(seconds: float) -> None:
+    """Rest between two pieces of background work, so that others come to their turn.
+
+    Neither the lock above nor SQLite's only writer has a queue across processes: whoever frees one
+    and takes it again at once keeps it from all who wait, replies among them. So work that writes
+    again and again rests with nothing held, some milliseconds at a time.
+    """
+    time.sleep(seconds)
 
 
 alone = OneAtATime()

@@ -12,6 +12,10 @@ from django.db.models import DateTimeField, ExpressionWrapper, Q
 from django.db.models.functions import Now
 
 
+class LeaseLost(Exception):
+    """The row is no longer this worker's: it was stopped, swept or taken over. Write nothing."""
+
+
 def length() -> timedelta:
     """Return how long a lease holds without being renewed."""
     return timedelta(seconds=settings.LEASE_SECONDS)

@@ -102,7 +102,7 @@ def seen_by(view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounte
     its own. Mates' replies behind the border, as of a team that replies independently, are not
     seen.
     """
-    border = min(turn.seen_to or branch.last_seq, branch.last_seq)
+    border = branch.last_seq if turn.seen_to is None else min(turn.seen_to, branch.last_seq)
     shown, sendable, duplicate = newest_seen(view, branch=branch, border=border, counter=counter)
     # A cut reply that goes on has no question.
     is_asked = bool(sendable) and sendable[-1].role == "user" and turn.continues_id is None

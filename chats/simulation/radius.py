@@ -20,7 +20,8 @@ from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.computing import alone, give_way
+from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
 from chats.record.simulations import free
@@ -49,10 +50,6 @@ class RadiusOver(Refusal):
     code = "radius_over"
     status = 409
     sentence = "This count is over: it is {state}. Begin another one."
-
-
-class LeaseLost(Exception):
-    """Somebody stopped the count, or another worker goes on with it. Write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +294,7 @@ def judged_page(
             logger.error("chat %s was not judged: %s", pk, type(error).__name__)  # noqa: TRY400
             page.failed += 1
             continue
-        time.sleep(REST)
+        give_way(REST)
         if found is None:
             continue
         page.judged += 1

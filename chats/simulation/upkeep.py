@@ -15,7 +15,8 @@ from django.db import OperationalError, transaction
 from django.db.models import F
 
 from chats.ground import leases, queue
-from chats.ground.computing import alone
+from chats.ground.computing import alone, give_way
+from chats.ground.leases import LeaseLost
 from chats.models import Turn
 from chats.record.simulations import ENDED_TURN, free
 from chats.simulation.evaluating import end_if_due
@@ -31,10 +32,6 @@ REST = 0.02
 # A row of the ledger may appear so much later than one with a higher number: its transaction was
 # longer.
 LATEST = timedelta(seconds=60)
-
-
-class LeaseLost(Exception):
-    """The evaluation is over, or another worker goes on with it. Write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +57,7 @@ def go_on(
             if is_closing() or time.monotonic() > until:
                 is_more = True
                 break
-            time.sleep(REST)
+            give_way(REST)
         else:
             move_cursor(row, lease=lease, now=clock())
     except LeaseLost:

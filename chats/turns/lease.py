@@ -15,14 +15,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from chats.ground.leases import length, until
+from chats.ground.leases import LeaseLost, length, until
 from chats.models import Turn
 from chats.turns import statements
 from speed.commits import unflushed
-
-
-class LeaseLost(Exception):
-    """The turn is no longer this worker's: it was stopped, swept or taken over. Write nothing."""
 
 
 @dataclass(frozen=True, slots=True)

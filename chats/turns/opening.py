@@ -8,10 +8,11 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
+from chats.ground.leases import LeaseLost
 from chats.models import Turn
 from chats.prompt import composition
 from chats.turns import steps
-from chats.turns.lease import Lease, LeaseLost
+from chats.turns.lease import Lease
 from contextpolicy.engine.tokens import TokenCounter
 
 

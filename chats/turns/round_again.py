@@ -80,7 +80,9 @@ def cause_of_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     if turn.round is None or turn.agent is None:
         return {}
     made = turn.round
-    made.status, made.finished_at, made.reason = Round.Status.RUNNING, None, ""
+    made.status, made.finished_at = Round.Status.RUNNING, None
+    # Who asked for one reply alone still does.
+    made.reason = ONLY_THIS if made.reason == ONLY_THIS else ""
     made.hops = max(0, made.hops - 1)
     role = turn.agent.role_id
     made.queue = [each for each in made.queue if each != role]

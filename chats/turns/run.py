@@ -20,6 +20,7 @@ from django.db import InterfaceError, OperationalError
 
 from chats.compaction import window
 from chats.compaction.publish import publish_prepared
+from chats.ground.leases import LeaseLost
 from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
@@ -29,7 +30,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import lanes, overflow_learning, references, state_extraction, steps
 from chats.turns import lease as leases
 from chats.turns.call import ModelCall
-from chats.turns.lease import Heartbeat, LeaseLost, Partial
+from chats.turns.lease import Heartbeat, Partial
 from chats.turns.opening import Opening
 from chats.turns.steps import Ending
 from contextpolicy.engine.calibration import Factors

@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
+from chats.ground.leases import LeaseLost
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.prompt import calibration
 from chats.prompt.composition import Prompt
@@ -23,7 +24,6 @@ from chats.turns import breaker, lanes, rounds, statements, tellings
 from chats.turns.lease import (
     RELEASED,
     Lease,
-    LeaseLost,
     claim,
     extend,
     locked_turn,
@@ -167,7 +167,7 @@ def opened(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) ->
             messages.take_up(turn=turn, counter=counter, now=now)
         if turn.agent_id is not None:
             # A later attempt composes the same prompt.
-            turn.seen_to = turn.seen_to or turn.branch.last_seq
+            turn.seen_to = turn.branch.last_seq if turn.seen_to is None else turn.seen_to
             write(lease, seen_to=turn.seen_to)
     # A first attempt that begins has no steps yet.
     own = own_steps(turn) if turn.attempt > 1 or turn.step else 0

@@ -5,6 +5,7 @@ from typing import Any
 
 from chats.models import Branch, Chat, Receipt, Round, Turn
 from chats.models.turns import UNFINISHED
+from chats.record import history
 from tests.faults.laws import Violation
 
 # How often a finished reply looks for its place, and how long it waits for one without a worker.
@@ -42,6 +43,15 @@ def assert_lanes(made: Round) -> None:
     for (lane, place), (other, behind) in combinations(placed, 2):
         if 0 < behind < place and not has_waited(other, lane):
             raise Violation("the lanes of a round do not stand in their order")
+
+
+def assert_questions_seen(chat: Chat) -> None:
+    """Each agent that has begun was shown the message that it replies to, on its own branch."""
+    begun = Turn.objects.filter(branch__chat=chat, agent__isnull=False, seen_to__isnull=False)
+    for turn in begun.filter(trigger__seq__isnull=False).select_related("branch", "trigger"):
+        seen = history.on_path(turn.branch, after=0, before=(turn.seen_to or 0) + 1)
+        if turn.trigger not in seen:
+            raise Violation("an agent was not shown the message that it replies to")
 
 
 def reply_of(lane: Turn) -> int:

@@ -280,9 +280,15 @@ class Play:
         self.parts[turn] = Part(made, last.role, last.hop, tries=last.tries + 1)
 
     def absorbed(self, turn: str) -> None:
-        """A turn that another one made needless: only a lane that nobody has begun."""
+        """A turn that another one made needless: a lane that nobody has begun, or the next one's.
+
+        Where the first lane was stopped before any began, what is written then is taken up by the
+        first that begins, and its own turn has nothing left to do.
+        """
         part = self.parts[turn]
-        if not part.lane or part.made.status != "replaced" or part.status != "queued":
+        is_late = bool(part.lane) and part.made.status == "replaced"
+        is_next = not part.role and bool(self.beside(part.made))
+        if part.status != "queued" or not (is_late or is_next):
             raise Violation("a turn of a round was absorbed by another one")
         part.status = "absorbed"
 

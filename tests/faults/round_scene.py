@@ -5,7 +5,7 @@ Needs a set up Django; `round_kills` does that.
 
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from asgiref.sync import async_to_sync
@@ -36,6 +36,7 @@ from tests.faults.round_laws import (
     UNBEGUN_SECONDS,
     assert_lanes,
     assert_one_waits,
+    assert_questions_seen,
     assert_same_prompts,
 )
 from tests.faults.round_play import (
@@ -52,7 +53,14 @@ from tests.faults.round_play import (
 )
 
 FAILS = "provider_rejected"
+# Of an id so much is enough to know it by.
+ID_SHOWN = 6
 Deed = Callable[[], Any]
+
+
+def short(value: object) -> str:
+    """A value of a row, shortened where it is an id."""
+    return str(value)[:ID_SHOWN] if isinstance(value, uuid.UUID) else str(value)
 
 
 class Scene:
@@ -172,7 +180,43 @@ class Scene:
         town.declare_dead(self.chat)
 
     def look(self, *, certain: bool) -> None:
-        """Every law; `certain` when nobody was killed, so that what was written was heard."""
+        """Every law; `certain` when nobody was killed, so that what was written was heard.
+
+        A violation carries the rows of the chat.
+        """
+        try:
+            self.hold_laws(certain=certain)
+        except Violation as error:
+            error.add_note(self.rows())
+            raise
+
+    def rows(self) -> str:
+        """The turns, messages, rounds and events of the chat, a line each."""
+        here = {"branch__chat": self.chat}
+        turn = (
+            "accepted",
+            "branch",
+            "round",
+            "agent__name",
+            "lane",
+            "seen_to",
+            "status",
+            "trigger",
+        )
+        message = ("accepted", "branch", "seq", "role", "turn")
+        made = ("branch", "status", "reason", "queue", "speakers", "opening")
+        told = AuditEvent.objects.filter(chat_id=self.chat.pk).order_by("seq")
+        groups: list[tuple[str, Iterable[tuple[object, ...]]]] = [
+            ("turn", Turn.objects.filter(**here).order_by("accepted").values_list("pk", *turn)),
+            ("message", Message.objects.filter(**here).values_list("pk", *message)),
+            ("round", Round.objects.filter(**here).values_list("pk", *made)),
+            ("event", told.values_list("seq", "at", "type", "turn_id", "data")),
+        ]
+        lines = [" ".join([name, *map(short, row)]) for name, rows in groups for row in rows]
+        return "\n".join([f"team: {self.kind}", *lines])
+
+    def hold_laws(self, *, certain: bool) -> None:
+        """Raise `Violation` where a law is broken."""
         self.hear(certain=certain)
         now = originals(self.chat)
         if not self.before.items() <= now.items():
@@ -180,6 +224,7 @@ class Scene:
         self.before = now
         self.know_branches()
         assert_same_prompts(self.chat)
+        assert_questions_seen(self.chat)
         told = self.replayed()
         self.assert_rounds(told)
         self.assert_turns(told)

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from chats.actions import ages, certificates, erasure, lifecycle, retention
 from chats.ground import queue
+from chats.ground.leases import LeaseLost
 from chats.memory import preferences
 from chats.models import (
     Chat,
@@ -362,7 +363,7 @@ def test_who_lost_the_run_erases_nothing(ninety: None, alice: User, demo_model: 
     assert late is not None
     RetentionRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
     assert retention.claim() is not None
-    with pytest.raises(retention.LeaseLost):
+    with pytest.raises(LeaseLost):
         rest(retention.steps(late, clock=timezone.now))
     assert left(chat) == [1, 2]
     assert not RetentionEntry.objects.exists()

@@ -15,6 +15,7 @@ from pytest_django import Settings
 from chats.actions import lifecycle, marks
 from chats.compaction import maintain
 from chats.ground import leases
+from chats.ground.leases import LeaseLost
 from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.record import simulations
@@ -357,7 +358,7 @@ class TestUpkeep:
         next(working), next(working)
         assert simulations.enqueue_due(now=now) == 0
         Evaluation.objects.update(lease_until=leases.just_ended(), lease_token=uuid.uuid4())
-        with pytest.raises(upkeep.LeaseLost):
+        with pytest.raises(LeaseLost):
             next(working)
         row.refresh_from_db()
         row = judge_all(row, timezone.now() + timedelta(seconds=61))

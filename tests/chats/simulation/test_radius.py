@@ -13,6 +13,7 @@ from pytest_django import Settings
 
 from chats.actions import lifecycle
 from chats.ground import leases, queue
+from chats.ground.leases import LeaseLost
 from chats.models import Chat
 from chats.record import simulations
 from chats.simulation import radius, sampling
@@ -129,7 +130,7 @@ class TestCount:
             BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
             assert simulations.enqueue_due(now=now) == 1
             BlastRadius.objects.filter(pk=row.pk).update(lease_token=uuid.uuid4())
-            with pytest.raises(radius.LeaseLost):
+            with pytest.raises(LeaseLost):
                 list(work_of_one)
         BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.just_ended())
         row = work(row, now)
@@ -144,7 +145,7 @@ class TestCount:
         next(working), next(working)
         stopped = radius.stop(radius_id=row.pk, actor="user:7", now=now)
         assert (stopped.state, stopped.judged) == ("stopped", 2)
-        with pytest.raises(radius.LeaseLost):
+        with pytest.raises(LeaseLost):
             next(working)
         assert radius.claim(row.pk) is None
         assert radius.stop(radius_id=row.pk, actor="user:7", now=now).state == "stopped"

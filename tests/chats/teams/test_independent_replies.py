@@ -10,8 +10,9 @@ from asgiref.sync import async_to_sync
 from django.utils import timezone
 
 from chats.actions.branching import regenerate
-from chats.models import Message, Receipt, Round, Turn
+from chats.models import Chat, Message, Receipt, Round, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
+from chats.record import history
 from chats.turns import lanes, recover, round_again, run
 from chats.turns.start import retry
 from chats.turns.stop import stop, stop_all
@@ -204,6 +205,20 @@ def test_one_that_replies_again_on_a_branch_sees_what_it_saw(play: Plays) -> Non
     again = regenerate(user=game.user, message=second, now=game.now)
     told = at_once(again, B=reply("two"))
     assert "[FROM:A]" not in told.prompts["B"][0]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_another_reply_of_who_took_the_message_up_stands_behind_it(play: Plays, first: int) -> None:
+    game = play("A", "B", independent=True)
+    game.ask("Guess.")
+    turns = lanes_of(game)
+    at_once(turns[first], turns[1 - first], A=reply("1"), B=reply("2"))
+    replies = Message.objects.filter(branch__chat=game.chat, role="assistant").order_by("seq")
+    again = regenerate(user=game.user, message=replies[0], now=game.now, play_on=True)
+    assert again.seen_to == 1
+    branch = Chat.objects.get(pk=game.chat.pk).active_branch
+    assert branch is not None
+    assert [row.text for row in history.on_path(branch, after=0, before=9)] == ["Guess."]
 
 
 @pytest.mark.parametrize("which", [0, 1])

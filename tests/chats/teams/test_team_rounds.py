@@ -377,6 +377,63 @@ def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
 
 
 @pytest.mark.team_case(14)
+@pytest.mark.parametrize("play_on", [False, True])
+def test_another_first_reply_stands_behind_the_message_that_it_replies_to(
+    play: Callable[..., Play], alice: User, play_on: bool
+) -> None:
+    game = play("Planner", "Critic")
+    game.ask("Go.")
+    game.answer("One.", "Two.")
+    first = Message.objects.get(branch__chat=game.chat, seq=2)
+    regenerate(user=alice, message=first, now=game.now, play_on=play_on)
+    game.answer("One again.", *(["Two again."] if play_on else []))
+    assert game.prompts[2] == game.prompts[0]
+    assert on_branch(game) == ["Go.", "One again.", *(["Two again."] if play_on else [])]
+
+
+@pytest.mark.team_case(14)
+def test_another_reply_stands_behind_what_a_person_wrote_during_the_round(
+    play: Callable[..., Play], alice: User
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Go.")
+    game.answer("One.")
+    game.ask("By train, please.")
+    game.answer("Two.", "Three.")
+    assert on_branch(game) == ["Go.", "One.", "By train, please.", "Two.", "Three."]
+    second = Message.objects.get(branch__chat=game.chat, seq=4)
+    regenerate(user=alice, message=second, now=game.now)
+    assert game.answer("Two again.") == ["Critic"]
+    assert game.prompts[3] == game.prompts[1]
+    assert on_branch(game) == ["Go.", "One.", "By train, please.", "Two again."]
+
+
+@pytest.mark.team_case(14)
+def test_another_reply_that_fails_and_is_tried_again_calls_nobody(
+    play: Callable[..., Play], alice: User
+) -> None:
+    game = play("Planner", "Critic", "Writer")
+    game.ask("Go.")
+    game.answer("One.", "Two.", "Three.")
+    second = Message.objects.get(branch__chat=game.chat, seq=3)
+    turn = regenerate(user=alice, message=second, now=game.now)
+    game.work(turn, [ProviderError("provider_rejected", status=400)])
+    turn.refresh_from_db()
+    retry(user=alice, turn=turn, now=game.now)
+    assert game.answer("Two again. [NEXT:Writer]") == ["Critic"]
+    assert game.queued() is None
+    assert game.round().status == Round.Status.SETTLED
+
+
+def on_branch(game: Play) -> list[str]:
+    """The texts of the active branch, in order."""
+    game.chat.refresh_from_db()
+    assert game.chat.active_branch
+    path = history.on_path(game.chat.active_branch, after=0, before=99).order_by("seq")
+    return [row.text for row in path]
+
+
+@pytest.mark.team_case(14)
 def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
     play: Callable[..., Play], alice: User
 ) -> None:
@@ -393,9 +450,7 @@ def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
     regenerate(user=alice, message=last, now=game.now)
     assert game.answer("Three for the third time.") == ["Writer"]
     assert "Two again." in game.prompts[-1][-1][1]
-    game.chat.refresh_from_db()
-    path = history.on_path(game.chat.active_branch, after=0, before=9).order_by("seq")
-    assert [row.text for row in path] == ["Go.", "One.", "Two again.", "Three for the third time."]
+    assert on_branch(game) == ["Go.", "One.", "Two again.", "Three for the third time."]
 
 
 def test_independent_replies_do_not_see_each_other(play: Callable[..., Play]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from chats.ground.leases import LeaseLost
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import (
     Finished,
@@ -311,7 +312,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing(
     mine = lease.claim(turn_id=turn.pk, worker="a", now=now)
     assert mine is not None
     Turn.objects.filter(pk=turn.pk).update(lease_token="another")
-    with pytest.raises(lease.LeaseLost):
+    with pytest.raises(LeaseLost):
         lease.write(mine, partial_text="too late")
     turn.refresh_from_db()
     assert turn.partial_text == ""
