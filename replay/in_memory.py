@@ -293,6 +293,7 @@ class PlayedChat:
             reasoning_only=False,
             values=self.values,
             counter=self.counter,
+            by_model=False,
         )
         if not judged.accepted:
             self.tally.rejected += 1

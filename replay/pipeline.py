@@ -37,6 +37,7 @@ from chats.turns.worker.runtime import Runtime
 from contextpolicy import resolution
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec
+from contextpolicy.engine.prompts import SUMMARY_V1
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import SYSTEM
@@ -261,6 +262,7 @@ def is_sound(row: Compaction, *, counter: TokenCounter) -> bool:
         reasoning_only=False,
         values=resolution.values_of(row.effective_policy),
         counter=counter,
+        by_model=row.prompt_version == SUMMARY_V1,
     )
     return judged.accepted
 

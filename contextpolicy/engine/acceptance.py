@@ -37,8 +37,11 @@ def verdict(
     reasoning_only: bool,
     values: PolicyValues,
     counter: TokenCounter,
+    by_model: bool = True,
 ) -> Verdict:
     """Judge what a summariser answered; `finish` says why it ended, normally `stop`.
+
+    `by_model`: False for the built-in extractor, whose small summaries have no headings.
 
     Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
     `refusal`, `error_text`, `no_content` (headings alone), `missing_sections`, `role_headers`,
@@ -62,7 +65,9 @@ def verdict(
         "refusal": bool(_REFUSAL.match(text)),
         "error_text": bool(_ERROR.match(text)),
         "no_content": bool(text) and not _HEADING.sub("", text).strip(),
-        "missing_sections": bool(text) and bool(missing_sections(text, headings_of(values))),
+        "missing_sections": by_model
+        and bool(text)
+        and bool(missing_sections(text, headings_of(values))),
         "role_headers": bool(_ROLE_HEADER.search(text) or TEMPLATE_MARK.search(text)),
         "not_smaller": bool(text) and tokens >= source,
         "too_long": tokens > values.summary_max_tokens,

@@ -1,7 +1,8 @@
 """Writes a summary without a model: whole sentences that people said, with what they settle.
 
-It quotes and selects; it does not rephrase. Deterministic, in the language of the chat by
-construction, and free; a policy without a summarisation model uses it.
+It quotes and selects; it does not rephrase. Of people's code it quotes whole lines. Deterministic,
+in the language of the chat by construction, and free; a policy without a summarisation model uses
+it.
 
 Chosen are the sentences that together hold most of what would be missed. Each thing that is said (a
 date, a price, a name, a word that the chat comes back to) counts once, for the sentence that is
@@ -21,6 +22,7 @@ from contextpolicy.engine.prompts import SECTIONS, heading_of, neutral
 from contextpolicy.engine.sayings import (
     Saying,
     is_small_talk,
+    lines_of_code,
     saying,
     sayings_in,
     sentences,
@@ -30,7 +32,7 @@ from contextpolicy.engine.sayings import (
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import cut
 
-EXTRACTIVE_V2 = "extractive-v2"
+EXTRACTIVE_V3 = "extractive-v3"
 # In characters; the shorter ones are tried if not even one bullet fits.
 BULLET_LENGTHS = (400, 120, 50)
 # A summary takes at most this share of the messages it folds; a larger one would gain little.
@@ -42,21 +44,26 @@ FEWEST_REFRAINS = 3
 REFRAIN = -100.0
 # In tokens: below this the five headings weigh too much for a share.
 SMALL_SUMMARY = 80
+# Headings that would take more than this part of a summary are left out: in a small one they would
+# stand in the place of what was said.
+HEADINGS_SHARE = 0.25
 # What a fact counts that only the model said, beside one of a person; and what one of a person does
 # in the model's words, such as a name out of a person's code.
-BY_MODEL, TAKEN_UP = 0.2, 0.6
+BY_MODEL, TAKEN_UP = 0.2, 0.8
+# What a fact counts in a line of a person's code: their sentences go before it.
+IN_CODE = 0.5
 # A line of the summary before was worth one; a new line that says as much goes first.
 CARRIED = 0.9
 # What a word counts that the chat comes back to, and what one that stands once.
-TOPIC, WORD = 0.15, 0.04
+TOPIC, WORD = 0.12, 0.03
 # In the share of the messages in which a word of everyday stands.
 EVERYDAY = 0.08
 # What a courtesy weighs: it needs to say something besides to be quoted.
-SMALL_TALK = -1.5
+SMALL_TALK = -3.0
 # Differences of sums leave crumbs.
 NOTHING = 1e-9
 # In characters a token, about, and in tokens for a bullet's own marks.
-PER_TOKEN, MARKS = 4, 5
+PER_TOKEN, MARKS = 4, 8
 # So many lines that did not fit in a row say that there is no room for another.
 MOST_MISFITS = 60
 
@@ -94,9 +101,10 @@ def extractive_summary(
     """Fold `previous` and `messages` into sections of bullets with their sources, [#12].
 
     Bullets of the previous summary compete with the new ones and are carried over, never nested.
-    At most `max_tokens`, and less than what is folded: if not even one bullet fits that, the
-    headings alone remain. `unquoted`: the tokens of messages that are folded too and not quoted.
-    What belongs under none of the `sections` stands under the first.
+    At most `max_tokens`, and less than what is folded. A small summary is bullets in the order of
+    the chat, without headings; if not even one bullet fits, the headings alone remain. `unquoted`:
+    the tokens of messages that are folded too and not quoted. What belongs under none of the
+    `sections` stands under the first.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
@@ -108,12 +116,13 @@ def extractive_summary(
         *(_under(line, sections) for line in _said_in(messages, refrains)),
     ]
     lines = _weighed(_distinct(found), messages)
-    chosen: list[_Line] = []
+    is_plain = counter.count(_written([], sections)) > HEADINGS_SHARE * limit
+    headings = () if is_plain else sections
     for longest in BULLET_LENGTHS:
-        chosen = _chosen([_cut(line, longest) for line in lines], limit, counter, sections)
+        chosen = _chosen([_cut(line, longest) for line in lines], limit, counter, headings)
         if chosen:
-            break
-    return _written(chosen, sections)
+            return _written(chosen, headings)
+    return _written([], sections)
 
 
 def _under(line: _Line, sections: Sequence[str]) -> _Line:
@@ -196,20 +205,24 @@ def _taken(
 
 
 def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
-    """Write the sections; whole sentences of one message share a bullet."""
+    """Write the sections, without any just the bullets."""
+    if not sections:
+        return "\n".join(_bullets(lines))
     written = []
     for section in sections:
         written.append(f"## {section}")
-        inside = sorted(
-            (line for line in lines if line.said.section == section),
-            key=lambda line: (line.order, line.place, line.said.text),
-        )
-        for _, group in groupby(inside, key=_bullet_of):
-            several = list(group)
-            said = " ".join(line.said.text for line in several)
-            bullet = f"{several[0].who}{said}{several[0].source}"
-            written.append(f"- {neutral(' '.join(bullet.split()))}")
+        written += _bullets(line for line in lines if line.said.section == section)
     return "\n".join(written)
+
+
+def _bullets(lines: Iterable[_Line]) -> Iterator[str]:
+    """Write bullets in the order of the chat; whole sentences of one message share one."""
+    ordered = sorted(lines, key=lambda line: (line.order, line.place, line.said.text))
+    for _, group in groupby(ordered, key=_bullet_of):
+        several = list(group)
+        said = " ".join(line.said.text for line in several)
+        bullet = f"{several[0].who}{said}{several[0].source}"
+        yield f"- {neutral(' '.join(bullet.split()))}"
 
 
 def _bullet_of(line: _Line) -> tuple[str, int]:
@@ -218,7 +231,7 @@ def _bullet_of(line: _Line) -> tuple[str, int]:
     return line.source, -1 if is_whole else line.place
 
 
-_ENDS = ".!?…。！？"
+_ENDS = ".!?…。！？`"
 
 
 def _distinct(lines: Iterable[_Line]) -> list[_Line]:
@@ -249,7 +262,7 @@ def _told(
     line: _Line, names: Collection[str], words: Mapping[str, float], theirs: Collection[str]
 ) -> dict[str, float]:
     """Return what a line says: its topics, names and facts, each with what it counts there."""
-    taken_up = max(line.share, TAKEN_UP)
+    taken_up = TAKEN_UP if line.share <= BY_MODEL else line.share
     told = {word: words[word] * line.share for word in sorted(line.said.words) if word in words}
     for thing, weight in _things_of(line.said, names).items():
         told[thing] = weight * (taken_up if thing in theirs else line.share)
@@ -261,7 +274,8 @@ def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
     return {**{name: NAME for name in named if name in names}, **said.facts}
 
 
-NAME = 0.8
+# A name is what later questions ask by, and seldom more than two words long.
+NAME = 1.5
 
 
 def _topic(times: int) -> float:
@@ -300,8 +314,11 @@ _SOURCE = re.compile(r"\s*((?:\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]\s*)+)$")
 def _carried_over(
     previous: Summary | None, refrains: Mapping[str, Collection[str]], sections: Sequence[str]
 ) -> Iterator[_Line]:
-    """Read the lines of a summary, whoever wrote it; a line without a known section is a fact."""
-    section = sections[0]
+    """Read the lines of a summary, whoever wrote it; a line under no known heading is a fact.
+
+    One above all headings stands where its words belong.
+    """
+    section = ""
     for line in (previous.text if previous else "").splitlines():
         heading = _HEADING.match(line)
         text = neutral(" ".join(_MARK.sub("", line).split()))
@@ -313,7 +330,8 @@ def _carried_over(
             order = max((int(n) for n in re.findall(r"#(\d+)", text)), default=previous.from_seq)
             body = text[: marks.start()] if marks else text
             for place, sentence in enumerate(sentences(body)):
-                said = replace(saying(sentence, by_person=True), section=section)
+                said = saying(sentence, by_person=True)
+                said = replace(said, section=section or _named(said.section, sections))
                 if not said.facts and any(
                     wording(sentence) in known for known in refrains.values()
                 ):
@@ -327,18 +345,24 @@ def _said_in(
     """Read the messages' sentences, and the calls of their tools."""
     for message in messages:
         who = f"{message.speaker}: " if message.speaker else ""
-        source, by_person = f" [#{message.seq}]", message.role == "user"
-        share = 1.0 if by_person else BY_MODEL
-        place = 0
-        for said in sayings_in(text_of(message), by_person=by_person):
-            place += 1
-            if not said.facts and wording(said.text) in refrains[message.role]:
-                said = replace(said, weight=REFRAIN)
-            elif is_small_talk(said):
-                said = replace(said, weight=SMALL_TALK)
+        source = f" [#{message.seq}]"
+        shares = _shares(message, refrains[message.role])
+        for place, (said, share) in enumerate(shares, start=1):
             yield _Line(said, who, source, message.seq, place, share)
-        for part in message.parts:
-            if isinstance(part, ToolCallPart):
-                called = saying(f"{part.name}({part.arguments})", by_person=False)
-                called = replace(called, section="Done items")
-                yield _Line(called, who, source, message.seq, place, BY_MODEL)
+
+
+def _shares(message: Message, refrains: Collection[str]) -> Iterator[tuple[Saying, float]]:
+    """Yield what a message says, each with what its facts count."""
+    by_person = message.role == "user"
+    for said in sayings_in(text_of(message), by_person=by_person):
+        if not said.facts and wording(said.text) in refrains:
+            said = replace(said, weight=REFRAIN)
+        elif is_small_talk(said):
+            said = replace(said, weight=SMALL_TALK)
+        yield said, 1.0 if by_person else BY_MODEL
+    if by_person:
+        yield from ((line, IN_CODE) for line in lines_of_code(text_of(message)))
+    for part in message.parts:
+        if isinstance(part, ToolCallPart):
+            called = saying(f"{part.name}({part.arguments})", by_person=False)
+            yield replace(called, section="Done items"), BY_MODEL

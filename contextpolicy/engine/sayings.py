@@ -1,7 +1,7 @@
 """Reads a message sentence by sentence: what each settles, and what would be missed without it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from contextpolicy.engine.facts import facts_in, without_marks
@@ -20,6 +20,8 @@ WEIGHTS: Mapping[Kind, float] = {
 PRICE, QUOTED, DIGIT = 1.5, 0.8, 0.25
 # In characters: words whose beginnings agree so far are taken for forms of one word.
 STEM = 6
+# In characters: a longer line of code is not quoted.
+LONGEST_CODE = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +51,9 @@ def saying(sentence: str, *, by_person: bool) -> Saying:
     """Read one sentence."""
     plain = without_marks(sentence)
     found = facts_in(plain)
-    facts = {
-        fact.casefold(): weight_of(kind, fact)
-        for kind, listed in found.items()
-        if kind != "name"
-        for fact in listed
-    }
+    facts = _facts_of(found)
     facts |= {match[0].strip().casefold(): PRICE for match in _PRICE.finditer(plain)}
-    facts |= {match[1].casefold(): QUOTED for match in _QUOTED.finditer(plain)}
+    facts |= {(match[1] or match[2]).casefold(): QUOTED for match in _QUOTED.finditer(plain)}
     names = {
         _POSSESSIVE.sub("", word): plain.startswith(name) and not place
         for name in found["name"]
@@ -75,10 +72,33 @@ def saying(sentence: str, *, by_person: bool) -> Saying:
 
 
 def things_in_code(text: str) -> Iterator[str]:
-    """Yield the identifiers and quoted words in the code of a text; code itself is not quoted."""
+    """Yield the identifiers and quoted words in the code of a text."""
     for block in _CODE_BLOCK.finditer(text):
         yield from (fact.casefold() for fact in facts_in(block[0])["identifier"])
-        yield from (match[1].casefold() for match in _QUOTED.finditer(block[0]))
+        yield from ((match[1] or match[2]).casefold() for match in _QUOTED.finditer(block[0]))
+
+
+def lines_of_code(text: str) -> Iterator[Saying]:
+    """Yield the lines of a text's code that name something, each whole."""
+    for block in _CODE_BLOCK.finditer(text):
+        for line in block[0].splitlines()[1:]:
+            code = " ".join(line.split())
+            if len(code) > LONGEST_CODE or "`" in code:
+                continue
+            facts = _facts_of(facts_in(code))
+            facts |= {match[2].casefold(): QUOTED for match in _LITERAL.finditer(code)}
+            if facts:
+                yield Saying(f"`{code}`", "Facts", 0.0, facts, {}, frozenset(), frozenset())
+
+
+def _facts_of(found: Mapping[Kind, Iterable[str]]) -> dict[str, float]:
+    """Return the facts that were found with their weights, without names."""
+    return {
+        fact.casefold(): weight_of(kind, fact)
+        for kind, listed in found.items()
+        if kind != "name"
+        for fact in listed
+    }
 
 
 def weight_of(kind: Kind, fact: str) -> float:
@@ -99,14 +119,14 @@ def settled(plain: str, *, by_person: bool) -> tuple[str, float]:
     is_decided = bool(_DECIDED.search(plain))
     is_rule = by_person and bool(_FORBIDDEN.search(plain) or _PREFERRED.search(plain))
     if by_person and _OPEN.search(plain):
-        return "Open items", 0.5 + is_rule
+        return "Open items", 0.6 if is_rule else 0.2
     if is_decided:
-        return "Decisions", 2.0 if by_person else 1.0
+        return "Decisions", 0.8 if by_person else 0.4
     if is_rule:
-        return "Preferences", 1.5
+        return "Preferences", 0.6
     if _DONE.search(plain):
-        return "Done items", 0.5 if by_person else 0.25
-    return "Facts", 0.25 if by_person else 0.0
+        return "Done items", 0.2 if by_person else 0.1
+    return "Facts", 0.1 if by_person else 0.0
 
 
 def is_small_talk(said: Saying) -> bool:
@@ -167,7 +187,9 @@ _IDEOGRAPHS = re.compile(r"[\u3400-\u9fff]{2,}")
 _PRICE = re.compile(
     r"[$€£¥]\s?\d[\d.,]*\d|[$€£¥]\s?\d|\d[\d.,]*\s?(?:[$€£¥]|(?:euros?|dollars?|pounds?|EUR|USD|GBP|CHF)\b|[元块])"
 )
-_QUOTED = re.compile(r"[\"“«「„]([^\"“”«»「」\n]{3,80})[\"”»」“]")
+_QUOTED = re.compile(r"[\"“«「„]([^\"“”«»「」\n]{3,80})[\"”»」“]|《([^《》\n]{2,80})》")
+
+_LITERAL = re.compile(r"([\"'])([^\"'\n]{3,80})\1")
 
 _DECIDED = re.compile(
     r"\b(?:decid\w+|decision|agreed|we(?:'ll| will) (?:go|use|take)|settled on|chose|chosen|"
@@ -182,7 +204,8 @@ _PREFERRED = re.compile(
     re.IGNORECASE,
 )
 _FORBIDDEN = re.compile(
-    r"\b(?:never|must(?:n['’]t| not)?|(?:do|should)(?:n['’]t| not) (?!know|think|have|like|want)|"
+    r"\b(?:never|must(?:n['’]t| not)?(?! (?:have|feel|seem|be (?:so|very|really|an?))\b)|"
+    r"(?:do|should)(?:n['’]t| not) (?!know|think|have|like|want)|"
     r"may not|not allowed|forbidden|avoid|allergic|at (?:most|least)|no more than|only if|"
     r"niemals|nie|darf|dürfen|muss|müssen|verboten|jamais|interdit|nunca|prohibido)\b"
     r"|不要|不能|不许|禁止|必须|过敏",
@@ -199,13 +222,15 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 _COURTESY = re.compile(
-    r"\W*(?:[^\W\d_]+,\s+)?(?:thanks?|thank you|thx|wo+w|woah|whoa|hey|"
+    r"\W*(?:(?:yes|yeah|yep|yup|oh|aw+|haha|well)\W+)*(?:[^\W\d_]+,\s+)?"
+    r"(?:thanks?|thank you|thx|wo+w|woah|whoa|hey|"
     r"hi|hello|good (?:morning|evening|night)|bye|cool|great|awesome|"
     r"amazing|nice|glad|so (?:nice|good|happy|glad|great)|have an? (?:great|nice|good|lovely)|"
     r"congrat\w*|sounds|that(?:['’]s| is| sounds)|"
-    r"you(?:['’]re| are) welcome|welcome|absolutely|certainly|sure|of course|no problem|"
+    r"you(?:['’]re| are) welcome|welcome|absolutely|certainly|"
+    r"definitely|exactly|sure|of course|no problem|"
     r"(?:how|what) about you|how are you|"
-    r"danke|hallo|gerne|super|toll|merci|bonjour|salut|gracias|hola|de nada|"
-    r"谢谢|多谢|不客气|你好|您好|再见|太好了|太棒了)(?![^\W_])",
+    r"danke|hallo|gerne|super|toll|merci|bonjour|salut|gracias|hola|de nada)(?![^\W_])"
+    r"|\W*(?:谢谢|多谢|不客气|你好|您好|再见|太好了|太棒了)",
     re.IGNORECASE,
 )

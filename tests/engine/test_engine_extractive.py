@@ -85,11 +85,69 @@ def test_a_summary_that_somebody_wrote_freely_is_carried_over_line_by_line() -> 
     assert "- tea at 16:00" in section(text, "Facts")
 
 
-def test_code_blocks_stay_in_the_originals() -> None:
-    talk = [message(1, "Use 3 workers.\n```python\nx = secret_1\n```\nThen call Ann." * 2)]
+def test_of_code_whole_lines_of_people_that_name_something_are_quoted() -> None:
+    code = "```python\nx = order_1\nreturn\nx = `ls order_2`\nx = order_3" + "_" * 120 + "\n```"
+    talk = [
+        message(1, f"Use 3 workers.\n{code}\nThen call Ann Berg."),
+        message(2, "So it goes:\n```python\ny = order_4\n```\n" + "It is so. " * 120),
+    ]
     text = summarised(talk)
-    assert "secret_1" not in text
-    assert "3 workers" in text
+    assert "- Use 3 workers. Then call Ann Berg. `x = order_1` [#1]" in text
+    for other in ("return", "order_2", "order_3", "order_4"):
+        assert other not in text
+
+
+def test_sentences_of_people_go_before_their_code() -> None:
+    lines = "\n".join(f"value_{n} = order_{n}" for n in range(80))
+    talk = [message(1, f"```\n{lines}\n```"), message(3, "The crate 4711 goes to Oslo on 3 May.")]
+    text = summarised(talk, most=60)
+    assert "The crate 4711 goes to Oslo on 3 May. [#3]" in text
+    assert "`value_" in text
+
+
+def test_a_small_summary_is_bullets_without_headings_and_is_accepted() -> None:
+    text = summarised(TALK, most=60)
+    assert "## " not in text
+    assert [line[0] for line in text.splitlines()] == ["-"] * len(text.splitlines())
+    sources = [int(n) for n in re.findall(r"\[#(\d+)\]", text)]
+    assert sources == sorted(sources)
+    judged = verdict(
+        text,
+        sources=TALK,
+        previous=None,
+        finish="stop",
+        has_tool_calls=False,
+        reasoning_only=False,
+        values=PolicyValues(),
+        counter=COUNTER,
+        by_model=False,
+    )
+    assert judged.accepted, judged
+    previous = Summary("s1", text, 1, 6, (), COUNTER.count(text))
+    later = summarised([message(7, "The walk is 12 km long. " + "It is nice. " * 99)], previous)
+    assert "https://example.org/oslo for tickets. [#3]" in section(later, "Decisions")
+
+
+def test_what_must_be_is_a_rule_and_what_must_be_nice_is_none() -> None:
+    said = "It must be paid to Eva Holm in cash. It must be really nice to live in Oslo."
+    text = summarised([message(1, said), message(2, "It is so. " * 90)])
+    assert "- It must be paid to Eva Holm in cash. [#1]" in section(text, "Preferences")
+    assert "- It must be really nice to live in Oslo. [#1]" in section(text, "Facts")
+
+
+@pytest.mark.parametrize(
+    "talk",
+    [
+        "I read 《百年孤独》 and it was long.",
+        "Yeah, well, I moved to Michigan with Peter Parker.",
+    ],
+)
+def test_titles_and_names_outlive_what_only_keeps_the_talk_going(talk: str) -> None:
+    chatter = ["Yeah, exactly!", "谢谢你，再见吧我的朋友。", "Oh, that sounds good!", "Definitely!"]
+    said = [message(2 * n + 1, one) for n, one in enumerate([*chatter, talk] * 4)]
+    text = summarised(said, most=32)
+    assert talk in text
+    assert not any(one in text for one in chatter)
 
 
 def test_speakers_and_tool_calls_are_named() -> None:
@@ -318,12 +376,13 @@ def test_each_thing_counts_once_so_others_find_room() -> None:
 
 
 def test_what_a_person_s_code_names_counts_in_the_model_s_words() -> None:
-    talk = [message(1, 'It fails.\n```python\nload_orders("north store")\n```\nWhat is wrong, Dr.')]
+    code = f"{'x' * 120} = load_orders('north store')"
+    talk = [message(1, f"It fails.\n```python\n{code}\n```\nWhat is wrong, Dr.")]
     talk += [
         message(2, "The function load_orders reads one folder. The function keep_rows reads none."),
         message(4, "All else is fine with it, as far as one can see from here. " * 6),
     ]
-    text = summarised(talk, most=52)
+    text = summarised(talk, most=30)
     assert "The function load_orders reads one folder. [#2]" in text
     assert "keep_rows" not in text
     assert "north store" not in text

@@ -219,7 +219,7 @@ def test_inv_28_with_any_smaller_window_the_next_prompt_fits_it(
 
 
 @forall(played())
-def test_inv_33_every_summary_has_each_heading_once_and_no_summary_inside(run: Run) -> None:
+def test_inv_33_a_summary_has_each_heading_once_or_none_and_no_summary_inside(run: Run) -> None:
     values, turns = run
     player = Player(replace(values, strategy="dynamic_summary"))
     for question, reply, _ in turns:
@@ -227,7 +227,9 @@ def test_inv_33_every_summary_has_each_heading_once_and_no_summary_inside(run: R
         player.fold(trigger="overflow")
     for summary in player.summaries:
         lines = summary.text.splitlines()
-        assert [lines.count(f"## {name}") for name in SECTIONS] == [1] * len(SECTIONS)
+        headings = [line for line in lines if line.startswith("#")]
+        # A small one is bullets alone.
+        assert headings in ([f"## {name}" for name in SECTIONS], [])
 
 
 @forall(st.lists(st.tuples(texts(), st.sampled_from(["Ann", "Bob <b>"])), min_size=1, max_size=6))
