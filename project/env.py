@@ -262,6 +262,8 @@ def sqlite_database(path: Path) -> dict[str, object]:
             "timeout": 20,
             "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;"
             "PRAGMA recursive_triggers=ON;PRAGMA mmap_size=134217728;"
-            "PRAGMA cache_size=-20000;PRAGMA temp_store=MEMORY",
+            "PRAGMA cache_size=-20000;PRAGMA temp_store=MEMORY;"
+            # Whether the bytes of what is deleted stay in the file is otherwise up to the build.
+            "PRAGMA secure_delete=ON",
         },
     }

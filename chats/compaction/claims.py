@@ -19,7 +19,6 @@ from django.db.models import F
 from chats.compaction import pauses, places
 from chats.compaction.coverage import IN_THE_MAKING, close, overtake_making, summary_of
 from chats.compaction.plan import (
-    EXTRACTIVE,
     AttemptSpec,
     CompactionRequest,
     Draft,
@@ -31,6 +30,7 @@ from chats.compaction.plan import (
 from chats.ground import leases, queue
 from chats.ground.computing import alone
 from chats.models import Branch, Compaction, Turn
+from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
 from chats.record import locking
 from contextpolicy import ledger

@@ -24,7 +24,6 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 
-EXTRACTIVE = "extractive"
 # The most messages that one plan reads: many, so that a long chat is caught up in one step, and not
 # all, so that a worker's memory has a bound. Those beyond it wait for the next plan.
 MOST_MESSAGES = 20_000

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chats.memory import archive, fulltext
+from chats.memory.citing import Cited, cited
 from chats.memory.fulltext import Within
 from chats.memory.meaning import Likeness
 from chats.memory.question import Asked, without_greetings
@@ -39,12 +40,14 @@ Place = Callable[[int], int | None]
 class Found:
     """A text that answers a question: its id, its mark, and the words that it shares.
 
-    `alike`: its likeness with the question, where that was compared.
+    `cited`: the words that a summary or a preference shares which cites it. `alike`: its likeness
+    with the question, where that was compared.
     """
 
     id: int
     mark: float
     shared: Sequence[str]
+    cited: Sequence[str] = ()
     alike: float = -1.0
 
 
@@ -52,11 +55,13 @@ class Found:
 class Line:
     """The order in which texts stand beside each other: ids to places and back.
 
-    The texts of a branch have ids that follow each other, so by themselves ids are places.
+    The texts of a branch have ids that follow each other, so by themselves ids are places. The
+    lines of `summaries` are read whatever their words.
     """
 
     place_of: Place = lambda key: key
     id_at: Place = lambda place: place
+    summaries: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +91,15 @@ def find(
     """Return the texts that answer a question, best first, and the counts they were weighed by.
 
     `within` names the owner again: it is what both databases look through. The texts that are most
-    `alike` are compared too, whatever their words.
+    `alike` are compared too, whatever their words, and those that something about the question
+    cites.
     """
     line = line or Line()
     counts = counts_of(owner_id, asked)
     wanted, chosen = choose(asked, within=within, counts=counts)
-    chosen = list(dict.fromkeys([*chosen, *(alike.nearest if alike else ())]))
-    wanted = meant(wanted, chosen, alike=alike)
+    led_to = cited(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
+    chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
+    wanted = meant(told_of(wanted, led_to, line=line), chosen, alike=alike)
     read = read_texts(chosen, wanted=wanted, line=line)
     best = best_alone(read, wanted=wanted, most=MOST_WITH_NEIGHBOURS)
     around = beside(best, read, wanted=wanted, line=line)
@@ -104,9 +111,18 @@ def find(
     for place, mark in ranked:
         key = line.id_at(place)
         if key is not None:
+            about = led_to[key].shared if key in led_to else ()
             said = list(shared.get(place, ()))
-            found.append(Found(key, mark, said, likeness.get(key, -1.0)))
+            found.append(Found(key, mark, said, about, likeness.get(key, -1.0)))
     return found, counts
+
+
+def told_of(wanted: Wanted, led_to: Mapping[int, Cited], *, line: Line) -> Wanted:
+    """Add what is said about some texts to what is looked for."""
+    places = {line.place_of(key): about.mark for key, about in led_to.items()}
+    return replace(
+        wanted, cited={place: mark for place, mark in places.items() if place is not None}
+    )
 
 
 def meant(wanted: Wanted, ids: Sequence[int], *, alike: Likeness | None) -> Wanted:
@@ -207,10 +223,10 @@ def beside(
 def is_above_floor(asked: Asked, found: Found, *, counts: Counts) -> bool:
     """Tell whether a text shares two telling words with a question, or a rare one.
 
-    What only greets tells nothing.
+    What is said where it is cited counts as well. What only greets tells nothing.
     """
     telling = telling_of(asked)
-    shared = [word for word in found.shared if word in telling]
+    shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
 
 

@@ -4,7 +4,8 @@ Okapi BM25 (Robertson and Zaragoza, 2009) over stems, over full words and over p
 scaled so that its best text has 1, and added up. An answer often stands beside the words of the
 question, so the messages around a text count as well, and the talk that it belongs to; so do the
 speaker and the day that the question names, and what the person said where they ask about
-themselves. Texts of equal marks stand with the newer first.
+themselves. What a summary or a preference says of a text that it cites counts as a part of it.
+Texts of equal marks stand with the newer first.
 """
 
 import math
@@ -21,6 +22,7 @@ B = 0.75
 FULL = 0.3
 PAIRS = 0.3
 MEANING = 1.0
+CITED = 0.5
 NEIGHBOURS = 0.4
 BESIDE = 0.0
 WINDOW = 0.5
@@ -55,6 +57,8 @@ class Wanted:
     days: Sequence[tuple[datetime, datetime]] = ()
     # The likeness of texts with the question, by place, from 0 to 1; those without have none.
     meaning: Mapping[int, float] = field(default_factory=dict)
+    # How much of the question stands in what was written about texts, by place, from 0 to 1.
+    cited: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ def weight(texts: int, *, total: int) -> float:
 
 
 def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
-    """Mark each text by its own words, and by its likeness with the question where it is known."""
+    """Mark each text by its own words, by what cites it, and by its likeness if that is known."""
     places = [text.place for text in texts]
     parts = (
         (1.0, scores([(text.counts, text.length) for text in texts], wanted.stems)),
@@ -142,6 +146,9 @@ def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
         (PAIRS, scores([(text.pairs, text.length) for text in texts], wanted.pairs)),
     )
     marks = [sum(share * found[at] for share, found in parts) for at in range(len(texts))]
+    if wanted.cited:
+        told = (wanted.cited.get(place, 0.0) for place in places)
+        marks = [mark + CITED * value for mark, value in zip(marks, told, strict=True)]
     if wanted.meaning:
         meant = (wanted.meaning.get(place, 0.0) for place in places)
         marks = [mark + MEANING * value for mark, value in zip(marks, meant, strict=True)]

@@ -56,8 +56,8 @@ class Passage:
 
     `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` are the
     part of `text` around the first words that match; `marks` are the places of those words in
-    `text`. `why`: the telling words that it shares with the question, as they were asked.
-    `above_floor`: it shares two of them, or one that is rare in the owner's chats.
+    `text`. `why`: the telling words that it shares with the question, as they were asked, also by
+    what cites it. `above_floor`: it shares two of them, or one that is rare in the owner's chats.
     """
 
     message_id: uuid.UUID | None
@@ -258,6 +258,6 @@ def passage_of(row: SearchText, found: Found, *, asked: Asked, above_floor: bool
         end=end,
         marks=marks,
         score=found.mark,
-        why=asked.units(found.shared),
+        why=asked.units([*found.shared, *found.cited]),
         above_floor=above_floor,
     )

@@ -18,7 +18,7 @@ from chats.memory.finding import Line, find
 from chats.memory.fulltext import Within
 from chats.memory.question import asked_in
 from chats.models import Branch, Message, SearchPlace
-from chats.models.search import SEQ_BITS
+from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
 
 # The longest question, in characters.
@@ -58,10 +58,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The searchable parts of a path, newest first, and the seqs that people withdrew."""
+    """The searchable parts of a path, newest first, and the seqs that people withdrew.
+
+    `summaries`: the id of the text of the branch's summary, whose lines lead to messages.
+    """
 
     parts: Sequence[Part]
     withdrawn: frozenset[int]
+    summaries: Sequence[int]
 
     @property
     def length(self) -> int:
@@ -127,7 +131,8 @@ def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> Se
         stretches=[part.stretch for part in path.parts],
         only=said.statement if said is not None else fulltext.ANY,
     )
-    found, _ = find(owner_id, asked, within=within, line=Line(path.seq_of, path.id_at))
+    line = Line(path.seq_of, path.id_at, summaries=path.summaries)
+    found, _ = find(owner_id, asked, within=within, line=line)
     ids = [text.id for text in found]
     if said is not None:
         # Their neighbours were ranked with them, and may be another's.
@@ -145,7 +150,8 @@ def only(ids: Sequence[int], *, said: Said) -> list[int]:
 def path_of(branch: Branch, to: int) -> Path:
     """Return what can be searched of a branch's path up to a seq."""
     segments = [part for part in history.segments(branch) if part.after < to]
-    rows = SearchPlace.objects.filter(branch__in=[part.branch_id for part in segments])
+    ids = {branch.pk, *(part.branch_id for part in segments)}
+    rows = SearchPlace.objects.filter(branch__in=ids)
     places = {row.branch_id: row for row in rows}
     parts = [
         Part(place, part.after, min(part.to, to, place.to_seq))
@@ -156,7 +162,10 @@ def path_of(branch: Branch, to: int) -> Path:
     ]
     marked = history.on_path(branch, after=0, before=to + 1)
     withdrawn = marked.filter(Q(excluded=True) | Q(erased_at__isnull=False))
-    return Path(parts, frozenset(seq for (seq,) in withdrawn.values_list("seq") if seq))
+    seqs = frozenset(seq for (seq,) in withdrawn.values_list("seq") if seq)
+    return Path(
+        parts, seqs, [place.id_at(SUMMARY_SEQ) for place in rows if place.branch_id == branch.pk]
+    )
 
 
 def messages_at(ids: Sequence[int]) -> list[Message]:

@@ -9,6 +9,9 @@ from django.db.models import F, Q
 from chats.ground.seals import new_salt
 from contextpolicy.models.base import Stored
 
+# What stands for the model's name where a summary was written without one.
+EXTRACTIVE = "extractive"
+
 
 class Compaction(Stored):
     """One batch of history that left the prompt: folded into a summary, or left out by a window."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
-from chats.compaction.plan import EXTRACTIVE
 from chats.models import Compaction
+from chats.models.compactions import EXTRACTIVE
 from chats.prompt.outlook import Outlook
 from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, continued
 from contextpolicy.engine.costs import Money, Used, cost_of

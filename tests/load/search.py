@@ -4,8 +4,10 @@
 search-load`): messages of made-up words, as common as in a language, in many chats of one person or
 of several, indexed in the background's own steps. Asks for the first of them with rare words,
 common ones and mixed, whole questions and beginnings. Indexing has a process of its own, which is
-killed again and again if asked for; afterwards it counts what is missing or there twice. Fails
-where the 95th hundredth of the searches takes over 50 ms; with `--only index` it does not search.
+killed again and again if asked for, each after `--alive` to twice as many seconds; afterwards it
+counts what is missing or there twice. Fails where the 95th hundredth of the searches takes over
+50 ms. With `--only index` it does not search, with `--only search` it asks what an earlier run left
+in PALIMPSEST_DATA or the database at PALIMPSEST_TEST_DATABASE_URL.
 """
 
 import argparse
@@ -40,12 +42,14 @@ def main(arguments: Sequence[str]) -> int:
         if given.index:
             index()
             return 0
+        if given.only == "search":
+            return ask_again()
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
         each = given.messages // given.people
         owners, words = fill(given.people, each, chats=given.chats // given.people)
-        kills = killed(given.kills)
+        kills = killed(given.kills, alive=given.alive)
         begun = time.perf_counter()
         subprocess.run(command(), env=os.environ, check=True)
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -67,7 +71,8 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--chats", type=int, default=500)
     parser.add_argument("--people", type=int, default=1)
     parser.add_argument("--kills", type=int, default=0)
-    parser.add_argument("--only", choices=["index", ""], default="")
+    parser.add_argument("--alive", type=float, default=2)
+    parser.add_argument("--only", choices=["index", "search", ""], default="")
     parser.add_argument("--index", action="store_true", help=argparse.SUPPRESS)
     return parser
 
@@ -108,13 +113,13 @@ def index() -> None:
         archive.index(Branch.objects.select_related("chat", "active_compaction").get(pk=key))
 
 
-def killed(kills: int) -> int:
+def killed(kills: int, *, alive: float) -> int:
     """Index in processes that are killed after a time by chance; return how many were."""
     chance = random.Random(5)  # noqa: S311  # to be repeated
     for done in range(kills):
         process = subprocess.Popen(command(), env=os.environ)
         try:
-            process.wait(timeout=2.0 + chance.random())
+            process.wait(timeout=alive * (1 + chance.random()))
             return done
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
@@ -139,6 +144,15 @@ def check(owner_id: int, count: int) -> None:
             f" counts are {'those' if kept == counted else 'NOT those'} of the texts"
         )
         raise SystemExit(1)
+
+
+def ask_again() -> int:
+    """Ask the first person of an earlier run."""
+    from django.contrib.auth.models import User
+
+    from tests.load import bulk
+
+    return ask(User.objects.get(username="searcher-0").pk, bulk.vocabulary())
 
 
 def ask(owner_id: int, words: Sequence[str]) -> int:

@@ -5,8 +5,9 @@ from datetime import datetime
 
 from chats.compaction import pauses
 from chats.compaction.coverage import active_branch
-from chats.compaction.plan import EXTRACTIVE, find_summariser
+from chats.compaction.plan import find_summariser
 from chats.models import Chat, Turn
+from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
 from contextpolicy.engine.ladder import Breaker
 

@@ -8,8 +8,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from chats.compaction.plan import EXTRACTIVE
 from chats.ground.refusals import NotFound, Refusal
+from chats.models.compactions import EXTRACTIVE
 from chats.record import access
 from chats.web.auth import PersonRequest, View
 from chats.web.chat_pages import chat_response

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from django.contrib.auth.models import User
 
 from chats.compaction.people.undo import can_be_redone
-from chats.compaction.plan import EXTRACTIVE
 from chats.counts import balances
 from chats.counts.balances import Balance
 from chats.models import Branch, Chat, Compaction
+from chats.models.compactions import EXTRACTIVE
 from chats.rendering.store import html_for_many
 from chats.web.compactions.report import FactReport
 from chats.web.reasons import COMPACTION_STATES, not_used_words

@@ -21,7 +21,7 @@ from chats.turns.start import start
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign, create_policy
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 Work = Callable[..., Any]
 Ask = Callable[..., Turn]
 

@@ -59,7 +59,7 @@ __all__ = [
     "running_openai",
     "say",
 ]
-pytestmark = pytest.mark.requirement("S1.2")
+pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
 Embedders = dict[str, FakeEmbedder]
 CAT = "My kitten is called Zanzibar."
 ABOUT = "What did I name the feline at home?"

@@ -17,7 +17,7 @@ from contextpolicy.models import Skill
 from contextpolicy.publish import assign, create_policy
 from contextpolicy.skills import save_skill
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 Work = Callable[..., Any]
 Ask = Callable[..., Turn]
 

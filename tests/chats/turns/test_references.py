@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 from typing import Any
 from uuid import UUID
 
@@ -38,7 +38,7 @@ from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in
 
 __all__ = ["program"]
-pytestmark = pytest.mark.requirement("S1.2")
+pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
 TITLE = "Relevant reference (semantic):"
 Say = Callable[..., ProviderRequest]
 Elsewhere = Callable[..., Chat]
@@ -219,7 +219,7 @@ def test_where_room_is_short_history_gives_way_then_the_summary_and_references_l
     ]
 
 
-def test_the_beginning_of_the_prompt_is_not_touched_and_the_block_is_the_same_again(
+def test_the_beginning_of_the_prompt_is_not_touched(
     chat: Chat, govern: Callable[..., None], elsewhere: Elsewhere, say: Say
 ) -> None:
     elsewhere(HERON)
@@ -229,6 +229,68 @@ def test_the_beginning_of_the_prompt_is_not_touched_and_the_block_is_the_same_ag
     shared = list(first.messages[:-2])
     assert list(second.messages[: len(shared)]) == shared
     assert tail_of(second) == ""
+
+
+def test_the_same_question_on_the_same_state_gets_the_same_bytes(
+    chat: Chat,
+    govern: Callable[..., None],
+    elsewhere: Elsewhere,
+    say: Say,
+    new_chat: Callable[..., Chat],
+) -> None:
+    for number in range(6):
+        elsewhere(f"{HERON} It was seen {number} times.", "I like soup.")
+    govern()
+    # What is asked is not in the index before its task, so nothing is another state.
+    first, second = (say(new_chat(chat.owner), ASKED) for _ in range(2))
+    assert tail_of(first).count("\nUser:") > 1
+    assert first.messages == second.messages
+
+
+def test_what_a_cache_reads_is_less_by_the_passages_and_the_question_under_them(
+    chat: Chat,
+    govern: Callable[..., None],
+    elsewhere: Elsewhere,
+    say: Say,
+    new_chat: Callable[..., Chat],
+) -> None:
+    """Recorded prompts of one talk, without references and with them, as a prefix cache sees them.
+
+    A passage is replaced with the next turn, so it is never read from the cache, nor is the
+    question that stood behind it. Everything before stays.
+    """
+    birds = ["heron", "ibis", "stork", "crane", "egret", "bittern"]
+    for bird in birds:
+        elsewhere(f"The {bird} of Lake Vogt wears the ring B-{len(bird)}17, I noted.")
+    asked = [f"Which ring did the {bird} at Lake Vogt wear?" for bird in birds]
+
+    def recorded() -> list[list[str]]:
+        talk = new_chat(chat.owner)
+        requests = [say(talk, question, answer="A long reply. " * 20) for question in asked]
+        return [[f"{m.role}: {m.content}" for m in request.messages] for request in requests]
+
+    def read_anew(prompts: list[list[str]]) -> int:
+        """The characters that a cache of the prompt before did not have."""
+        anew = sum(map(len, prompts[0]))
+        for before, after in pairwise(prompts):
+            pairs = zip(before, after, strict=False)
+            kept = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+            anew += sum(map(len, after[kept:]))
+        return anew
+
+    plain = recorded()
+    govern()
+    told = recorded()
+    passages = [part for prompt in told for part in prompt if TITLE in part]
+    assert len(passages) == len(birds)
+    without = [[part for part in prompt if TITLE not in part] for prompt in told]
+    assert without == plain
+    questions = sum(len(f"user: {question}") for question in asked[:-1])
+    cost = sum(map(len, passages))
+    assert read_anew(told) - read_anew(plain) == cost + questions
+    whole, more = (sum(len(part) for prompt in each for part in prompt) for each in (plain, told))
+    fell = (1 - read_anew(plain) / whole) - (1 - read_anew(told) / more)
+    assert 0 < fell <= (cost + questions) / more
 
 
 @pytest.mark.memory_case(24)

@@ -1,0 +1,92 @@
+"""What was written about messages that it cites, as further keys of these messages.
+
+The lines of a summary that a model wrote name their sources, and a preference its evidence. Both
+say in other words, or in fewer, what a message is about; a question that shares words with them is
+led to the message. They are read when somebody asks, so what is erased, undone or withdrawn leads
+nowhere from that moment on, and nothing has to be indexed twice.
+"""
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import F, Q
+
+from chats.memory.words import words as stems_of
+from chats.models import Compaction, Preference, PreferenceEvidence, SearchText
+from chats.models.compactions import EXTRACTIVE
+from chats.models.search import SUMMARY_SEQ
+
+# The summaries whose lines are read for one question, and the messages that they lead to.
+MOST_SUMMARIES = 5
+MOST_LED_TO = 60
+# A line that cites more than so many messages is about none of them.
+MOST_SOURCES = 8
+
+# What is said, and of which messages.
+Said = tuple[str, Sequence[uuid.UUID]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cited:
+    """What is said about a text: how much of the question stands there, and which words of it."""
+
+    mark: float
+    shared: Sequence[str]
+
+
+def cited(owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]) -> Mapping[int, Cited]:
+    """Return the texts that something about the question cites, by their ids; the best only.
+
+    `keys` are the ids of texts that share words with the question, best first: lines are read of
+    the summaries among them, and preferences whose evidence is. `stems` are the words of the
+    question with their weights.
+    """
+    whole = sum(stems.values())
+    if not whole:
+        return {}
+    found: dict[uuid.UUID, Cited] = {}
+    for text, sources in (*lines(owner_id, keys), *preferences(owner_id, keys)):
+        there = set(stems_of(text))
+        shared = [stem for stem in stems if stem in there]
+        mark = sum(stems[stem] for stem in shared) / whole
+        for source in sources if mark else ():
+            if source not in found or found[source].mark < mark:
+                found[source] = Cited(mark, shared)
+    best = sorted(found, key=lambda source: (-found[source].mark, source))[:MOST_LED_TO]
+    rows = SearchText.objects.filter(message__in=best).values_list("message", "pk")
+    return {key: found[message_id] for message_id, key in rows}
+
+
+def lines(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
+    """Yield the lines of summaries in force that a model wrote, with the messages they cite."""
+    summaries = [key for key in keys if key & SUMMARY_SEQ == SUMMARY_SEQ][:MOST_SUMMARIES]
+    if not summaries:
+        return
+    in_force = Q(branch__active_compaction=F("pk")) | Q(branch__active_compaction__base=F("pk"))
+    rows = Compaction.objects.filter(
+        in_force, search_texts__in=summaries, branch__chat__owner=owner_id, erased_at=None
+    )
+    for sections in rows.exclude(model_name=EXTRACTIVE).values_list("sections", flat=True):
+        yield from lines_of(sections)
+
+
+def lines_of(sections: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
+    """Yield the lines of a summary that cite a few messages."""
+    for section in sections:
+        for line in section.get("bullets", ()):
+            sources = line.get("source_ids", ())
+            if 0 < len(sources) <= MOST_SOURCES:
+                yield line["text"], [uuid.UUID(source) for source in sources]
+
+
+def preferences(owner_id: int, keys: Collection[int]) -> Iterator[Said]:
+    """Yield the preferences in use whose evidence is among some texts, with its message."""
+    rows = PreferenceEvidence.objects.filter(
+        message__search_text__in=list(keys),
+        preference__owner=owner_id,
+        preference__status=Preference.Status.CURRENT,
+    )
+    for text, message_id in rows.values_list("preference__text", "message"):
+        yield text, [message_id]
