@@ -173,9 +173,10 @@ races: $(VENV)/.for-testing
 	@PALIMPSEST_EVERY_ROW=1 PALIMPSEST_STOP_RACES=$(or $(RACES),100) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
 		tests/faults/test_web_rows.py -k races_with_the_end
 
-# Random pairs of chat and policy: the preview against what the run then decides.
+# Random pairs of chat and policy: the preview against what the run then decides:
+# make previews [PAIRS=200] [DATABASE=postgres]
 previews: $(VENV)/.for-testing
-	@PREVIEW_PAIRS=$(or $(PAIRS),200) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
+	@PREVIEW_PAIRS=$(or $(PAIRS),200) $(ON_DATABASE) $(BIN)/python -m pytest -q -n 1 --timeout 900 \
 		tests/chats/simulation/test_preview.py -k is_what_the_run_decides
 
 # The share of each question's evidence among what the search finds: make recall DATA=folder/of/jsonl

@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -45,6 +45,7 @@ from contextpolicy.publish import assign, create_policy
 from replay.recordings import RecordedTurn
 
 MODEL = "replay"
+CHAT_MODEL = "fake-chat"
 SUMMARISER = "summariser"
 TURN_SECONDS = 120.0
 
@@ -71,10 +72,17 @@ class ReplayReport:
 
 
 class RecordedTools:
-    """Answers each call with its recorded result, in the order of the recording."""
+    """Answers each call with its recorded result, in the order of the recording.
 
-    def __init__(self) -> None:
+    A recording does not say which tools were offered; `names` are those that are offered here.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
         self.results: dict[str, list[str | None]] = {}
+        self.specs = tuple(
+            ToolSpec(name, f"Looks up {name}.", {"type": "object", "properties": {}})
+            for name in sorted(names)
+        )
 
     def prepare(self, turn: RecordedTurn) -> None:
         """Take the results of the next turn."""
@@ -84,8 +92,8 @@ class RecordedTools:
                 self.results.setdefault(call.call_id, []).append(call.result)
 
     def offered(self, **_: object) -> tuple[ToolSpec, ...]:
-        """Offer no tools: the recording does not say which were offered."""
-        return ()
+        """Offer the tools that were named."""
+        return self.specs
 
     def answer(self, call: ToolCallPart, **_: object) -> registry.ToolAnswer:
         """Return the recorded result; None where none was recorded."""
@@ -107,7 +115,7 @@ def fake_server(*, limit: int) -> Iterator[str]:
     try:
         port = (process.stdout.readline() if process.stdout else "").strip()
         base = f"http://127.0.0.1:{port}"
-        httpx2.post(f"{base}/_config", json={"context_limit": limit}).raise_for_status()
+        tell(base, context_limit=limit)
         yield base
     finally:
         process.terminate()
@@ -136,7 +144,7 @@ def prepare(*, base: str, limit: int, now: datetime) -> Chat:
             slug=slug, defaults={"name": slug.capitalize(), "base_url": f"{base}/v1"}
         )
     model, _ = ModelSpec.objects.update_or_create(
-        slug=MODEL, defaults={"provider": MODEL, "name": "fake-chat", "context_window": limit}
+        slug=MODEL, defaults={"provider": MODEL, "name": CHAT_MODEL, "context_window": limit}
     )
     return lifecycle.create_chat(owner=user, now=now, model=model, title="Replay")
 
@@ -159,20 +167,15 @@ def govern(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> Non
 
 def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
     """Send every turn, one after the other, as a person who waits for each reply."""
-    queue.publish = queue.keep_here
-    # Nobody listens to a replay: warnings of a missing bus would only clutter the table.
-    logging.getLogger("chats.ground.live").setLevel(logging.ERROR)
     recorded = RecordedTools()
-    registry.use(recorded)
-    runtime = Runtime()
+    runtime = on_one_s_own(recorded)
     report = ReplayReport()
     begun = time.monotonic()
     for turn in turns:
         recorded.prepare(turn)
-        httpx2.post(f"{base}/_config", json={"replies": replies(turn)}).raise_for_status()
+        tell(base, replies=replies(turn))
         accepted = start(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
-        runtime.run(accepted.turn.pk)
-        ended = wait_for(accepted.turn.pk)
+        ended = ended_turn(accepted.turn.pk, runtime=runtime)
         report.turns += 1
         if ended.error_code:
             report.errors[ended.error_code] += 1
@@ -183,10 +186,32 @@ def play(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
     return report
 
 
+def on_one_s_own(tools: RecordedTools) -> Runtime:
+    """Return a worker of this process, which calls these tools and which nobody listens to."""
+    queue.publish = queue.keep_here
+    # Warnings of a missing bus would only clutter the table.
+    for name in ("chats.ground.live", "chats.record.notices"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    registry.use(tools)
+    return Runtime()
+
+
+def tell(base: str, **settings: Any) -> None:
+    """Tell the fake server what to do."""
+    httpx2.post(f"{base}/_config", json=settings).raise_for_status()
+
+
+def ended_turn(turn_id: uuid.UUID, *, runtime: Runtime) -> Turn:
+    """Let the worker work on a turn, and return it once it is over. Raises TimeoutError."""
+    runtime.run(turn_id)
+    return wait_for(turn_id)
+
+
 def replies(turn: RecordedTurn) -> list[dict[str, Any]]:
-    """Write the recorded steps as the fake server reads them."""
+    """Write the recorded steps as the fake server reads them, for the chat's own model."""
     return [
         {
+            "model": CHAT_MODEL,
             "text": step.text,
             "tool_calls": [
                 {"id": call.call_id, "name": call.name, "arguments": call.arguments}

@@ -4,6 +4,7 @@ Of summaries that were read in parts, or written a second time, before the texts
 the commitments alone are left.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from django.db.models import Q
@@ -158,6 +159,13 @@ def body_check(
     row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues, known: str
 ) -> BodyCheck:
     """Compare the body of a request as it is built now with the bytes that left."""
+    return compared(bodies(row, messages, values=values), known)
+
+
+def bodies(
+    row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues
+) -> Iterator[str]:
+    """Yield the body of a request for a summary in each form that its server may take."""
     model = ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
     request = ProviderRequest(
         model=row.model_name,
@@ -165,8 +173,7 @@ def body_check(
         max_output_tokens=values.summary_max_tokens,
         stream=not (model and model.cannot_stream),
     )
-    made = forms_of(request, is_anthropic=speaks_anthropic(model))
-    return compared(made, known)
+    yield from forms_of(request, is_anthropic=speaks_anthropic(model))
 
 
 def so_far(row: Compaction) -> Summary:

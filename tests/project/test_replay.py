@@ -13,6 +13,7 @@ from replay.recordings import NO_REPLY, read, turns_of
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
+REPLAY = [sys.executable, "manage.py", "replay"]
 
 
 def test_every_user_message_is_a_turn() -> None:
@@ -79,7 +80,7 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 def test_a_recording_runs_through_with_every_message_accounted_for(
     policy: str, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "manage.py", "replay", str(ORDERS), "--limit", "3000"]
+    command = [*REPLAY, str(ORDERS), "--limit", "3000"]
     done = subprocess.run(
         [*command, "--policy", policy],
         cwd=ROOT,
@@ -96,3 +97,33 @@ def test_a_recording_runs_through_with_every_message_accounted_for(
     assert int(values["largest"]) <= 3000
     if policy in {"", "rounds"}:
         assert int(values["summaries"]) >= 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "strategies", [["in parts"], pytest.param([], marks=pytest.mark.whole, id="every one")]
+)
+def test_inv_53_each_body_that_a_server_got_is_built_again_from_rows(
+    strategies: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [*REPLAY, ORDERS, "--limit", "3000", "--rebuild", *strategies],
+        cwd=ROOT,
+        env={**os.environ, "PALIMPSEST_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    *rows, last = done.stdout.splitlines()
+    names = rows[0].split()[3:]
+    found = [
+        dict(zip(names, map(int, row.split()[-len(names) :]), strict=True)) for row in rows[1:]
+    ]
+    assert len(found) == 4 * (len(strategies) or 6)
+    for row in found:
+        assert row["same"] == row["received"] > row["retries"] > 0
+        assert row["tools"] == row["replies"] >= 19
+    assert sum(row["parts"] for row in found) >= 4
+    assert last == f"{sum(row['received'] for row in found)} requests, 0 not built again"

@@ -1,6 +1,7 @@
 """`manage.py replay FILE.jsonl …`: plays recorded conversations through the real pipeline.
 
-With `--matrix` through the engine alone, under every strategy, layout and budget.
+With `--matrix` through the engine alone, under every strategy, layout and budget; with `--rebuild`
+under every strategy and layout, each call built again and compared with the bytes that were sent.
 """
 
 import json
@@ -16,7 +17,7 @@ from django.utils import timezone
 
 from contextpolicy.models import ContextPolicy
 from contextpolicy.presets import seed_policies
-from replay import matrix, recordings
+from replay import matrix, rebuilding, recordings
 from replay.in_memory import stored
 from replay.pipeline import (
     SUMMARISER,
@@ -47,6 +48,8 @@ COLUMNS = (
     "faults",
     "seconds",
 )
+BUILT = ("received", "same", "replies", "retries", "tools", "summaries", "parts")
+FAULTS_SHOWN = 20
 
 
 class Command(BaseCommand):
@@ -74,6 +77,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--matrix", action="store_true", help="The engine alone, in every combination."
         )
+        parser.add_argument(
+            "--rebuild",
+            nargs="*",
+            choices=list(rebuilding.STRATEGIES),
+            metavar="STRATEGY",
+            help="Build each call again, under every strategy or these, in every layout.",
+        )
 
     def handle(self, *_args: Any, files: list[Path], **options: Any) -> None:
         """Play each file in a chat of its own.
@@ -88,6 +98,9 @@ class Command(BaseCommand):
             self.combine(list(played.values()))
             return
         call_command("migrate", verbosity=0)
+        if options["rebuild"] is not None:
+            self.rebuild(played, only=options["rebuild"], limit=options["limit"])
+            return
         seed_policies(now=timezone.now())
         values, script = options["values"], options["summariser"]
         if script:
@@ -123,6 +136,33 @@ class Command(BaseCommand):
             raise CommandError(
                 "A law of the engine was broken. First of each row:\n" + "\n".join(details)
             )
+
+    def rebuild(self, played: dict[Path, Turns], *, only: list[str], limit: int) -> None:
+        """Print one row per file and combination: how much of what was sent is built again.
+
+        Raises CommandError when a call could not be, or not to the byte.
+        """
+        # A recording may have longer turns than people's; a fault is no reason to wait here.
+        settings.MAX_STEPS = 1000
+        settings.PROVIDER_BACKOFF_MAX = 0
+        width = max(len(path.stem) for path in played)
+        heads = [f"{'strategy':16} {'layout':10}", *(f"{name:>9}" for name in BUILT)]
+        self.stdout.write(" ".join(["file".ljust(width), *heads]))
+        received, faults = 0, list[str]()
+        rebuilding.set_up_models(limit=limit)
+        for strategy, layout, values in rebuilding.combinations(limit=limit, only=only):
+            rebuilding.govern(values, now=timezone.now())
+            for path, turns in played.items():
+                with fake_server(limit=limit) as base:
+                    found = rebuilding.played(turns, base=base, limit=limit)
+                numbers = [f"{getattr(found, name):>9}" for name in BUILT]
+                head = f"{path.stem:{width}} {strategy:16} {layout:10}"
+                self.stdout.write(" ".join([head, *numbers]))
+                received += found.received
+                faults += [f"{path.stem}, {strategy}, {layout}: {it}" for it in found.faults]
+        self.stdout.write(f"{received:,} requests, {len(faults)} not built again")
+        if faults:
+            raise CommandError("\n".join(faults[:FAULTS_SHOWN]))
 
     def replay_all(self, played: dict[Path, Turns], *, limit: int, folder: Path | None) -> None:
         """Print one row per file, played through the pipeline.

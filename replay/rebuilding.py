@@ -1,0 +1,202 @@
+"""Plays conversations under every strategy and layout, and builds each of their calls again.
+
+The SHA-256 of each body that reached the fake server has to be that of a request which is built
+from rows alone, and each call that a row knows has to have reached the server. Requests are
+refused and cut on the way, so calls are tried again, by the worker and by the person; recorded
+tools are offered and called; summaries are read in one call and in parts.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import product
+from typing import Any
+
+import httpx2
+from django.utils import timezone
+
+from chats.compaction import rebuilt as summaries
+from chats.compaction.maintain import maintain
+from chats.models import Chat, Compaction, Receipt, Turn
+from chats.prompt.as_sent import bodies
+from chats.prompt.rebuilt import rebuilt
+from chats.turns.start import retry, start
+from contextpolicy import resolution
+from contextpolicy.engine.segments import text_ref
+from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.presets import SYSTEM
+from contextpolicy.publish import assign, create_policy, new_version
+from replay.matrix import LAYOUTS
+from replay.pipeline import (
+    CHAT_MODEL,
+    SUMMARISER,
+    TURN_SECONDS,
+    RecordedTools,
+    ended_turn,
+    on_one_s_own,
+    prepare,
+    replies,
+    tell,
+)
+from replay.recordings import RecordedTurn
+
+# The smaller summariser has this part of the chat model's context, so it reads in parts.
+PART = 2
+READER = "reader"
+STRATEGIES: Mapping[str, Mapping[str, Any]] = {
+    "simple": {"strategy": "simple", "window_size": 8, "max_chars_per_message": 600},
+    "sliding_window": {"strategy": "sliding_window"},
+    "dynamic_summary": {"strategy": "dynamic_summary", "summarization_model": SUMMARISER},
+    "in parts": {
+        "strategy": "dynamic_summary",
+        "summarization_model": f"{SUMMARISER}-small",
+    },
+    "told again": {
+        "strategy": "dynamic_summary",
+        "summarization_model": SUMMARISER,
+        "pinned_kinds": ["number", "date"],
+    },
+    "entity_state": {
+        "strategy": "entity_state",
+        "summarization_model": READER,
+        "state_schema": {"type": "object", "properties": {"seen": {"type": "string"}}},
+        "keep_last_messages": 6,
+    },
+}
+# What happens to the first request of some turns: the worker, or the person, tries again.
+FAULTS: Sequence[Mapping[str, Any]] = (
+    {},
+    {"fault": "503"},
+    {"fault": "cut", "after": 1},
+    {},
+    {"fault": "filter400"},
+)
+
+
+@dataclass(slots=True)
+class Rebuilding:
+    """What the server got, and how much of it was built again from rows."""
+
+    received: int = 0
+    same: int = 0
+    replies: int = 0
+    retries: int = 0
+    tools: int = 0
+    summaries: int = 0
+    parts: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def combinations(
+    *, limit: int, only: Collection[str] = ()
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the values of each strategy, or of these, with each layout, for a model's context."""
+    room = {
+        "token_budget": limit,
+        "reserve_tokens": limit // 4,
+        "summary_max_tokens": limit // 10,
+        "system_text": "You help with orders.",
+    }
+    for name, layout in product(only or STRATEGIES, LAYOUTS):
+        yield name, layout, {**room, **STRATEGIES[name], "layout": layout}
+
+
+def set_up_models(*, limit: int) -> None:
+    """Set up a summariser, a smaller one, and a model that reads a state."""
+    for slug, name, window in (
+        (SUMMARISER, f"{SUMMARISER}+reply=summary", None),
+        (f"{SUMMARISER}-small", f"{SUMMARISER}+reply=summary+part=1", limit // PART),
+        (READER, READER + '+reply={"seen":"yes"}', None),
+    ):
+        ModelSpec.objects.update_or_create(
+            slug=slug, defaults={"provider": SUMMARISER, "name": name, "context_window": window}
+        )
+
+
+def govern(values: Mapping[str, Any], *, now: datetime) -> None:
+    """Let these values govern everyone from now on."""
+    told: dict[str, Any] = {"values": values, "actor": SYSTEM, "now": now}
+    policy = ContextPolicy.objects.filter(slug="rebuilding").first()
+    if policy is not None:
+        new_version(policy=policy, locks=[], note="", **told)
+        return
+    policy = create_policy(slug="rebuilding", name="Rebuilding", **told)
+    assign(policy=policy, level="instance", actor=SYSTEM, now=now)
+
+
+def played(turns: Sequence[RecordedTurn], *, base: str, limit: int) -> Rebuilding:
+    """Play a conversation in a chat of its own, and build each of its calls again."""
+    chat = prepare(base=base, limit=limit, now=timezone.now())
+    names = {call.name for turn in turns for step in turn.steps for call in step.calls}
+    tools = RecordedTools(names)
+    runtime = on_one_s_own(tools)
+    received: list[str] = []
+    for number, turn in enumerate(turns):
+        tools.prepare(turn)
+        fault = FAULTS[number % len(FAULTS)]
+        tell(base, replies=replies(turn), faults=[{**fault, "model": CHAT_MODEL}] if fault else [])
+        accepted = start(user=chat.owner, chat=chat, text=turn.text, now=timezone.now())
+        ended = ended_turn(accepted.turn.pk, runtime=runtime)
+        if ended.status == Turn.Status.FAILED and fault:
+            tools.prepare(turn)
+            tell(base, replies=replies(turn), faults=[])
+            again = retry(user=chat.owner, turn=ended, now=timezone.now())
+            ended_turn(again.pk, runtime=runtime)
+        maintain(chat_id=chat.pk, counter=runtime.counter, now=timezone.now())
+        received += taken(base)
+    runtime.drain(1)
+    received += taken(base)
+    return compared(chat, received)
+
+
+def taken(base: str) -> list[str]:
+    """Return the hashes of the bodies that the server got since it was asked last."""
+    rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
+    httpx2.delete(f"{base}/_requests").raise_for_status()
+    return [row["body_sha256"] for row in rows]
+
+
+def compared(chat: Chat, received: Sequence[str]) -> Rebuilding:
+    """Build every call of a chat again, and compare what comes out with what the server got."""
+    found = Rebuilding(received=len(received))
+    built: set[str] = set()
+    for name, hashes, fault in (*of_replies(chat, found), *of_summaries(chat, found)):
+        if fault:
+            found.faults.append(f"{name}: {fault}")
+        elif not hashes & set(received):
+            found.faults.append(f"{name}: no such body reached the server")
+        built |= hashes
+    found.same = sum(body in built for body in received)
+    found.faults += [f"the body {body} is of no call" for body in received if body not in built]
+    return found
+
+
+def of_replies(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
+    """Yield each call for a reply or a state: its name, its possible bodies, what is wrong."""
+    rows = Receipt.objects.filter(turn__branch__chat=chat).select_related(
+        "effective_policy", "turn__branch__chat__owner", "turn__model"
+    )
+    for row in rows.order_by("created_at"):
+        found.replies += row.purpose == "reply"
+        found.retries += row.call > 1 and row.step > 0
+        made = rebuilt(row)
+        found.tools += bool(made.tools)
+        hashes = {text_ref(text) for text in bodies(made, with_images=True)}
+        known = row.body_sha256
+        differs = "its body is not the one that left" if known and known not in hashes else ""
+        yield f"{row.purpose} {row}", {known} if known else hashes, made.fault or differs
+
+
+def of_summaries(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
+    """Yield each call for a summary, as `of_replies` does for those of replies."""
+    rows = Compaction.objects.filter(branch__chat=chat).select_related("effective_policy", "branch")
+    for row in rows.exclude(calls=[]):
+        found.summaries += 1
+        found.parts += len(row.calls) > 1
+        values = resolution.values_of(row.effective_policy)
+        for number in range(1, len(row.calls) + 1):
+            made = summaries.summary_request_of(row, number=number)
+            hashes = {text_ref(t) for t in summaries.bodies(row, made.messages, values=values)}
+            known = made.body_sha256
+            differs = made.reason or ("" if not known or made.body == "same" else made.body_words)
+            yield f"call {number} of {row}", {known} if known else hashes, differs
