@@ -43,7 +43,7 @@ from chats.turns import stop as stops
 
 # The key of a request's scope that tells the server to hold the head of the response.
 HELD = "palimpsest.held"
-# A stream that has nothing to say for so long is opened all the same: proxies give up on silence.
+# A stream that has nothing to say for so long says that it waits: proxies give up on silence.
 SILENCE_SECONDS = 20.0
 PING = ": waiting\n\n"
 
@@ -135,6 +135,37 @@ async def in_database(call: Callable[[], Any]) -> Any:
     return await sync_to_async(databases.briefly(call))()
 
 
+class Watch:
+    """The clock of one response: its key is looked at again and again, and a silence is noticed."""
+
+    def __init__(self, key_id: uuid.UUID) -> None:
+        self.key_id = key_id
+        now = asyncio.get_running_loop().time()
+        self.silent_at = now + SILENCE_SECONDS
+        self.check_at = now + settings.STREAM_RECHECK_SECONDS
+
+    def note_words(self) -> None:
+        """Begin the silence anew: something was said."""
+        self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
+
+    async def is_silent(self) -> bool:
+        """Tell whether nothing was said for too long, once for each such time.
+
+        Raises `InvalidKey` once the key was revoked or has expired.
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self.check_at:
+            self.check_at = now + settings.STREAM_RECHECK_SECONDS
+            if not await in_database(
+                partial(keys.is_living, key_id=self.key_id, now=timezone.now())
+            ):
+                raise keys.InvalidKey
+        if now < self.silent_at:
+            return False
+        self.note_words()
+        return True
+
+
 class Relay:
     """One reply on its way to its program."""
 
@@ -145,9 +176,7 @@ class Relay:
         self.is_open = self.is_over = False
         # The turn with its reply and the state of its prompt, once it is over.
         self.ended: tuple[Turn | None, str] = (None, "")
-        now = asyncio.get_running_loop().time()
-        self.open_at = now + SILENCE_SECONDS
-        self.check_at = now + settings.STREAM_RECHECK_SECONDS
+        self.watch = Watch(asker.key_id)
 
     async def texts(self) -> AsyncIterator[str]:
         """Yield the texts of the body, of which the first decides the head."""
@@ -188,7 +217,7 @@ class Relay:
         return row
 
     async def is_silent(self) -> bool:
-        """Look at the clock between updates; tell whether a stream has to be opened without words.
+        """Look at the clock between updates; tell whether a stream has to say that it waits.
 
         Raises `TurnFailed` when this process ends, and `InvalidKey`.
         """
@@ -197,20 +226,9 @@ class Relay:
             raise asyncio.CancelledError
         if connection.STREAMS.closing.is_set():
             raise TurnFailed(code="server_restarting", reason="The server restarts. Try again.")
-        now = asyncio.get_running_loop().time()
-        if now >= self.check_at:
-            self.check_at = now + settings.STREAM_RECHECK_SECONDS
-            await self.check_key()
-        if self.is_open or not self.asker.is_stream or now < self.open_at:
-            return False
-        self.is_open = True
-        return True
-
-    async def check_key(self) -> None:
-        """Raise `InvalidKey` once the key was revoked or has expired."""
-        living = partial(keys.is_living, key_id=self.asker.key_id, now=timezone.now())
-        if not await in_database(living):
-            raise keys.InvalidKey
+        is_silent = await self.watch.is_silent() and self.asker.is_stream
+        self.is_open = self.is_open or is_silent
+        return is_silent
 
     def hear(self, update: Update) -> str:
         """Return what an update sends. Raises `TurnFailed`."""
@@ -239,6 +257,7 @@ class Relay:
         opening = "" if self.sent else form.opening()
         self.sent += len(text)
         self.is_open = True
+        self.watch.note_words()
         return opening + form.text(text)
 
     def end(self) -> str:
