@@ -10,8 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
-from django.db.models import OuterRef, Subquery
 
+from chats.actions import statements
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, Branch, Chat, ProviderAccount, Team, Turn
@@ -101,7 +101,7 @@ def create_chat(
     check_title(title)
     if temporary:
         check_temporary(owner)
-    if Chat.objects.filter(owner=owner.pk, deleted_at=None).count() >= settings.CHATS_PER_USER:
+    if statements.chats_of(owner.pk) >= settings.CHATS_PER_USER:
         raise TooManyChats(limit=settings.CHATS_PER_USER)
     chat = Chat(
         owner_id=owner.pk,
@@ -286,14 +286,7 @@ def models_for(
 
 def enabled_models() -> list[Any]:
     """Return the models that are switched on, each with what is asked of its provider."""
-    accounts = ProviderAccount.objects.filter(slug=OuterRef("provider"), enabled=True)
-    rows = ModelSpec.objects.filter(enabled=True).annotate(
-        provider_name=Subquery(accounts.values("name")[:1]),
-        provider_kind=Subquery(accounts.values("kind")[:1]),
-        provider_url=Subquery(accounts.values("base_url")[:1]),
-        provider_warms_up=Subquery(accounts.values("warm_up")[:1]),
-    )
-    return list(rows)
+    return statements.ENABLED_MODELS.rows()
 
 
 def default_of(models: Sequence[ModelSpec]) -> ModelSpec | None:

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from chats.gateway.relay import Held, HeldResponse, held_response, in_database
 from chats.gateway.wire import TurnFailed
+from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
 from chats.prompt import model_choice
 from chats.providers.base import ProviderError, Timeouts
@@ -43,10 +44,10 @@ class Call:
             ended = Ended(outcome, self.usage, error_code)
             await in_database(partial(store_end, self, ended))
 
-    async def fail(self, error: ProviderError | TurnFailed) -> TurnFailed:
+    async def fail(self, error: ProviderError | Refusal) -> Refusal:
         """Store a failure, and return what the program is told of it."""
         await self.end("failed", error_code=error.code)
-        if isinstance(error, TurnFailed):
+        if isinstance(error, Refusal):
             return error
         refusal = TurnFailed(code=error.code, reason=error.sentence)
         if error.retry_after is not None and refusal.retry_after is not None:

@@ -1,6 +1,7 @@
 """Passes a conversation on as it came, and its reply back: no chat, no receipt, no stored words."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from chats.gateway.body import Asked
 from chats.gateway.direct import Call
 from chats.gateway.opting_out import Way
 from chats.gateway.placing import Sent
-from chats.gateway.relay import Held
+from chats.gateway.relay import PING, Held, Watch
 from chats.gateway.wire import Form, Reply, TurnFailed
+from chats.ground import cancelling
+from chats.ground.refusals import Refusal
 from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
@@ -24,6 +27,8 @@ from chats.streams import connection
 from contextpolicy.engine.messages import ToolSpec, WireMessage, wires_of
 from contextpolicy.models import ModelSpec
 
+# How often a stream that says nothing looks at its key, and at the end of this process.
+LOOK_SECONDS = 1.0
 # Where a provider says nothing of the end, the reply was cut.
 FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls": "tool_calls"}
 
@@ -37,6 +42,7 @@ class Spoken:
     is_stream: bool
     # The reply without its words.
     head: Reply
+    key_id: uuid.UUID
 
 
 def response(
@@ -48,7 +54,8 @@ def response(
     """
     model = way.choice.model
     call = direct.begin(key=sent.api_key, model=model, kind=kind, why=way.why)
-    spoken = Spoken(request_for(sent, asked=asked, model=model), form, asked.stream, head)
+    passed = request_for(sent, asked=asked, model=model)
+    spoken = Spoken(passed, form, asked.stream, head, sent.api_key.pk)
     headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
     if asked.left_out:
         headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
@@ -80,7 +87,8 @@ class Voice:
     def __init__(self, spoken: Spoken) -> None:
         self.form, self.is_stream = spoken.form, spoken.is_stream
         self.waiting: list[str] = []
-        self.is_open = False
+        # The words have begun; the response has, be it with a sign that it waits.
+        self.is_open = self.has_begun = False
 
     def say(self, kind: str, piece: str, _offset: int) -> None:
         """Take more words of the reply; thoughts are not sent."""
@@ -101,14 +109,19 @@ class Voice:
             self.opening() + self.form.ending(reply) if self.is_stream else self.form.whole(reply)
         )
 
-    def break_off(self, refusal: TurnFailed, held: Held) -> str:
+    def wait(self) -> str:
+        """Return the sign that the reply is still waited for."""
+        self.has_begun = True
+        return PING
+
+    def break_off(self, refusal: Refusal, held: Held) -> str:
         """Return an error: with its own status, or as an event where a stream has begun."""
-        return self.form.broken(refusal) if self.is_open else held.fail(refusal)
+        return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
 
     def opening(self) -> str:
         """Return the beginning of a stream, once."""
         begun = "" if self.is_open else self.form.opening()
-        self.is_open = True
+        self.is_open = self.has_begun = True
         return begun
 
 
@@ -123,22 +136,52 @@ async def texts(spoken: Spoken, call: Call, held: Held) -> AsyncGenerator[str, N
     """Yield the reply as it is written, or whole; or why there is none."""
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say)
+    watch = Watch(spoken.key_id)
     try:
-        async with aclosing(await stream(spoken, call)) as events:
+        async with (
+            aclosing(await stream(spoken, call)) as source,
+            aclosing(with_silences(source)) as events,
+        ):
             async for event in events:
-                collector.hear(event)
+                if event is not None:
+                    collector.hear(event)
+                is_silent = await watch.is_silent() and spoken.is_stream
                 if said := voice.more():
+                    watch.note_words()
                     yield said
+                elif is_silent:
+                    yield voice.wait()
                 if collector.is_full or is_closing():
                     break
         reply = whole(spoken.head, collector)
-    except (ProviderError, TurnFailed) as error:
+    except (ProviderError, Refusal) as error:
         call.usage.update(collector.usage)
         yield voice.break_off(await call.fail(error), held)
         return
     call.usage.update(collector.usage)
     await call.end("ok")
     yield voice.end(reply)
+
+
+async def with_silences(
+    source: AsyncGenerator[ProviderEvent, None],
+) -> AsyncGenerator[ProviderEvent | None, None]:
+    """Yield the events, and None whenever none came for `LOOK_SECONDS`."""
+    coming = asyncio.ensure_future(anext(source, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=LOOK_SECONDS)
+            if not done:
+                yield None
+                continue
+            event = coming.result()
+            if event is None:
+                return
+            yield event
+            coming = asyncio.ensure_future(anext(source, None))
+    finally:
+        # The source can be closed only when nothing waits for it any more.
+        await cancelling.end(coming)
 
 
 def is_closing() -> bool:

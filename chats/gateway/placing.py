@@ -17,6 +17,7 @@ from django.db import transaction
 
 from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
+from chats.gateway import statements
 from chats.gateway.choice import Wanted, check_tools
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.hashes import hashes_of, room_of
@@ -30,7 +31,6 @@ from chats.prompt import model_choice
 from chats.record import history, images, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
-from chats.turns import statements
 from chats.turns.events import started_event
 from chats.turns.start import (
     ChatBusy,
@@ -40,8 +40,10 @@ from chats.turns.start import (
     open_branch,
     title_from,
 )
+from chats.turns.statements import PERSON_LOCK
 from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
+from speed import prepared
 
 Decision = Literal["new", "continue", "branch", "repeat"]
 # Why a branch begins, in the ledger.
@@ -132,14 +134,14 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
     chat_id = match.branch.chat_id if match else room_chat(sent, room=room)
     with transaction.atomic():
         if chat_id is None:
-            statements.PERSON_LOCK.hold(owner=sent.user.pk)
+            PERSON_LOCK.hold(owner=sent.user.pk)
             if known := sent.keyed.find(now=now):
                 return repeated(known)
             chat = new_chat(sent, room=room, now=now)
             found = Place(open_branch(chat), 0, 0, "new")
             return accept(sent, request, found, chat=chat, counter=counter, now=now)
         chat = chat_to_write_in(chat_id)
-        statements.PERSON_LOCK.hold(owner=sent.user.pk)
+        PERSON_LOCK.hold(owner=sent.user.pk)
         # The same request may have been sent twice at once.
         if known := sent.keyed.find(now=now):
             return repeated(known)
@@ -189,8 +191,8 @@ def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True
     chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
-    chat.save(update_fields=["archived", "without_memory", "erase_at"])
-    GatewayChat.objects.create(chat=chat, room=room, source=sent.identity.source[:40])
+    prepared.save(chat, "archived", "without_memory", "erase_at")
+    prepared.insert(GatewayChat(chat=chat, room=room, source=sent.identity.source[:40]))
     return chat
 
 
@@ -292,7 +294,7 @@ def accept(
     images.store(rows, found=sent.conversation.images)
     remember(request, place)
     trigger = question_of(request, place, rows)
-    turn = Turn.objects.create(
+    turn = Turn(
         branch=branch,
         accepted=messages.next_accepted(chat=chat),
         trigger=trigger,
@@ -302,10 +304,12 @@ def accept(
         queued_at=now,
         client={**sent.client, "after": place.offset if branch.client_windowed else 0},
     )
+    prepared.insert(turn)
     if trigger in rows:
-        Message.objects.filter(pk=trigger.pk).update(turn=turn)
+        trigger.turn = turn
+        prepared.save(trigger, "turn")
     chat.updated_at = now
-    chat.save(update_fields=["updated_at", "accepted_count", "active_branch", "model", "policy"])
+    prepared.save(chat, "updated_at", "accepted_count", "active_branch", "model", "policy")
     told = {"gateway": place.decision, "identity": sent.identity.source[:40]}
     actor = f"user:{sent.user.pk}"
     started_event(turn, actor=actor, chat=chat, now=now, message=trigger, more=told)
@@ -345,7 +349,8 @@ def check_room(sent: Sent, *, branch: Branch) -> None:
     if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     limit = settings.GATEWAY_TURNS_PER_KEY
-    if Turn.objects.filter(api_key=sent.api_key, status__in=UNFINISHED).count() >= limit:
+    unfinished = statements.UNFINISHED_OF_KEY.tuples(key=sent.api_key.pk)
+    if sum(number for (number,) in unfinished) >= limit:
         raise TooManyTurnsOfKey(limit=limit)
 
 
@@ -379,9 +384,7 @@ def remember(request: Request, place: Place) -> None:
     known = {
         (branch_id, seq)
         for branch_id, above, to in path
-        for seq in GatewayNode.objects.filter(
-            branch=branch_id, seq__gt=above, seq__lte=to
-        ).values_list("seq", flat=True)
+        for seq, _ in statements.NODES.tuples(branch=branch_id, above=above, last=to)
     }
     # A chain that begins in the middle would find nothing.
     chained = offset == 0

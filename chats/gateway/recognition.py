@@ -12,6 +12,7 @@ from typing import Literal
 
 from django.db.models import QuerySet
 
+from chats.gateway import statements
 from chats.gateway.conversation import Item
 from chats.gateway.hashes import Hashes, item_hash, reply_form
 from chats.models import Branch, Chat, GatewayNode, Message
@@ -72,6 +73,9 @@ def find(
     Most equal replies win, then the deepest place, then one at the end of its branch. `within`: a
     branch that is looked at in any case; without it the chat's active one.
     """
+    if not any(item.role == "assistant" for item in request.items):
+        # None of our replies can be among them, however many chats begin with the same words.
+        return None
     nodes = nodes_of(owner_id, chat=chat)
     within = within or (chat.active_branch_id if chat else None)
     found = [compare(branch, request) for branch in candidates(request, nodes, within=within)]
@@ -171,8 +175,7 @@ class Path:
 def nodes_on(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:
     """Yield seq and hash of the messages that the program sent on this path itself."""
     for branch_id, above, to in history.within(branch, after=first - 1, before=last + 1):
-        rows = GatewayNode.objects.filter(branch=branch_id, seq__gt=above, seq__lte=to)
-        yield from rows.values_list("seq", "item")
+        yield from statements.NODES.tuples(branch=branch_id, above=above, last=to)
 
 
 def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> Match | None:

@@ -21,7 +21,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
-from chats.gateway import wire
+from chats.gateway import statements, wire
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
@@ -32,17 +32,18 @@ from chats.streams.follow import (
     Delta,
     Done,
     Reshaped,
+    Row,
     Snapshot,
     StreamPosition,
     Update,
     follow,
-    read_row_with_reply,
+    read_row,
 )
 from chats.turns import stop as stops
 
 # The key of a request's scope that tells the server to hold the head of the response.
 HELD = "palimpsest.held"
-# A stream that has nothing to say for so long is opened all the same: proxies give up on silence.
+# A stream that has nothing to say for so long says that it waits: proxies give up on silence.
 SILENCE_SECONDS = 20.0
 PING = ": waiting\n\n"
 
@@ -79,6 +80,8 @@ class Asker:
     model: str
     form: Form
     is_stream: bool
+    # The turn as it was just stored; None where it may have come further.
+    row: Row | None = None
 
 
 def response(request: HttpRequest, asker: Asker, *, headers: dict[str, str]) -> HeldResponse:
@@ -132,6 +135,37 @@ async def in_database(call: Callable[[], Any]) -> Any:
     return await sync_to_async(databases.briefly(call))()
 
 
+class Watch:
+    """The clock of one response: its key is looked at again and again, and a silence is noticed."""
+
+    def __init__(self, key_id: uuid.UUID) -> None:
+        self.key_id = key_id
+        now = asyncio.get_running_loop().time()
+        self.silent_at = now + SILENCE_SECONDS
+        self.check_at = now + settings.STREAM_RECHECK_SECONDS
+
+    def note_words(self) -> None:
+        """Begin the silence anew: something was said."""
+        self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
+
+    async def is_silent(self) -> bool:
+        """Tell whether nothing was said for too long, once for each such time.
+
+        Raises `InvalidKey` once the key was revoked or has expired.
+        """
+        now = asyncio.get_running_loop().time()
+        if now >= self.check_at:
+            self.check_at = now + settings.STREAM_RECHECK_SECONDS
+            if not await in_database(
+                partial(keys.is_living, key_id=self.key_id, now=timezone.now())
+            ):
+                raise keys.InvalidKey
+        if now < self.silent_at:
+            return False
+        self.note_words()
+        return True
+
+
 class Relay:
     """One reply on its way to its program."""
 
@@ -140,16 +174,16 @@ class Relay:
         self.place: StreamPosition | None = None
         self.sent = 0
         self.is_open = self.is_over = False
-        now = asyncio.get_running_loop().time()
-        self.open_at = now + SILENCE_SECONDS
-        self.check_at = now + settings.STREAM_RECHECK_SECONDS
+        # The turn with its reply and the state of its prompt, once it is over.
+        self.ended: tuple[Turn | None, str] = (None, "")
+        self.watch = Watch(asker.key_id)
 
     async def texts(self) -> AsyncIterator[str]:
         """Yield the texts of the body, of which the first decides the head."""
         try:
             async for updates in self.updates():
                 for update in updates:
-                    if text := await self.hear(update):
+                    if text := self.hear(update):
                         yield text
                 if self.is_over:
                     return
@@ -160,11 +194,12 @@ class Relay:
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Yield the updates of the turn until it is over, however slowly they are read."""
-        read = sync_to_async(databases.briefly(read_row_with_reply))
+        read = sync_to_async(databases.briefly(self.read))
+        row = self.asker.row or await read(self.asker.turn_id)
         while not self.is_over:
             source = follow(
                 turn_id=self.asker.turn_id,
-                row=await read(self.asker.turn_id),
+                row=row,
                 hub=connection.STREAMS.hub,
                 read=read,
                 seen=self.place,
@@ -172,9 +207,17 @@ class Relay:
             async with aclosing(cast(AsyncGenerator[list[Update], None], source)) as updates:
                 async for each in updates:
                     yield each
+            row = await read(self.asker.turn_id)
+
+    def read(self, turn_id: uuid.UUID) -> Row:
+        """Read the turn's row; of one that is over also what its end tells, in the same thread."""
+        row = read_row(turn_id)
+        if row.is_over:
+            self.ended = ended(turn_id)
+        return row
 
     async def is_silent(self) -> bool:
-        """Look at the clock between updates; tell whether a stream has to be opened without words.
+        """Look at the clock between updates; tell whether a stream has to say that it waits.
 
         Raises `TurnFailed` when this process ends, and `InvalidKey`.
         """
@@ -183,22 +226,11 @@ class Relay:
             raise asyncio.CancelledError
         if connection.STREAMS.closing.is_set():
             raise TurnFailed(code="server_restarting", reason="The server restarts. Try again.")
-        now = asyncio.get_running_loop().time()
-        if now >= self.check_at:
-            self.check_at = now + settings.STREAM_RECHECK_SECONDS
-            await self.check_key()
-        if self.is_open or not self.asker.is_stream or now < self.open_at:
-            return False
-        self.is_open = True
-        return True
+        is_silent = await self.watch.is_silent() and self.asker.is_stream
+        self.is_open = self.is_open or is_silent
+        return is_silent
 
-    async def check_key(self) -> None:
-        """Raise `InvalidKey` once the key was revoked or has expired."""
-        living = partial(keys.is_living, key_id=self.asker.key_id, now=timezone.now())
-        if not await in_database(living):
-            raise keys.InvalidKey
-
-    async def hear(self, update: Update) -> str:
+    def hear(self, update: Update) -> str:
         """Return what an update sends. Raises `TurnFailed`."""
         match update:
             case Snapshot(beginning, text):
@@ -214,7 +246,7 @@ class Relay:
                     raise TurnFailed(code="reply_restarted", reason=RESTARTED)
                 return ""
             case Done():
-                return await self.end()
+                return self.end()
         return ""
 
     def more(self, text: str) -> str:
@@ -225,11 +257,12 @@ class Relay:
         opening = "" if self.sent else form.opening()
         self.sent += len(text)
         self.is_open = True
+        self.watch.note_words()
         return opening + form.text(text)
 
-    async def end(self) -> str:
+    def end(self) -> str:
         """Return the end of the reply. Raises `TurnFailed` if it is none."""
-        turn, status = await in_database(partial(ended, self.asker.turn_id))
+        turn, status = self.ended
         self.is_over = True
         if turn is None:
             raise TurnFailed(code="chat_gone", reason="The chat was deleted.")
@@ -256,10 +289,8 @@ RESTARTED = "The reply had to begin anew after its first words were sent. Send t
 
 def ended(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
     """Return a turn that is over, with its reply, and what its prompt had of the history."""
-    turn = Turn.objects.select_related("reply").filter(pk=turn_id).first()
-    rows = Receipt.objects.filter(turn=turn_id, step__gt=Receipt.AFTERWARDS)
-    receipt = rows.filter(call__gt=Receipt.BESIDE).order_by("-attempt", "-step", "-call").first()
-    return turn, status_of(receipt)
+    turn = statements.ENDED_TURN.first(turn=turn_id)
+    return turn, status_of(statements.LAST_RECEIPT.first(turn=turn_id))
 
 
 def status_of(receipt: Receipt | None) -> str:

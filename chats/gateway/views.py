@@ -32,6 +32,7 @@ from chats.models import ApiKey, PassedOn
 from chats.people import keys, signin
 from chats.prompt.tokenizer import O200kCounter
 from chats.record.idempotency import GATEWAY, IdempotentRequest, InvalidIdempotencyKey
+from chats.streams.follow import row_of
 
 SCOPE = "gateway"
 View = Callable[..., HttpResponseBase]
@@ -233,5 +234,6 @@ def answered(
         model=asked.model,
         form=form,
         is_stream=asked.stream,
+        row=None if placed.decision == "repeat" else row_of(turn, text=""),
     )
     return relay.response(request, asker, headers=headers)

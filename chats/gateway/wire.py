@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from chats.ground.refusals import Refusal
@@ -151,7 +152,7 @@ class Form(Protocol):
         """Return the end of a stream that breaks off."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chunks:
     """The pieces of one reply as a stream of events."""
 
@@ -166,7 +167,14 @@ class Chunks:
 
     def text(self, text: str) -> str:
         """Return more text."""
-        return self.piece({"content": text})
+        before, after = self.around_text
+        return f"{before}{json.dumps(text)}{after}"
+
+    @cached_property
+    def around_text(self) -> tuple[str, str]:
+        """What stands before and after the text in each of a reply's many pieces."""
+        before, _, after = self.piece({"content": ""}).rpartition('""')
+        return before, after
 
     def ending(self, reply: Reply) -> str:
         """Return the calls, the end and, if it was asked for, the usage."""

@@ -280,8 +280,11 @@ def append_sent(
         )
         set_token_count(row, counter=counter)
         rows.append(row)
-    Message.objects.bulk_create(rows, batch_size=200)
-    branch.save(update_fields=["last_seq"])
+    if len(rows) == 1:
+        prepared.insert(rows[0])
+    else:
+        Message.objects.bulk_create(rows, batch_size=200)
+    prepared.save(branch, "last_seq")
     return rows
 
 

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
+from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
+from chats.gateway import passing, relay
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, TextDelta
@@ -226,6 +228,67 @@ def test_a_program_that_leaves_ends_the_call(program: Program, model: Model) -> 
     assert AuditEvent.objects.get(type="gateway.passed_on").data["outcome"] == "stopped"
 
 
+def pause(seconds: float) -> Callable[[Any], Any]:
+    """A step of a script in which the model says nothing."""
+
+    async def rest(_worker: Any) -> None:
+        await asyncio.sleep(seconds)
+
+    return rest
+
+
+def test_a_silence_is_broken_before_proxies_give_up(
+    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(passing, "LOOK_SECONDS", 0.02)
+    keeping_nothing(program)
+    model(pause(0.2), TextDelta("It is "), pause(0.2), TextDelta("secret."), Finished("stop"))
+    answer = ask(program, [user(SECRET)], stream=True)
+    assert (answer.status, answer.text) == (200, "It is secret.")
+    before, after = answer.body.split("It is ")
+    assert before.startswith(relay.PING)
+    assert relay.PING in after
+    assert answer.body.endswith("[DONE]\n\n")
+
+
+def test_a_whole_reply_is_never_preceded_by_a_sign(
+    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(passing, "LOOK_SECONDS", 0.02)
+    keeping_nothing(program)
+    model(pause(0.2), TextDelta("secret."), Finished("stop"))
+    assert ask(program, [user(SECRET)]).text == "secret."
+
+
+@pytest.mark.parametrize("begun", [[], [TextDelta("It is ")]])
+def test_a_stream_ends_once_its_key_is_revoked(
+    program: Program,
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+    begun: list[Any],
+) -> None:
+    monkeypatch.setattr(passing, "LOOK_SECONDS", 0.02)
+    settings.STREAM_RECHECK_SECONDS = 0.05
+    keeping_nothing(program)
+
+    async def revoke(_worker: Any) -> None:
+        await sync_to_async(ApiKey.objects.update)(revoked_at=timezone.now())
+        await asyncio.sleep(60)
+
+    provider = model(*begun, revoke, TextDelta("secret."), Finished("stop"))
+    answer = ask(program, [user(SECRET)], stream=True)
+    assert answer.status == (200 if begun else 401)
+    said = answer.chunks[-1] if begun else answer.json
+    assert said["error"]["code"] == "invalid_api_key"
+    assert "[DONE]" not in answer.body
+    assert provider.cancelled == 1
+    row = PassedOn.objects.get()
+    assert (row.outcome, row.error_code) == ("failed", "invalid_api_key")
+
+
 def rows() -> dict[str, int]:
     """How many rows each table has."""
     return {kind.__name__: kind.objects.count() for kind in apps.get_models()}  # type: ignore[attr-defined]  # each has one
@@ -270,3 +333,21 @@ def test_a_dry_run_of_what_is_passed_on_says_so(program: Program, model: Model) 
     assert (told["decision"], told["off"]) == ("off", "key")
     assert told["prompt_tokens"] > 0
     assert (provider.requests, PassedOn.objects.exists()) == ([], False)
+
+
+def test_a_silence_is_noticed_each_time_and_begins_anew_with_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
+
+    async def watched() -> list[bool]:
+        watch, found = relay.Watch(uuid.uuid4()), []
+        for _ in range(2):
+            await asyncio.sleep(0.06)
+            found += [await watch.is_silent(), await watch.is_silent()]
+        await asyncio.sleep(0.03)
+        watch.note_words()
+        await asyncio.sleep(0.03)
+        return [*found, await watch.is_silent()]
+
+    assert async_to_sync(watched)() == [True, False, True, False, False]

@@ -1,0 +1,39 @@
+"""The statements that begin a chat, compiled once."""
+
+from typing import Any
+
+from django.db.models import Count, OuterRef, QuerySet, Subquery
+
+from chats.models import Chat, ProviderAccount
+from contextpolicy.models import ModelSpec
+from speed import prepared
+
+
+def enabled_models() -> QuerySet[ModelSpec]:
+    """Return the models that are switched on, each with what is asked of its provider."""
+    accounts = ProviderAccount.objects.filter(slug=OuterRef("provider"), enabled=True)
+    return ModelSpec.objects.filter(enabled=True).annotate(
+        provider_name=Subquery(accounts.values("name")[:1]),
+        provider_kind=Subquery(accounts.values("kind")[:1]),
+        provider_url=Subquery(accounts.values("base_url")[:1]),
+        provider_warms_up=Subquery(accounts.values("warm_up")[:1]),
+    )
+
+
+ENABLED_MODELS: prepared.Select[Any] = prepared.Select(lambda _at: enabled_models())
+
+
+CHATS_OF_OWNER = prepared.Select(
+    lambda at: (
+        Chat.objects.filter(owner=at("owner"), deleted_at=None)
+        .order_by()
+        .values("owner")
+        .annotate(number=Count("pk"))
+        .values_list("number")
+    )
+)
+
+
+def chats_of(owner_id: int) -> int:
+    """Count a person's chats that are not deleted."""
+    return sum(number for (number,) in CHATS_OF_OWNER.tuples(owner=owner_id))
