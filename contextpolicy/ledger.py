@@ -32,6 +32,7 @@ EVENT_TYPES = frozenset(
     {
         "api_key.created",
         "api_key.revoked",
+        "api_key.used",
         "branch.chosen",
         "branch.created",
         "chat.created",
@@ -42,6 +43,7 @@ EVENT_TYPES = frozenset(
         "chat.model_changed",
         "chat.preferences_asked",
         "chat.preferences_read",
+        "chat.renamed",
         "chat.restored",
         "chat.system_text_changed",
         "chat.title_asked",

@@ -1,5 +1,8 @@
 """The table of requirements judges claims: an unknown id and a missing door both fail."""
 
+import re
+from pathlib import Path
+
 import pytest
 from django.test import Client
 
@@ -52,6 +55,12 @@ def test_each_person_has_a_door() -> None:
     for person in address:
         assert {other for other in address if behind(address[other], person)} == {person}
     assert behind("/admin/contextpolicy/auditevent/", "auditor")
+
+
+def test_every_case_of_the_study_of_policies_and_audits_has_a_test() -> None:
+    files = Path(__file__).parent.rglob("test_*.py")
+    found = re.findall(r"policy_case\((\d+)\)", "".join(map(Path.read_text, files)))
+    assert {int(number) for number in found} == set(range(1, 28))
 
 
 @pytest.mark.django_db

@@ -180,14 +180,17 @@ def check_title(title: str) -> None:
 
 @transaction.atomic
 def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
-    """Give the chat a title; an empty one keeps the old."""
-    del actor, now  # a title is the owner's own and changes nothing that is sent
+    """Give the chat a title; an empty one keeps the old. Its words stay out of the ledger."""
     title = title.strip()
     check_title(title)
+    before = chat.title
     if title:
         chat.title, chat.titled_by_model = title, False
         chat.save(update_fields=["title", "titled_by_model"])
-        notices.tell(chat.pk)
+    if title and title != before:
+        lengths = {"from": len(before), "to": len(title)}
+        told = {"characters": lengths}
+        ledger.record("chat.renamed", actor=actor, now=now, chat_id=chat.pk, data=told)
     return chat
 
 

@@ -6,7 +6,7 @@ Only its SHA-256 and its first letters are stored.
 
 import uuid
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qsl
 
 from django.contrib.auth.models import AbstractBaseUser, User
@@ -193,15 +193,27 @@ def key_for(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
 
 
 def authenticate(*, secret: str, now: datetime) -> ApiKey | None:
-    """Return the living key with this secret, with its owner; its use is noted once a minute."""
+    """Return the living key with this secret, with its owner.
+
+    Its use is noted once a minute, the first of a day in the ledger too.
+    """
     key = statements.LIVING_KEY.first(now=now, hash=secrets.hash_token(secret))
     if key is None:
         return None
-    noted_until = now - NOTED_EVERY
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    noted_until = max(now - NOTED_EVERY, midnight)
     if key.last_used_at is None or key.last_used_at < noted_until:
-        unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
-        ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now)
+        note_use(key, noted_until=noted_until, now=now)
     return key
+
+
+@transaction.atomic
+def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
+    """Note that the key was used; of several at once one notes it."""
+    unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
+    is_first = key.last_used_at is None or key.last_used_at.date() < now.astimezone(UTC).date()
+    if ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now) and is_first:
+        note("api_key.used", key=key, actor=f"user:{key.owner_id}", now=now)
 
 
 def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:

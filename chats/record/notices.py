@@ -1,7 +1,7 @@
 """Notices: tells a person's open pages that something changed in one of their chats.
 
 Most of what a page shows changes with an event of the chat's ledger, so each event is told, after
-its commit and as the chat's id alone; so are its title and that it was read, which are no events.
+its commit and as the chat's id alone; so is that it was read, which is no event.
 Like all of the live bus a notice may be lost: a page that was cut off looks at the rows when it
 comes back.
 """

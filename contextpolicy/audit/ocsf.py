@@ -24,8 +24,9 @@ CATEGORIES = {
     3: (3, "Identity & Access Management"),
     6: (6, "Application Activity"),
 }
-# The class of an event by the first part of its type; all others are API activity.
+# The class of an event by its type or the first part of it; all others are API activity.
 CLASSES: Mapping[str, int] = {
+    "api_key.used": AUTHENTICATION,
     "login": AUTHENTICATION,
     "logout": AUTHENTICATION,
     "api_key": ACCOUNT_CHANGE,
@@ -46,6 +47,7 @@ OTHER = (99, "Other")
 DEEDS: Mapping[int, Mapping[str, tuple[int, str]]] = {
     AUTHENTICATION: {
         "succeeded": (1, "Logon"),
+        "used": (1, "Logon"),
         "failed": (1, "Logon"),
         "throttled": (1, "Logon"),
     },
@@ -92,7 +94,7 @@ def own(event: AuditEvent) -> dict[str, Any]:
 def ocsf(event: AuditEvent) -> dict[str, Any]:
     """Return an event as the class that comes nearest."""
     about, _, deed = event.type.partition(".")
-    uid = CLASSES.get(about, API_ACTIVITY)
+    uid = CLASSES.get(event.type) or CLASSES.get(about, API_ACTIVITY)
     number, name = activity(uid, event.type, deed)
     category, category_name = CATEGORIES[uid // 1000]
     has_failed = deed in FAILED

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 PHRASES: Mapping[str, str] = {
     "api_key.created": "API key made",
     "api_key.revoked": "API key revoked",
+    "api_key.used": "API key used, for the first time on this day",
     "branch.chosen": "Another branch is shown",
     "branch.created": "Branch begun",
     "chat.created": "Chat begun",
@@ -15,6 +16,7 @@ PHRASES: Mapping[str, str] = {
     "chat.model_changed": "Model of the chat changed",
     "chat.preferences_asked": "Model asked what holds of the person",
     "chat.preferences_read": "Model's proposals of what holds of the person judged",
+    "chat.renamed": "Chat renamed",
     "chat.restored": "Deleted chat brought back",
     "chat.system_text_changed": "The chat's own system text changed",
     "chat.title_asked": "Model asked for a title",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
@@ -80,6 +80,29 @@ def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
     touch(page.get_by_role("button", name="Save", exact=True).click)
     expect(page.locator(".messagelist")).to_contain_text("was added successfully")
     assert touched == 8
+    assert person.complaints == []
+
+
+def test_what_is_typed_while_a_strategy_is_on_its_way_stays(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor)
+    page = person.page
+    person.open(ADD)
+    held: list[Route] = []
+    page.route("**/contextpolicy/add/", lambda route: held.append(route))
+    with page.expect_request("**/contextpolicy/add/"):
+        card(page, "a summary of the rest").click()
+    page.locator("#id_token_budget").fill("8000")
+    page.get_by_label("Name", exact=True).fill("Typed meanwhile")
+    page.route("**/contextpolicy/add/", lambda route: route.continue_())
+    for route in held:
+        route.continue_()
+
+    expect(page.locator("#id_keep_last_messages")).to_be_visible()
+    expect(page.locator("#id_token_budget")).to_have_value("8000")
+    expect(page.get_by_label("Name", exact=True)).to_have_value("Typed meanwhile")
+    expect(page.locator("#policy-told")).to_contain_text("Sends at most 6,000 tokens")
     assert person.complaints == []
 
 

@@ -111,6 +111,7 @@ def test_it_is_sent_where_it_is_switched_on(
         ("role.changed", {"user": 7}, 3001, 99),
         ("api_key.created", {}, 3001, 1),
         ("api_key.revoked", {}, 3001, 6),
+        ("api_key.used", {}, 3002, 1),
         ("policy.created", {"policy": "p"}, 3004, 1),
         ("model.changed", {"model": "m"}, 3004, 3),
         ("webhook.deleted", {}, 3004, 4),

@@ -86,6 +86,7 @@ def test_a_time_of_another_zone_is_hashed_as_the_same_instant(now: datetime) -> 
     ],
     ids=["numbers", "nesting", "number keys"],
 )
+@pytest.mark.policy_case(16)
 def test_what_a_database_gives_back_has_the_hash_that_was_stored(
     data: dict[str, object], now: datetime
 ) -> None:

@@ -244,6 +244,7 @@ def test_every_event_has_a_sentence() -> None:
 
 @pytest.mark.policy_case(23)
 class TestExporting:
+    @pytest.mark.policy_case(16)
     def test_lines_are_the_hashed_bytes_and_the_last_one_counts_them(
         self, browser: Client, now: datetime, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -265,7 +266,7 @@ class TestExporting:
         assert ended.data["rows"] == 10
         assert ended.data["search"] == f"chat:{CHAT}"
 
-    def test_a_table_holds_no_formula_and_all_that_was_found(
+    def test_S22_a_table_holds_no_formula_and_all_that_was_found(
         self, browser: Client, now: datetime
     ) -> None:
         for begin in "=+-@\t\r":

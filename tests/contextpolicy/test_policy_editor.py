@@ -1,5 +1,6 @@
 """A policy administrator edits policies in the admin and never leaves a broken one behind."""
 
+import json
 import re
 import uuid
 from datetime import datetime
@@ -11,6 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import (
@@ -29,6 +31,7 @@ from tests.contextpolicy.people import person, signed_in
 pytestmark = pytest.mark.django_db
 
 ADD = "/admin/contextpolicy/contextpolicy/add/"
+IMPORT = "/admin/contextpolicy/contextpolicy/import/"
 CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
 
 
@@ -184,6 +187,40 @@ def test_a_field_is_stored_as_the_engine_takes_it(
 
     assert answer.status_code == 302
     assert current(policy).values[field] == stored
+
+
+@pytest.mark.policy_case(2)
+@pytest.mark.parametrize("door", ["form", "import", "program"])
+def test_what_is_stored_is_what_was_given_and_the_page_shows_it(
+    door: str, browser: Client, policy: ContextPolicy
+) -> None:
+    values = {**EXTREMES, "token_budget": 18_000, "system_text": "Line one.\nLine two."}
+    # What a form cannot say, and leaves as it was stored.
+    del values["allowed_models"]
+    given = create_policy(
+        slug="given", name="Given", values=values, actor="system", now=timezone.now()
+    )
+    form = json.loads(browser.get(f"{page_of(given)}?export=json").content)
+    if door == "form":
+        answer = browser.post(
+            ADD, {**opened(browser, page_of(given)).fields, "name": "Taken", "slug": "taken"}
+        )
+        assert answer.status_code == 302, answer.context["adminform"].form.errors
+    elif door == "import":
+        answer = browser.post(IMPORT, {"pasted": json.dumps(form), "name": "Taken"})
+        assert answer.status_code == 302, answer.context["form"].errors
+    else:
+        ines = User.objects.get(username="ines")
+        body = {"slug": "taken", "name": "Taken", "values": form["values"], "locks": []}
+        sent = signed_in(ines).post("/api/v1/policies", body, content_type="application/json")
+        assert sent.status_code == 201, sent.json()
+        assert sent.json()["current"]["values"] == current(given).values
+    taken = ContextPolicy.objects.get(slug="taken")
+    assert current(taken).values == current(given).values
+    shown, expected = (opened(browser, page_of(each)).fields for each in (taken, given))
+    told = {name: value for name, value in shown.items() if name in EXTREMES}
+    assert told == {name: value for name, value in expected.items() if name in EXTREMES}
+    assert told
 
 
 def test_an_emptied_field_says_nothing_any_more(browser: Client, policy: ContextPolicy) -> None:
@@ -364,7 +401,7 @@ def test_what_a_browser_sends_for_line_ends_is_no_change(browser: Client, now: d
     assert current(policy).number == 1
 
 
-def test_the_page_says_what_would_surprise(browser: Client, policy: ContextPolicy) -> None:
+def test_S29_the_page_says_what_would_surprise(browser: Client, policy: ContextPolicy) -> None:
     assert "Nothing that would surprise." in opened(browser, page_of(policy)).words
 
     submitted(browser, page_of(policy), layout="A", window_turns="900")

@@ -241,6 +241,7 @@ class TestDrafts:
         assert [v.state for v in policy.versions.order_by("number")] == ["retired", "active"]
         assert AuditEvent.objects.filter(type="policy.version_activated").count() == 1
 
+    @pytest.mark.policy_case(11)
     def test_an_older_version_is_restored_as_a_new_one(
         self, browser: Client, now: datetime, support: Group
     ) -> None:
@@ -259,6 +260,19 @@ class TestDrafts:
         auditor = signed_in(person("priya", AUDITOR))
         assert auditor.post(page_of(policy), {"_restore": "1"}).status_code == 403
         assert current(policy).number == 3
+
+    @pytest.mark.policy_case(11)
+    def test_one_that_lacks_a_value_is_restored_whole(self, browser: Client, now: datetime) -> None:
+        bare = {"strategy": "simple"}
+        policy = made(now, bare)
+        common: dict[str, Any] = {"note": "", "actor": "system", "now": now}
+        new_version(policy=policy, values=SUMMARY, locks=["token_budget"], **common)
+
+        answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
+
+        assert "its assignments are as they were" in answer.content.decode()
+        assert (current(policy).values, current(policy).locks) == (bare, [])
+        assert opened(browser, page_of(policy)).fields["token_budget"] == [""]
 
     def test_of_two_who_activate_the_second_is_told(self, now: datetime) -> None:
         policy = made(now, SUMMARY)

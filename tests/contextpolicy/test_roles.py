@@ -75,6 +75,7 @@ def test_the_role_user_and_plain_groups_do_not_open_the_admin(now: datetime) -> 
     assert not alice.is_staff
 
 
+@pytest.mark.policy_case(21)
 def test_a_change_of_roles_is_recorded_and_no_change_is_not(now: datetime) -> None:
     alice = person("alice", roles.AUDITOR)
     auditors = Group.objects.get(name=roles.AUDITOR)
@@ -117,6 +118,7 @@ def test_an_account_is_recorded_by_the_names_of_its_fields(now: datetime) -> Non
     assert event.data == {"user": alice.pk, "fields": ["email", "is_active"], "is_active": False}
 
 
+@pytest.mark.policy_case(20)
 def test_a_group_with_a_policy_and_a_role_stay(now: datetime) -> None:
     roles.seed_roles()
     plain = Group.objects.create(name="Support staff")

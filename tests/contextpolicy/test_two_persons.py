@@ -74,6 +74,7 @@ def in_force(policy: ContextPolicy) -> int:
     return found.number
 
 
+@pytest.mark.policy_case(10)
 def test_what_governs_everybody_waits_for_somebody_else(
     policy: ContextPolicy, ines: User, ivan: User, now: datetime
 ) -> None:
@@ -235,6 +236,7 @@ def test_the_author_does_not_take_it_back_from_everybody_or_a_group(
     assert policy.assignments.count() == 0
 
 
+@pytest.mark.policy_case(10)
 def test_the_form_and_rest_say_who_takes_it_back(policy: ContextPolicy, ines: User) -> None:
     hers, row = signed_in(ines), policy.assignments.get()
     address = f"/admin/contextpolicy/policyassignment/{row.pk}/delete/"

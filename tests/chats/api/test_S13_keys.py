@@ -1,5 +1,6 @@
 """S13: keys are shown once, stored as hashes, scoped, ended at once, and only in their header."""
 
+import json
 from datetime import datetime, timedelta
 
 import pytest
@@ -229,8 +230,9 @@ def test_S13_ended_keys_open_nothing_at_once(
     revoked = browser.call("DELETE", f"keys/{made['id']}")
     assert revoked.json()["revoked_at"]
     assert client.get("models").json()["error"]["code"] == "invalid_api_key"
-    assert list(AuditEvent.objects.order_by("pk").values_list("type", flat=True))[:2] == [
+    assert list(AuditEvent.objects.order_by("pk").values_list("type", flat=True))[:3] == [
         "api_key.created",
+        "api_key.used",
         "api_key.revoked",
     ]
 
@@ -359,6 +361,17 @@ def test_S13_last_use_is_noted_once_a_minute(alice: User, now: datetime) -> None
         assert last
         noted.append((last - now).total_seconds())
     assert noted == [0, 0, 0, 61, 61]
+
+
+def test_S13_the_first_use_of_a_day_stands_in_the_ledger(alice: User, now: datetime) -> None:
+    key, secret = keys.create_key(owner=alice, name="x", scopes=["chats:read"], now=now)
+    for hours in (0, 1, 11.99, 12, 13, 36):
+        keys.authenticate(secret=secret, now=now + timedelta(hours=hours))
+    used = AuditEvent.objects.filter(type="api_key.used").order_by("pk")
+    assert [(event.at - now) / timedelta(hours=1) for event in used] == [0, 12, 36]
+    assert {event.actor for event in used} == {f"user:{alice.pk}"}
+    assert {event.data["key"] for event in used} == {str(key.pk)}
+    assert secret not in json.dumps([event.data for event in used])
 
 
 def test_S13_each_key_has_a_rate_of_its_own_that_says_when(

@@ -124,6 +124,16 @@ def test_title_and_model_change_together_or_not_at_all(
     assert AuditEvent.objects.filter(type="chat.model_changed").count() == 1
 
 
+def test_a_new_title_is_recorded_without_its_words_and_the_same_one_is_not(
+    of_alice: Program, chat: Chat, alice: User
+) -> None:
+    for title in ("Order 4711", "Order 4711", " "):
+        of_alice.call("PATCH", f"chats/{chat.pk}", {"title": title})
+    event = AuditEvent.objects.get(type="chat.renamed")
+    assert (event.chat_id, event.actor) == (chat.pk, f"user:{alice.pk}")
+    assert event.data == {"characters": {"from": 0, "to": 10}}
+
+
 def test_deleted_chat_is_hidden_and_its_events_stay(of_alice: Program, chat: Chat) -> None:
     answer = of_alice.call("DELETE", f"chats/{chat.pk}")
     assert (answer.status_code, answer.content) == (204, b"")

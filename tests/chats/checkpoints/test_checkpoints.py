@@ -238,7 +238,7 @@ def inv_54_scene(how: str) -> None:
 @pytest.mark.policy_case(17)
 @pytest.mark.usefixtures("said")
 @pytest.mark.parametrize("how", ["written anew", "cut", "a chat dropped", "all dropped"])
-def test_inv_54_what_no_chain_shows_the_checkpoint_does(
+def test_inv_54_S26_what_no_chain_shows_the_checkpoint_does(
     how: str, sign: Callable[..., Any], tmp_path: Path
 ) -> None:
     anchor = tmp_path / "anchor.txt"
@@ -365,7 +365,7 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     assert faults() == {}
 
 
-def test_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
+def test_S26_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
     now: datetime, sent: Sent, monkeypatch: pytest.MonkeyPatch, sign: Callable[..., Any]
 ) -> None:
     assert not upkeep.checkpoint_due(now=now)
