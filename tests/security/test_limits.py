@@ -135,7 +135,7 @@ def test_no_policy_raises_the_ceiling_of_a_message() -> None:
         check_text("x" * (MESSAGE_CEILING + 1), limit=10**9)
 
 
-def test_a_person_has_so_many_replies_at_once(
+def test_S28_a_person_has_so_many_replies_at_once(
     page: Client, demo_model: object, settings: Settings
 ) -> None:
     settings.TURNS_PER_USER = 2
@@ -148,7 +148,7 @@ def test_a_person_has_so_many_replies_at_once(
     assert Chat.objects.count() == 2
 
 
-def test_each_key_has_so_many_replies_at_once(
+def test_S28_each_key_has_so_many_replies_at_once(
     program: Program, page: Client, alice: User, settings: Settings
 ) -> None:
     settings.TURNS_PER_KEY = 2
@@ -185,7 +185,7 @@ def test_a_chat_has_so_many_waiting_messages_and_so_many_in_all(
     assert code_of(program.post(path, {"text": "x"})) == (409, "chat_full")
 
 
-def test_both_doors_have_the_same_rate_of_messages(
+def test_S28_both_doors_have_the_same_rate_of_messages(
     program: Program, page: Client, chat: Chat, settings: Settings
 ) -> None:
     settings.MESSAGES_PER_MINUTE = 2
@@ -203,7 +203,9 @@ def test_both_doors_have_the_same_rate_of_messages(
     assert Message.objects.count() == 2
 
 
-def test_requests_have_a_rate_that_each_answer_tells(program: Program, settings: Settings) -> None:
+def test_S28_requests_have_a_rate_that_each_answer_tells(
+    program: Program, settings: Settings
+) -> None:
     settings.API_REQUESTS_PER_MINUTE = 2
     rates.REQUESTS.clear()
     answers = [program.get("chats") for _ in range(3)]

@@ -4,8 +4,10 @@ import os
 import signal
 import stat
 from pathlib import Path
+from typing import Any
 
 import httpx2
+from openai import OpenAI
 
 from tests.faults.programs import until
 from tests.small_model.beside import Beside, words
@@ -20,6 +22,7 @@ TIGHT = {
     "keep_last_messages": 4,
     "summary_max_tokens": 300,
 }
+TIGHT_PROMPT = 1_800
 FACTS = "Order {0} is for Ben Ode of Oslo. Why?"
 
 
@@ -111,6 +114,33 @@ def test_between_two_compactions_the_prompt_comes_from_its_cache_and_no_nonsense
     rows = beside.compactions(chat)
     assert any(row["model_name"] == beside.model()["name"] for row in rows), "it was never asked"
     assert beside.desk.ask("unsound") == []
+
+
+def test_a_program_that_resends_its_growing_chat_is_served_from_the_cache(beside: Beside) -> None:
+    beside.desk.ask("govern", values={**TIGHT, "summarization_model": beside.slug})
+    beside.desk.ask("change_model", slug=beside.slug, values={"max_output": 20})
+    key = beside.api.headers["Authorization"].removeprefix("Bearer ")
+    program = OpenAI(base_url=f"{beside.product.url}/v1", api_key=key, timeout=120)
+
+    messages: list[Any] = []
+    chats, told = set(), []
+    for number in range(60):
+        messages.append({"role": "user", "content": FACTS.format(4_001 + number)})
+        answer = program.chat.completions.with_raw_response.create(
+            model=beside.slug, messages=messages
+        )
+        chats.add(answer.headers["X-Context-Chat"])
+        reply = answer.parse()
+        assert reply.usage is not None
+        told.append(reply.usage)
+        messages.append({"role": "assistant", "content": reply.choices[0].message.content})
+
+    assert len(chats) == 1
+    assert max(usage.prompt_tokens for usage in told) < TIGHT_PROMPT
+    used = undisturbed(beside, chats.pop())
+    share = sum(u["cached"] for u in used) / sum(u["input"] for u in used)
+    assert len(used) >= 5
+    assert share >= 0.95, used
 
 
 def test_a_killed_model_comes_back_at_its_address(beside: Beside, chat: str) -> None:

@@ -182,7 +182,7 @@ def test_S4_8_a_bundle_comes_back_with_its_summary_in_force(
     assert Chat.objects.get(pk=made["chat"]).system_text == "Be kind."
 
 
-def test_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> None:
+def test_S21_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> None:
     data = export(of_alice, told.pk, scope="full")
     made = brought(of_alice, data)
     before = Message.objects.count()
@@ -259,7 +259,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", ["nothing", "bomb", "traversal", "many entries", "no archive"])
-def test_what_no_word_has_to_be_read_for_is_refused_at_once(name: str, of_alice: Program) -> None:
+def test_S21_what_no_word_has_to_be_read_for_is_refused_at_once(
+    name: str, of_alice: Program
+) -> None:
     data, code = REFUSED[name]
     answer = send(of_alice, data)
     error = answer.json()["error"]
@@ -268,7 +270,7 @@ def test_what_no_word_has_to_be_read_for_is_refused_at_once(name: str, of_alice:
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
-def test_a_hostile_file_is_refused_with_a_sentence_and_leaves_nothing(
+def test_S21_a_hostile_file_is_refused_with_a_sentence_and_leaves_nothing(
     name: str, of_alice: Program
 ) -> None:
     data, code = REFUSED[name]
@@ -280,7 +282,7 @@ def test_a_hostile_file_is_refused_with_a_sentence_and_leaves_nothing(
     assert not AuditEvent.objects.filter(type="chat.imported").exists()
 
 
-def test_limits_are_refused_whole(
+def test_S21_limits_are_refused_whole(
     of_alice: Program, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def code(data: bytes) -> str:
@@ -303,7 +305,7 @@ def test_limits_are_refused_whole(
     assert not Chat.objects.exists()
 
 
-def test_nobody_exports_what_is_somebody_elses(
+def test_S22_nobody_exports_what_is_somebody_elses(
     told: Chat, of_charlie: Program, program: Callable[..., Program], alice: User
 ) -> None:
     assert of_charlie.get(f"chats/{told.pk}/export").status_code == 404
@@ -312,7 +314,7 @@ def test_nobody_exports_what_is_somebody_elses(
 
 
 @pytest.mark.parametrize("form", ["markdown", "html", "json"])
-def test_a_chat_is_read_as_a_document(
+def test_S22_a_chat_is_read_as_a_document(
     form: str, chat: Chat, of_alice: Program, now: datetime
 ) -> None:
     branch = fill(chat, 12, now=now)

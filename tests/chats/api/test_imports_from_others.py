@@ -295,7 +295,7 @@ def test_one_bad_chat_of_many_keeps_no_other_out(of_alice: Program) -> None:
     assert [found.row[name] for name in counts] == [3, 3, 1, 0, 2]
 
 
-def test_loops_and_strange_values_do_no_harm(of_alice: Program) -> None:
+def test_S21_loops_and_strange_values_do_no_harm(of_alice: Program) -> None:
     loop = {
         "mapping": {
             "a": gpt_node("a", "b", ["b"], "user", "x"),

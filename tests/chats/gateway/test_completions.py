@@ -215,7 +215,7 @@ def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
         )),
     ],
 )  # fmt: skip
-def test_what_is_not_done_here_is_refused_by_name(
+def test_S17_what_is_not_done_here_is_refused_by_name(
     program: Program, changes: dict[str, Any], param: str, code: str
 ) -> None:
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")], **changes}))
@@ -234,7 +234,7 @@ def test_what_is_not_done_here_is_refused_by_name(
         b'{"model": "demo", "messages": [{"role": "user", "content": "\\ud800"}]}',
     ],
 )  # fmt: skip
-def test_a_body_that_cannot_be_read_is_an_error_in_openais_form(
+def test_S17_a_body_that_cannot_be_read_is_an_error_in_openais_form(
     program: Program, body: bytes
 ) -> None:
     answer = program.close(program.open(body))
@@ -242,7 +242,7 @@ def test_a_body_that_cannot_be_read_is_an_error_in_openais_form(
     assert answer.json["error"].keys() == {"message", "type", "param", "code"}
 
 
-def test_who_may_not_is_told_so(
+def test_S17_who_may_not_is_told_so(
     program: Program, make: Any, alice: Any, settings: Any, charlie: Any
 ) -> None:
     def status(secret: str, **more: Any) -> tuple[int, str]:
@@ -278,7 +278,7 @@ def listed_by(program: Program) -> list[str]:
     return [entry["id"] for entry in client.get("/v1/models").json()["data"]]
 
 
-def test_the_models_of_a_person_and_their_policies(
+def test_S17_the_models_of_a_person_and_their_policies(
     program: Program, alice: Any, set_policy: SetPolicy, now: Any
 ) -> None:
     ModelSpec.objects.create(slug="dear", provider="demo", name="dear")
