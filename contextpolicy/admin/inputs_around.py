@@ -43,7 +43,7 @@ class AroundInputs(forms.Form):
     lock_input_length_limit = lock()
     allowed_models = several(
         "Allowed models",
-        "None ticked: this policy says nothing. Of several policies all must allow it.",
+        "Nothing ticked: this policy says nothing. Of several policies all must allow it.",
         models,
     )
     lock_allowed_models = lock()
@@ -133,8 +133,8 @@ class AroundInputs(forms.Form):
     lock_recent_by_user = lock()
     memory_providers = several(
         "Providers that may get them",
-        "Instructions, preferences and messages of other chats go to these providers alone. None "
-        "ticked: this policy says nothing. Of several policies all must allow it.",
+        "Instructions, preferences and messages of other chats go to these providers alone. "
+        "Nothing ticked: this policy says nothing. Of several policies all must allow it.",
         providers,
     )
     lock_memory_providers = lock()

@@ -7,6 +7,8 @@ from contextpolicy.admin.written import BUILT_IN, NONE
 from contextpolicy.linter.errors import offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 
+NONE_OF_THEM = (NONE, "None of them")
+
 
 def strategies() -> Choices:
     """Return the strategies that exist, those of packages with the package."""
@@ -26,20 +28,21 @@ def strategy_name(name: str) -> str:
 
 
 def models() -> Choices:
-    """Return the models a policy can name."""
-    return [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
+    """Return the models a policy can name, and the choice of none."""
+    found = [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
+    return [*found, NONE_OF_THEM]
 
 
 def providers() -> Choices:
-    """Return the providers a policy can name: those that have a model."""
+    """Return the providers a policy can name, those that have a model, and the choice of none."""
     slugs = ModelSpec.objects.order_by("provider").values_list("provider", flat=True).distinct()
-    return [(slug, slug) for slug in slugs]
+    return [*((slug, slug) for slug in slugs), NONE_OF_THEM]
 
 
 def skills_offered() -> Choices:
     """Return the skills a policy can name, and the choice of none."""
     found = [(skill.slug, str(skill)) for skill in Skill.objects.all()]
-    return [*found, (NONE, "None of them")]
+    return [*found, NONE_OF_THEM]
 
 
 def summarisers() -> Choices:

@@ -37,6 +37,13 @@ THEIRS = "keep_theirs"
 OF_THE_POLICY = ("name", "description", "retired")
 
 
+def some_or_none(chosen: list[str], *, what: str) -> list[str]:
+    """Return what was ticked; raises ValidationError for "none of them" beside others."""
+    if NONE in chosen and len(chosen) > 1:
+        raise forms.ValidationError(f"Tick {what}, or none of them, not both.")
+    return chosen
+
+
 class PolicyForm(
     SendingInputs, HistoryInputs, SummaryInputs, AroundInputs, forms.ModelForm[ContextPolicy]
 ):
@@ -209,17 +216,19 @@ class PolicyForm(
 
     def clean_pinned_kinds(self) -> list[str]:
         """Refuse "none of them" beside other choices; raises ValidationError."""
-        kinds: list[str] = self.cleaned_data["pinned_kinds"]
-        if NONE in kinds and len(kinds) > 1:
-            raise forms.ValidationError("Tick kinds, or none of them, not both.")
-        return kinds
+        return some_or_none(self.cleaned_data["pinned_kinds"], what="kinds")
 
     def clean_skills(self) -> list[str]:
         """Refuse "none of them" beside other choices; raises ValidationError."""
-        chosen: list[str] = self.cleaned_data["skills"]
-        if NONE in chosen and len(chosen) > 1:
-            raise forms.ValidationError("Tick skills, or none of them, not both.")
-        return chosen
+        return some_or_none(self.cleaned_data["skills"], what="skills")
+
+    def clean_allowed_models(self) -> list[str]:
+        """Refuse "none of them" beside other choices; raises ValidationError."""
+        return some_or_none(self.cleaned_data["allowed_models"], what="models")
+
+    def clean_memory_providers(self) -> list[str]:
+        """Refuse "none of them" beside other choices; raises ValidationError."""
+        return some_or_none(self.cleaned_data["memory_providers"], what="providers")
 
     def config(
         self, cleaned: Mapping[str, Any], touched: set[str], latest: Mapping[str, Any]

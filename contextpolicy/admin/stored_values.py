@@ -15,6 +15,8 @@ NO_TEXT = "(none)"
 
 SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
 TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
+# Fields of several choices that can be none of them, which is not the same as unset.
+SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "memory_providers"})
 # Fields whose 0 in the form means "none": unlike an empty field it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
     item.name
@@ -58,7 +60,7 @@ def shown(name: str, value: Any) -> Any:
         return NO_TEXT
     if name == "summary_sections" and not value:
         return [BUILT_IN]
-    if name in {"pinned_kinds", "skills"} and not value:
+    if name in SETS and value is not None and not value:
         return [NONE]
     return value
 

@@ -195,8 +195,6 @@ def test_what_is_stored_is_what_was_given_and_the_page_shows_it(
     door: str, browser: Client, policy: ContextPolicy
 ) -> None:
     values = {**EXTREMES, "token_budget": 18_000, "system_text": "Line one.\nLine two."}
-    # What a form cannot say, and leaves as it was stored.
-    del values["allowed_models"]
     given = create_policy(
         slug="given", name="Given", values=values, actor="system", now=timezone.now()
     )
@@ -249,6 +247,7 @@ def test_a_lock_stands_beside_its_field(browser: Client, policy: ContextPolicy) 
         ({"tool_output_rules": "x: 5"}, "tool_output_rules", "Line 1: “5” is no rule."),
         ({"state_schema": "(text)"}, "state_schema", "Line 1 is no value of a state."),
         ({"pinned_kinds": ["url", "none"]}, "pinned_kinds", "or none of them, not both"),
+        ({"allowed_models": ["light", "none"]}, "allowed_models", "models, or none of them"),
         ({"max_bytes": "40"}, "max_bytes", "Set it to 1,021 or more."),
         ({"pins_tokens": "50000"}, "pins_tokens", "leaves less than 1,000"),
         ({"window_tokens": "10"}, "window_tokens", "leaves history too little"),
@@ -371,6 +370,7 @@ EXTREMES: dict[str, Any] = {
     "pins_tokens": None,
     "pinned_kinds": [],
     "allowed_models": [],
+    "memory_providers": [],
     "system_text": "Line one.\r\nLine two.\n\n",
     "tool_output_rules": {"a b:c": {"keep_newest": 0}, "*": {}},
 }
