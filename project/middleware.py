@@ -22,7 +22,7 @@ from django.middleware.gzip import GZipMiddleware
 from django.views import defaults
 
 from chats.api.errors import RequestTooLarge
-from chats.gateway.relay import HELD, Held
+from chats.gateway.relay import HELD, WaitingHead
 from chats.ground.refusals import Refusal
 from chats.web.errors import is_of_programs, refusal_response
 from project.logs import REQUEST
@@ -127,7 +127,7 @@ class HeldHead:
         await self.onward(message)
 
 
-def headed(message: Mapping[str, Any], held: Held) -> Mapping[str, Any]:
+def headed(message: Mapping[str, Any], held: WaitingHead) -> Mapping[str, Any]:
     """Return the head of a response with the status and the headers that are known now."""
     if message["status"] >= HTTPStatus.BAD_REQUEST:
         return message

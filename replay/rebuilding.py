@@ -75,7 +75,7 @@ FAULTS: Sequence[Mapping[str, Any]] = (
 
 @dataclass(slots=True)
 class Rebuilding:
-    """What the server got, and how much of it was built again from rows."""
+    """Counts the requests that the server got, and those that were built again from rows."""
 
     received: int = 0
     same: int = 0

@@ -36,7 +36,7 @@ class PersonDue:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class RetentionPreview:
     """The messages that a run would erase if it began now.
 
     `looked_at`: so many chats; `is_all`: no chat was left out; `people`: those with
@@ -121,7 +121,7 @@ def pages() -> Iterator[list[Chat]]:
         place = page[-1].pk
 
 
-def preview(*, now: datetime) -> Preview:
+def preview(*, now: datetime) -> RetentionPreview:
     """Count what a run would erase; what a legal hold covers is counted apart."""
     held = holds.held(now=now)
     looked_at, held_chats, held_messages = 0, 0, 0
@@ -140,7 +140,7 @@ def preview(*, now: datetime) -> Preview:
                 of_people.setdefault(owners[pk], []).append((messages, oldest))
     people = people_of(of_people)
     found = [each for chats in of_people.values() for each in chats]
-    return Preview(
+    return RetentionPreview(
         looked_at=looked_at,
         is_all=is_all,
         chats=len(found),

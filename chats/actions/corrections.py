@@ -47,7 +47,7 @@ class StateTooLarge(Refusal):
     param = "values"
 
 
-class NoSuchVersion(Refusal):
+class NoSuchStateVersion(Refusal):
     """The state has no such version on this path of the chat, or only one too old to be shown."""
 
     code = "no_such_version"
@@ -119,15 +119,16 @@ def restore(
 ) -> ChatKept:
     """Bring the values of an older version back, as a new version.
 
-    `version` is the one that the person has seen in force. Raises `StateChanged`, `NoSuchVersion`,
-    `StateInvalid` where the schema is another one now, and what `state_in` raises.
+    `version` is the one that the person has seen in force. Raises `StateChanged`,
+    `NoSuchStateVersion`, `StateInvalid` where the schema is another one now, and what `state_in`
+    raises.
     """
     found = state_in(chat=chat)
     check_version(found, version)
     known = states.history_of(found.branch)
     old = next((one.row for one in known if one.row.version == to), None)
     if old is None:
-        raise NoSuchVersion(version=to)
+        raise NoSuchStateVersion(version=to)
     check_values(old.values, schema=found.kept.schema)
     if old.values == found.kept.values:
         return found

@@ -41,7 +41,7 @@ CERTIFICATES = ("message.erased", "chat.erased")
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class RetentionLease:
     """The right to work on a run, and the number of its entries so far."""
 
     run_id: uuid.UUID
@@ -80,7 +80,7 @@ def go_on(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> N
         return
 
 
-def claim() -> Lease | None:
+def claim() -> RetentionLease | None:
     """Take the open run; None if there is none, or somebody works on it."""
     run = RetentionRun.objects.filter(free(), is_open=True).first()
     if run is None:
@@ -88,10 +88,10 @@ def claim() -> Lease | None:
     token = uuid.uuid4()
     mine = RetentionRun.objects.filter(free(), pk=run.pk, is_open=True)
     taken = mine.update(lease_token=token, lease_until=leases.until())
-    return Lease(run.pk, token) if taken else None
+    return RetentionLease(run.pk, token) if taken else None
 
 
-def steps(lease: Lease, *, clock: Callable[[], datetime]) -> Iterator[None]:
+def steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
     """Do a run in steps, a transaction each, from its place to its end. Raises `LeaseLost`."""
     run = RetentionRun.objects.get(pk=lease.run_id)
     place = run.place
@@ -108,7 +108,7 @@ def steps(lease: Lease, *, clock: Callable[[], datetime]) -> Iterator[None]:
 
 
 def erase_in(
-    chat: Chat, *, lease: Lease, passed: int, clock: Callable[[], datetime]
+    chat: Chat, *, lease: RetentionLease, passed: int, clock: Callable[[], datetime]
 ) -> Iterator[None]:
     """Erase what is due in a chat, in steps; with the last one it counts as `passed` chats.
 
@@ -139,7 +139,9 @@ def erase_in(
         yield
 
 
-def erase_some(chat_id: uuid.UUID, *, lease: Lease, ending: dict[str, Any], now: datetime) -> bool:
+def erase_some(
+    chat_id: uuid.UUID, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
+) -> bool:
     """Erase a few messages of a chat, or all of it; return whether some are left.
 
     The age that holds is asked for again under the chat's lock. Raises `UnderHold`,
@@ -185,7 +187,7 @@ def erase_some(chat_id: uuid.UUID, *, lease: Lease, ending: dict[str, Any], now:
 
 
 def enter(
-    lease: Lease, *, chat_id: uuid.UUID, messages: int, days: int, after: int
+    lease: RetentionLease, *, chat_id: uuid.UUID, messages: int, days: int, after: int
 ) -> RetentionEntry:
     """Store which rows of the ledger certify what this transaction erased in a chat.
 
@@ -236,7 +238,7 @@ def following(entry: RetentionEntry) -> str:
 
 
 def book(
-    lease: Lease,
+    lease: RetentionLease,
     *,
     place: uuid.UUID | None = None,
     digest: str = "",
@@ -253,7 +255,7 @@ def book(
         raise LeaseLost(lease.run_id)
 
 
-def finish(lease: Lease, *, now: datetime) -> None:
+def finish(lease: RetentionLease, *, now: datetime) -> None:
     """End a run and certify it in the ledger. Raises `LeaseLost`."""
     with transaction.atomic():
         book(lease)

@@ -12,7 +12,7 @@ TICKS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """One course: its kind for the style sheet, the path, and where the history was shortened."""
 
     kind: str
@@ -24,7 +24,7 @@ class Line:
 class Chart:
     """Everything the template of a chart writes."""
 
-    lines: Sequence[Line]
+    lines: Sequence[Curve]
     ticks: Sequence[tuple[float, str]]
     last_turn: int
     rows: Sequence[tuple[int, str, str, bool, bool]]
@@ -62,13 +62,13 @@ def y_of(tokens: float, top: int) -> float:
     return round(TOP + (1 - tokens / top) * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def line(kind: str, course: Sequence[Point], turns: int, top: int) -> Line:
+def line(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
     """Draw one course, thinned out; every place where the history was shortened stays."""
     step = max(1, len(course) // MOST_POINTS)
     kept = [p for place, p in enumerate(course) if place % step == 0 or p is course[-1]]
     marks = [point for point in course if point.compacted]
     thin = max(1, len(marks) // MOST_POINTS)
-    return Line(
+    return Curve(
         kind,
         " ".join(f"{x_of(p.turn, turns)},{y_of(p.tokens, top)}" for p in kept),
         [
@@ -98,7 +98,7 @@ def rows(now: Sequence[Point], proposed: Sequence[Point]) -> list[tuple[int, str
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChartBar:
     """One piece of a bar: which series it is of, where it stands, and what it says."""
 
     kind: str
@@ -114,7 +114,7 @@ class Bars:
     """A chart of bars, the pieces of each on top of one another."""
 
     title: str
-    bars: Sequence[Bar]
+    bars: Sequence[ChartBar]
     ticks: Sequence[tuple[float, str]]
     first: str
     last: str
@@ -141,7 +141,7 @@ def bars_of(
             x, below = round(LEFT + place * step, 1), below + value
             said = f"{label}: {value:,} {name}"
             height = max(round(base - y, 1), 0.5)
-            drawn.append(Bar(f"series-{kind}", x, y, round(step * 0.8, 1), height, said))
+            drawn.append(ChartBar(f"series-{kind}", x, y, round(step * 0.8, 1), height, said))
     whole = ", ".join(f"{sum(values):,} {name}" for name, values in zip(names, series, strict=True))
     return Bars(
         title=title,

@@ -37,7 +37,7 @@ OUTCOMES: Mapping[str, tuple[str, dict[str, str], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class NumberInWords:
     """A number in words, with a note, and the address of the rows behind it."""
 
     label: str
@@ -47,11 +47,11 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DashboardLine:
     """One line of the table: a day, a model or a policy, and its numbers."""
 
     name: str
-    cells: Sequence[Told]
+    cells: Sequence[NumberInWords]
 
 
 class Rows:
@@ -90,7 +90,7 @@ def address(page: str, wanted: Range, at: str, found_by: Mapping[str, str]) -> s
     return f"{reverse(page)}?{urlencode(query)}"
 
 
-def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
+def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
     """Return the headline numbers."""
     n = whole.numbers
     share, slow = whole.cache_share, seconds_words(whole.first_token(0.95))
@@ -98,40 +98,40 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
     replies = rows.of_turns(wanted, status__exact="completed")
     summaries = rows.of_compactions(wanted, "published")
     return [
-        Told("Replies", f"{n['replies']:,}", "", replies),
-        Told(
+        NumberInWords("Replies", f"{n['replies']:,}", "", replies),
+        NumberInWords(
             "Failed",
             f"{n['failed']:,}",
             f"{n['stopped']:,} stopped",
             rows.of_turns(wanted, status__exact="failed"),
         ),
-        Told(
+        NumberInWords(
             "First token",
             seconds_words(whole.first_token(0.5)),
             f"for half of the replies; {slow} for 95 of 100",
             replies,
         ),
-        Told(
+        NumberInWords(
             "Summaries in force",
             f"{took_effect:,}",
             "took effect",
             summaries,
         ),
-        Told(
+        NumberInWords(
             "Tokens saved",
             f"≈ {n['saved_tokens']:,}",
             f"in {n['governed']:,} prompts",
             summaries,
         ),
         money_told("Summary cost", whole, "summary_cost", of=n["summaries"], rows=summaries),
-        Told(
+        NumberInWords(
             "Net effect",
             balances.words(whole.net),
             unknown_words(whole.net, of=n["governed"] + n["summaries"])
             or "saved, less summaries and what the cache lost",
             summaries,
         ),
-        Told(
+        NumberInWords(
             "From the cache",
             "–" if share is None else f"{share:.1%}",
             f"of {n['input']:,} input tokens; {n['unreported']:,} calls not reported",
@@ -141,10 +141,12 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
     ]
 
 
-def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> Told:
+def money_told(label: str, whole: Totals, name: str, *, of: int, rows: str) -> NumberInWords:
     """Return a sum of money; the calls that have no price stand apart, with their share."""
     money = whole.money(name)
-    return Told(label, balances.words(money), unknown_words(money, of=of) or f"of {of:,}", rows)
+    return NumberInWords(
+        label, balances.words(money), unknown_words(money, of=of) or f"of {of:,}", rows
+    )
 
 
 def unknown_words(money: Money, *, of: int) -> str:
@@ -182,7 +184,9 @@ def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
     ]
 
 
-def lines_of(groups: Mapping[str, Totals], *, wanted: Range, by: str, rows: Rows) -> list[Line]:
+def lines_of(
+    groups: Mapping[str, Totals], *, wanted: Range, by: str, rows: Rows
+) -> list[DashboardLine]:
     """Return the table, newest day first."""
     names = sorted(groups, reverse=by == "day")
     return [
@@ -201,7 +205,7 @@ def narrowed(wanted: Range, *, by: str, name: str) -> Range:
     return Range(wanted.since, wanted.until, wanted.model, name)
 
 
-def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> Line:
+def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> DashboardLine:
     """Return one line of the table."""
     n, share = total.numbers, total.cache_share
     effect = total.named["compactions"]["published"]
@@ -209,39 +213,39 @@ def line_of(name: str, total: Totals, *, within: Range, rows: Rows) -> Line:
     summaries = rows.of_compactions(within, "published")
     failed = rows.of_turns(within, status__exact="failed")
     cells = [
-        Told("Replies", f"{n['replies']:,}", "", ended),
-        Told("Failed", f"{n['failed']:,}", "", failed),
-        Told("First token, half", seconds_words(total.first_token(0.5)), "", ended),
-        Told("95 of 100", seconds_words(total.first_token(0.95)), "", ended),
-        Told("Input", f"{n['input']:,}", "", ended),
-        Told("Cache", "–" if share is None else f"{share:.1%}", "", ended),
-        Told("Cost", balances.words(total.money("cost")), "", ended),
-        Told("Summaries", f"{effect:,}", "", summaries),
-        Told("Saved", f"≈ {n['saved_tokens']:,}", "", summaries),
-        Told("Summary cost", balances.words(total.money("summary_cost")), "", summaries),
-        Told("Net effect", balances.words(total.net), "", summaries),
+        NumberInWords("Replies", f"{n['replies']:,}", "", ended),
+        NumberInWords("Failed", f"{n['failed']:,}", "", failed),
+        NumberInWords("First token, half", seconds_words(total.first_token(0.5)), "", ended),
+        NumberInWords("95 of 100", seconds_words(total.first_token(0.95)), "", ended),
+        NumberInWords("Input", f"{n['input']:,}", "", ended),
+        NumberInWords("Cache", "–" if share is None else f"{share:.1%}", "", ended),
+        NumberInWords("Cost", balances.words(total.money("cost")), "", ended),
+        NumberInWords("Summaries", f"{effect:,}", "", summaries),
+        NumberInWords("Saved", f"≈ {n['saved_tokens']:,}", "", summaries),
+        NumberInWords("Summary cost", balances.words(total.money("summary_cost")), "", summaries),
+        NumberInWords("Net effect", balances.words(total.net), "", summaries),
     ]
-    return Line(name or "none", cells)
+    return DashboardLine(name or "none", cells)
 
 
-def failures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
+def failures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
     """Return the failures by code, the most frequent first."""
     return [
-        Told(code, f"{count:,}", "", rows.of_turns(wanted, error_code=code))
+        NumberInWords(code, f"{count:,}", "", rows.of_turns(wanted, error_code=code))
         for code, count in whole.named["failures"].most_common()
     ]
 
 
-def outcomes_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[Told]:
+def outcomes_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWords]:
     """Return what became of compactions."""
     counted = whole.named["compactions"]
     return [
-        Told(words, f"{counted[outcome]:,}", "", rows.of_compactions(wanted, outcome))
+        NumberInWords(words, f"{counted[outcome]:,}", "", rows.of_compactions(wanted, outcome))
         for outcome, (words, _, _) in OUTCOMES.items()
     ]
 
 
-def state_of(request: HttpRequest, *, now: datetime) -> list[Told]:
+def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     """Return how the instance is now: queues, workers, breakers, checkpoint, verification."""
     rows = Turn.objects.filter(status__in=UNFINISHED)
     found = rows.aggregate(
@@ -260,38 +264,38 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[Told]:
     accounts = reverse("admin:chats_provideraccount_changelist")
     last, whole = signing.newest(), asked_at(whole=True)
     shipped = (
-        [Told("Ledger lines that wait", f"{shipping.lag():,}", "for the standard output")]
+        [NumberInWords("Ledger lines that wait", f"{shipping.lag():,}", "for the standard output")]
         if settings.LEDGER_LINES
         else []
     )
     return [
         *shipped,
-        Told(
+        NumberInWords(
             "Waiting for a worker",
             f"{found['queued']:,}",
             waits,
             f"{turns}?status__exact=queued" if turns else "",
         ),
-        Told(
+        NumberInWords(
             "Replies being written",
             f"{found['running']:,}",
             f"by {found['workers']:,} workers",
             f"{turns}?status__exact=running" if turns else "",
         ),
-        Told(
+        NumberInWords(
             "Summaries being written",
             f"{made['count']:,}",
             f"by {made['workers']:,} workers",
             f"{reverse(COMPACTIONS)}?status__exact=preparing",
         ),
-        Told(
+        NumberInWords(
             "Providers that rest",
             f"{len(paused):,}",
             ", ".join(str(account) for account in paused) or "every breaker is closed",
             accounts if request.user.has_perm(providers) else "",
         ),
-        Told("Last checkpoint", said_at(last.signed_at if last else None)),
-        Told("Last full verification", said_at(whole)),
+        NumberInWords("Last checkpoint", said_at(last.signed_at if last else None)),
+        NumberInWords("Last full verification", said_at(whole)),
     ]
 
 

@@ -26,7 +26,7 @@ LEVELS = {
 }
 
 
-class ViewpointForm(forms.Form):
+class EffectivePolicyForm(forms.Form):
     """Asks for the policy of a person, perhaps in a chat, as an agent, with a model."""
 
     person = forms.CharField(
@@ -81,7 +81,7 @@ class ExplainedPolicyAdmin(EffectivePolicyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         asked = "person" in request.GET
-        form = ViewpointForm(request.GET if asked else None)
+        form = EffectivePolicyForm(request.GET if asked else None)
         found = None
         if asked and form.is_valid():
             try:

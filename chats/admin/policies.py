@@ -31,7 +31,7 @@ from chats.simulation.preview import (
     preview,
     previewable,
 )
-from chats.simulation.proposals import ASSIGNED, GROUP, Proposal, for_group
+from chats.simulation.proposals import ASSIGNED, GROUP, PolicyProposal, for_group
 from chats.simulation.sampling import SAMPLE, Sampled, sample
 from contextpolicy.admin.policies import ContextPolicyAdmin
 from contextpolicy.admin.policy_form import PREVIEW, TRIAL, PolicyForm
@@ -182,7 +182,9 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         context = preview_context(found, tried, with_words=is_own)
         return context | ({"trial_of": (one, proposal)} if is_own else {})
 
-    def counted(self, request: HttpRequest, form: PolicyForm, proposal: Proposal) -> dict[str, Any]:
+    def counted(
+        self, request: HttpRequest, form: PolicyForm, proposal: PolicyProposal
+    ) -> dict[str, Any]:
         """Begin the count of all chats under the policy as it is written."""
         policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
         if policy is None:
@@ -207,7 +209,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         return {"counted": row}
 
 
-def proposed(form: PolicyForm, *, place: str) -> Proposal:
+def proposed(form: PolicyForm, *, place: str) -> PolicyProposal:
     """Return the policy as it is written, at a place that the form offers."""
     newest = form.newest
     said: dict[str, Any] = {
@@ -220,10 +222,10 @@ def proposed(form: PolicyForm, *, place: str) -> Proposal:
     level, _, group = place.partition(":")
     if level == GROUP:
         return for_group(int(group), **said)
-    return Proposal(level=level or "instance", **said)
+    return PolicyProposal(level=level or "instance", **said)
 
 
-def tried_for_real(request: HttpRequest, chat: Chat, proposal: Proposal) -> dict[str, Any]:
+def tried_for_real(request: HttpRequest, chat: Chat, proposal: PolicyProposal) -> dict[str, Any]:
     """Run the summariser once, and return what the page says of it."""
     user = cast(User, request.user)
     try:

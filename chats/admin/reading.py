@@ -21,7 +21,7 @@ from chats.admin.records import ReceiptAdmin
 from chats.compaction.rebuilt import number_in
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
-from chats.prompt.as_sent import FORMS, Line, RequestFile, file_of
+from chats.prompt.as_sent import FORMS, RequestFile, SentLine, file_of
 from chats.record import reading
 from contextpolicy.admin.site import actor_of
 
@@ -93,14 +93,14 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return self.read(request, call=call, actor=actor, until=until)
 
     def read(
-        self, request: HttpRequest, *, call: "Call", actor: str, until: datetime
+        self, request: HttpRequest, *, call: "CallToRead", actor: str, until: datetime
     ) -> HttpResponse:
         """Show the words of a call, or send them as a file; the ledger has it first."""
         now = timezone.now()
         if isinstance(call.row, Compaction):
             number = number_in(request.GET.get("call", ""), call.row)
             found = read_summary_request(call.row, number=number, actor=actor, now=now)
-            lines = [Line("new", wire.role, wire.content) for wire in found.messages]
+            lines = [SentLine("new", wire.role, wire.content) for wire in found.messages]
             more = {"lines": lines, "fault": found.reason, "asked": found}
             return self.shown(request, call=call, until=until, **more)
         form = request.POST.get("form", "")
@@ -159,7 +159,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
 class Waiting:
     """A row of what waits for a second auditor, as the page shows it."""
 
-    asked: reading.Asked
+    asked: reading.ReadingRequest
     name: str
     is_own: bool
 
@@ -183,20 +183,20 @@ def as_file(file: RequestFile) -> HttpResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallToRead:
     """A call whose words are asked for, and the chat that it is of."""
 
     row: Receipt | Compaction
     chat_id: uuid.UUID
 
 
-def call_of(request: HttpRequest) -> Call | None:
+def call_of(request: HttpRequest) -> CallToRead | None:
     """Return the call that an address names by `?receipt=` or `?compaction=`, or None."""
     try:
         if key := request.GET.get("receipt"):
             receipt = receipt_of(uuid.UUID(key))
-            return Call(receipt, receipt.turn.branch.chat_id)
+            return CallToRead(receipt, receipt.turn.branch.chat_id)
         row = summary_of(uuid.UUID(request.GET.get("compaction", "")))
     except (ValueError, NotFound):
         return None
-    return Call(row, row.branch.chat_id)
+    return CallToRead(row, row.branch.chat_id)

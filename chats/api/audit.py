@@ -27,7 +27,13 @@ from chats.record import access, reading
 from chats.streams.ledger import streamed
 from contextpolicy.audit.export import FORMS, begin
 from contextpolicy.audit.reading import note
-from contextpolicy.audit.search import LONGEST, Search, SearchNotUnderstood, joined, understood
+from contextpolicy.audit.search import (
+    LONGEST,
+    LedgerSearch,
+    SearchNotUnderstood,
+    joined,
+    understood,
+)
 from contextpolicy.models import AuditEvent
 
 READ = "contextpolicy.view_auditevent"
@@ -116,7 +122,7 @@ class LedgerExport(Endpoint):
         return streamed(begin(search=search, form=asked["form"], actor=f"user:{user.pk}", now=now))
 
 
-def searched(text: str, *, names: bool) -> Search:
+def searched(text: str, *, names: bool) -> LedgerSearch:
     """Return what a search line asks for. Raises `NotUnderstood`."""
     try:
         return understood(text, names=names)

@@ -199,11 +199,11 @@ class TurnReceipts(Endpoint):
             .order_by("attempt", "step", "call")
         )
         found = sent_texts.sources_of(rows)
-        sources = sent_texts.Sources(found.texts, found.messages, view_for(turn))
+        sources = sent_texts.SegmentSources(found.texts, found.messages, view_for(turn))
         return Response({"data": [receipt_json(row, sources=sources) for row in rows]})
 
 
-def receipt_json(row: Receipt, *, sources: sent_texts.Sources) -> dict[str, Any]:
+def receipt_json(row: Receipt, *, sources: sent_texts.SegmentSources) -> dict[str, Any]:
     """Return a receipt with the text of each part."""
     values = values_of(row.effective_policy)
     told = [

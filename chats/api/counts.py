@@ -181,7 +181,7 @@ class PolicyBalance(Endpoint):
         return Response(PolicyBalanceOut({"data": rows}).data)
 
 
-class Counts(Endpoint):
+class EverybodysCounts(Endpoint):
     """The daily counts of everybody."""
 
     scopes: ClassVar = {"GET": "policy:read"}

@@ -19,7 +19,7 @@ from chats.api.policy_inputs import Activation, storable
 from chats.api.schema import READ_ERRORS, answers
 from chats.ground.refusals import NotFound
 from chats.simulation import evaluating
-from chats.simulation.evaluated import Day, Found, found_by
+from chats.simulation.evaluated import Day, EvaluationFindings, found_by
 from chats.simulation.evaluating import DAYS, MOST_DAYS
 from contextpolicy.models import BlastRadius, EvaluatedTurn, Evaluation
 
@@ -218,7 +218,7 @@ def shown(evaluation_id: uuid.UUID) -> dict[str, Any]:
     row = ROWS.filter(pk=evaluation_id).first()
     if row is None:
         raise NotFound
-    found: Found = found_by(row)
+    found: EvaluationFindings = found_by(row)
     reasons = [{"reason": reason, "turns": count} for reason, count in found.unknown]
     more = {
         "reasons": items(UnknownOut, reasons),

@@ -58,7 +58,7 @@ class UIMessageOut(serializers.Serializer[Any]):
 ONLY_SENT = ["get"]
 
 
-class Export(Endpoint):
+class ChatExport(Endpoint):
     """One chat as a file."""
 
     scopes: ClassVar = {"GET": "chats:read"}

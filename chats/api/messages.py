@@ -20,7 +20,7 @@ from chats.people import keys
 from chats.record import access, history
 from chats.record import messages as store
 from chats.streams import connection
-from chats.streams.api import Viewer, check_room, stream_of
+from chats.streams.api import FollowingPerson, check_room, stream_of
 from chats.streams.web import cookie_of
 from chats.turns.start import start
 
@@ -96,13 +96,13 @@ class Messages(Endpoint):
         return stream_of(viewer, chat_id=chat.pk, turn_id=accepted.turn.pk, greeting=greeting)
 
 
-def follower(request: Request) -> Viewer:
+def follower(request: Request) -> FollowingPerson:
     """Return the viewer of the reply. Raises `InsufficientScope` and `TooManyStreams`."""
     key, user = key_of(request), person(request)
     if key is not None:
         keys.require_scope(key=key, scope="chats:read")
-        viewer = Viewer(user=user, key_id=key.pk)
+        viewer = FollowingPerson(user=user, key_id=key.pk)
     else:
-        viewer = Viewer(user=user, cookie=cookie_of(request))
+        viewer = FollowingPerson(user=user, cookie=cookie_of(request))
     check_room(viewer)
     return viewer

@@ -17,7 +17,7 @@ from chats.api.schema import answers
 from chats.ground.refusals import NotFound
 from chats.simulation.estimates import Estimate
 from chats.simulation.preview import Preview, Side, preview, previewable
-from chats.simulation.proposals import Proposal
+from chats.simulation.proposals import PolicyProposal
 from chats.simulation.sampling import Sampled, sample
 from contextpolicy.linter.findings import Finding
 from contextpolicy.linter.judge import judge
@@ -78,9 +78,9 @@ class PolicySample(Endpoint):
         return Response(one(PolicySampleOut, sample_told(findings, found)))
 
 
-def proposal_of(asked: dict[str, Any]) -> Proposal:
+def proposal_of(asked: dict[str, Any]) -> PolicyProposal:
     """Return the policy that a request writes down."""
-    return Proposal(
+    return PolicyProposal(
         slug=asked["policy"] or "-new-",
         name=asked["policy"] or "This policy",
         version=0,

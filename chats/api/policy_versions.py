@@ -61,7 +61,7 @@ def shown(policy: ContextPolicy, number: int) -> dict[str, Any]:
     return one(VersionOut, version_json(version_of(policy, number)))
 
 
-class Versions(Endpoint):
+class PolicyVersions(Endpoint):
     """The versions of a policy."""
 
     scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}

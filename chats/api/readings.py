@@ -54,7 +54,7 @@ class ReadingOut(serializers.Serializer[reading.Reading]):
     until = serializers.DateTimeField()
 
 
-class AskedOut(serializers.Serializer[reading.Asked]):
+class AskedOut(serializers.Serializer[reading.ReadingRequest]):
     """The wish of an auditor to read a chat, which another one has not answered yet."""
 
     id = serializers.UUIDField()

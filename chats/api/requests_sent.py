@@ -17,7 +17,7 @@ from chats.api.receipt_outputs import SegmentOut
 from chats.api.schema import READ_ERRORS, Code, answers
 from chats.compaction.rebuilt import SummaryRequest, summary_request_of
 from chats.models import Receipt
-from chats.prompt.as_sent import BODIES, FORMS, AsSent, Line, RequestFile, as_sent, file_of
+from chats.prompt.as_sent import BODIES, FORMS, AsSent, RequestFile, SentLine, as_sent, file_of
 from chats.record import access
 from contextpolicy.engine.segments import Segment
 
@@ -217,7 +217,7 @@ def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:
     return one(SentRequestOut, said)
 
 
-def message_json(line: Line) -> dict[str, Any]:
+def message_json(line: SentLine) -> dict[str, Any]:
     """Return a message of a request, with the parts that it is made of."""
     return {
         "kind": line.kind,

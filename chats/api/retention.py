@@ -90,7 +90,7 @@ class RetentionCertificate(serializers.Serializer[object]):
     )
 
 
-class Retention(Endpoint):
+class RetentionAhead(Endpoint):
     """The preview of a run."""
 
     scopes: ClassVar = {"GET": "policy:read"}

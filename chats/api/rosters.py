@@ -148,7 +148,7 @@ class CopyRoster(Endpoint):
         return Response({**team_json(saved.team), "warnings": saved.warnings}, status=201)
 
 
-class AgentContext(Endpoint):
+class ContextOfAgent(Endpoint):
     """The part of the chat that an agent of its team is shown."""
 
     scopes: ClassVar = {"GET": "chats:read"}

@@ -82,7 +82,7 @@ class SearchOut(serializers.Serializer[Any]):
     )
 
 
-class Search(Endpoint):
+class ChatSearch(Endpoint):
     """The search in titles, messages, originals and summaries of the person's own chats."""
 
     scopes: ClassVar = {"GET": "chats:read"}

@@ -81,7 +81,7 @@ def message_lines(
     return streamed(request, chat, part, name=name, cursor=cursor)
 
 
-class Team(Unchanged):
+class TeamOfChat(Unchanged):
     """The chat as a team's."""
 
     scopes: ClassVar = {"GET": "chats:read", "PATCH": "chats:write"}
@@ -270,11 +270,11 @@ class ClearTeam(Endpoint):
         return Response(team_json(snapshots.clear(chat=chat, actor=actor, now=timezone.now())))
 
 
-def agent_of(data: Any) -> conversation.Agent:
+def agent_of(data: Any) -> conversation.RequestedAgent:
     """Return the agent that a body names."""
     values: Mapping[str, Any] = team_inputs.AgentQuery.read(data)
     window = values["windowSizeOverride"]
-    return conversation.Agent(
+    return conversation.RequestedAgent(
         agent_id=values["agentId"],
         agent_type=values["agentType"],
         window_size=team.WINDOW_SIZE if window is None else window,

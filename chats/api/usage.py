@@ -69,7 +69,7 @@ class UsageOut(serializers.Serializer[object]):
     data = UsedOut(many=True)  # type: ignore[assignment]  # the base has another
 
 
-class Usage(Endpoint):
+class UsageByGroup(Endpoint):
     """The calls in one's own chats."""
 
     scopes: ClassVar = {"GET": "chats:read"}

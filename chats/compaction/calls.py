@@ -51,7 +51,7 @@ class CallRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SummarySources:
     """The sources of a summary, and how its policy asks for it."""
 
     messages: Sequence[Message]

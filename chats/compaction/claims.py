@@ -20,8 +20,8 @@ from chats.compaction import pauses, places
 from chats.compaction.coverage import IN_THE_MAKING, close, overtake_making, summary_of
 from chats.compaction.plan import (
     AttemptSpec,
+    ClaimDraft,
     CompactionRequest,
-    Draft,
     active_branch,
     draft_for,
     is_worth_it,
@@ -100,7 +100,7 @@ def claim(
     return None
 
 
-def claim_draft(branch: Branch, *, draft: Draft, now: datetime) -> Claimed | None:
+def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | None:
     """Claim what was drafted on a locked branch, or write down why not."""
     found = claim_drafted(branch, draft=draft, now=now)
     if isinstance(found, Claimed):
@@ -129,7 +129,7 @@ def locked_branch(chat_id: uuid.UUID) -> Branch | None:
     return found if found is not None and found.pk == branch_id else None
 
 
-def claim_drafted(branch: Branch, *, draft: Draft, now: datetime) -> Claimed | str:
+def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | str:
     """Claim what was drafted on a locked branch, or return the reason why not."""
     choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
     if choice is None:

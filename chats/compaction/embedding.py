@@ -21,7 +21,7 @@ from django.db.models.functions import Now
 
 from chats.compaction.people import rights
 from chats.ground import databases, leases, queue
-from chats.ground.breakers import Breaker
+from chats.ground.breakers import LatenessBreaker
 from chats.ground.refusals import NotFound, Refusal
 from chats.memory import nearest, vectors
 from chats.models import (
@@ -57,11 +57,11 @@ WRONG = "other_dimensions"
 # Why words alone decide; each has words in `chats.web.reasons`.
 NOTES = ("late", "down", "breaker", "provider", WRONG, NOT_INSTALLED)
 # Questions that came too late, or that a server did not answer.
-BREAKER = Breaker()
+BREAKER = LatenessBreaker()
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class QuestionEmbedder:
     """The space in use, and who makes vectors of questions for it."""
 
     space_id: int
@@ -72,7 +72,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QuestionVector:
     """A question as a vector of a space; without one `note` says why words alone decide."""
 
     space_id: int = 0
@@ -387,7 +387,7 @@ def allows(names: Sequence[str] | None, *, provider: str) -> bool:
     return names is None or provider in names
 
 
-def asking() -> Asking | None:
+def asking() -> QuestionEmbedder | None:
     """Return who makes vectors of questions; None where nothing is compared by meaning.
 
     Raises `Unreachable`.
@@ -397,27 +397,29 @@ def asking() -> Asking | None:
         return None
     embedder = embedder_of(space)
     name, provider = (space.model.name, space.model.provider) if space.model else ("", "")
-    return Asking(space.pk, space.dimensions or 0, embedder, vectors.prefixes(name)[0], provider)
+    return QuestionEmbedder(
+        space.pk, space.dimensions or 0, embedder, vectors.prefixes(name)[0], provider
+    )
 
 
-async def as_vector(text: str, *, by: Asking, seconds: float) -> Question:
+async def as_vector(text: str, *, by: QuestionEmbedder, seconds: float) -> QuestionVector:
     """Return a question as a vector, within so many seconds; or why there is none."""
     if BREAKER.is_open():
-        return Question(note="breaker")
+        return QuestionVector(note="breaker")
     part = (vectors.passages(text) or [""])[-1]
     try:
         async with asyncio.timeout(seconds):
             (vector,) = await by.embedder.vectors([by.prefix + part], timeouts=within(seconds))
     except TimeoutError:
         BREAKER.missed()
-        return Question(note="late")
+        return QuestionVector(note="late")
     except ProviderError as error:
         BREAKER.missed()
-        return Question(note="late" if error.code == "provider_timeout" else "down")
+        return QuestionVector(note="late" if error.code == "provider_timeout" else "down")
     BREAKER.came()
     if len(vector) != by.dimensions:
-        return Question(note=WRONG)
-    return Question(by.space_id, vector)
+        return QuestionVector(note=WRONG)
+    return QuestionVector(by.space_id, vector)
 
 
 def enqueue_due() -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from chats.compaction import running
-from chats.compaction.calls import CallRecord, Sources, SummaryCall
+from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
 from chats.compaction.claims import Claimed
 from chats.ground.computing import alone
 from chats.prompt import model_choice
@@ -179,7 +179,7 @@ class Calls:
         self.renew = renew
         self.usage: dict[str, int] = {}
         self.bodies: list[str] = []
-        self.sources = Sources(
+        self.sources = SummarySources(
             claimed.plan.sources, claimed.plan.previous, claimed.values, claimed.row.focus
         )
         self.record = CallRecord(lost=claimed.attempt.lost)

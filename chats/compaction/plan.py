@@ -79,7 +79,7 @@ def seen_of(branch: Branch) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ClaimDraft:
     """A draft of a claim on a branch as it was read (`seen`), or the reason why nothing is due.
 
     Without a `choice` no model can reply in the chat at all.
@@ -96,7 +96,7 @@ class Draft:
 
 def draft_for(
     chat_id: uuid.UUID, *, attempt: AttemptSpec | None, counter: TokenCounter, now: datetime
-) -> Draft | None:
+) -> ClaimDraft | None:
     """Plan the next compaction of the chat's active branch; locks and writes nothing."""
     branch = active_branch(chat_id)
     if branch is None:
@@ -110,14 +110,14 @@ def draft_for(
         model_choice.ModelNotAllowed,
         model_choice.PolicyRefused,
     ) as refusal:
-        return Draft(seen, attempt, reason=refusal.code)
+        return ClaimDraft(seen, attempt, reason=refusal.code)
     asked = attempt.asked
     if is_being_written(branch):
-        return Draft(seen, attempt, choice, reason="in_the_making")
+        return ClaimDraft(seen, attempt, choice, reason="in_the_making")
     # A ladder that has begun is tried to its end: its last rung needs no model and rarely fails.
     is_first = not attempt.rung
     if asked is None and is_first and pauses.breaker_of(branch, choice=choice, now=now).is_open:
-        return Draft(seen, attempt, choice, reason="breaker_open")
+        return ClaimDraft(seen, attempt, choice, reason="breaker_open")
     summariser = find_summariser(choice.values, asked=asked)
     rung = attempt.rung or first_rung(branch, summariser=summariser, asked=asked, now=now)
     if rung == "extractive":
@@ -126,8 +126,8 @@ def draft_for(
     readable = readable_by(summariser, branch=branch, values=choice.values)
     found = plan_for(branch, choice=choice, attempt=attempt, counter=counter)
     if isinstance(found, NotNeeded):
-        return Draft(seen, attempt, choice, reason=found.reason)
-    return Draft(seen, attempt, choice, found, summariser=summariser, readable=readable)
+        return ClaimDraft(seen, attempt, choice, reason=found.reason)
+    return ClaimDraft(seen, attempt, choice, found, summariser=summariser, readable=readable)
 
 
 def is_being_written(branch: Branch) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from django.db.models import Q
 
-from chats.compaction.calls import CallRecord, Sources, SummaryCall
+from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
 from chats.ground.refusals import Refusal
 from chats.ground.seals import holds
 from chats.models import Compaction
@@ -127,7 +127,7 @@ def number_in(text: str, row: Compaction) -> int:
     return named if 1 <= named <= len(row.calls) else 1
 
 
-def sources_of(row: Compaction, previous: Compaction | None) -> Sources:
+def sources_of(row: Compaction, previous: Compaction | None) -> SummarySources:
     """Return what a summary was written from: messages of its range that were folded by it."""
     rows = history.on_path(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     if previous:
@@ -135,7 +135,7 @@ def sources_of(row: Compaction, previous: Compaction | None) -> Sources:
         new = Q(seq__gt=previous.to_seq) | Q(seq__in=previous.exceptions)
         rows = rows.filter(new)
     read = rows.exclude(seq__in=row.exceptions).order_by("seq")
-    return Sources(
+    return SummarySources(
         messages=history.load_all(read, counter=COUNTER),
         previous=so_far(previous) if previous else None,
         values=values_of(row.effective_policy),

@@ -25,7 +25,7 @@ Number = int | Decimal
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DayGroup:
     """The row of a day that something is counted in."""
 
     day: date
@@ -36,7 +36,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Added:
+class Additions:
     """The additions to one row: numbers by column, and by name in a column."""
 
     numbers: dict[str, Number] = field(default_factory=dict)
@@ -69,8 +69,10 @@ class Added:
 class Sums:
     """The additions of some events, by row."""
 
-    days: dict[Group, Added] = field(default_factory=lambda: defaultdict(Added))
-    balances: dict[tuple[uuid.UUID, str], Added] = field(default_factory=lambda: defaultdict(Added))
+    days: dict[DayGroup, Additions] = field(default_factory=lambda: defaultdict(Additions))
+    balances: dict[tuple[uuid.UUID, str], Additions] = field(
+        default_factory=lambda: defaultdict(Additions)
+    )
 
     def knows(self, compaction: uuid.UUID) -> bool:
         """Tell whether a call of the compaction is among the additions."""
@@ -108,10 +110,10 @@ def merged(stored: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int
     return {name: stored.get(name, 0) + added.get(name, 0) for name in names}
 
 
-def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | None) -> Group:
+def group_of(day: date, *, model: ModelSpec | None, policy: EffectivePolicy | None) -> DayGroup:
     """Return the row of a model under the policy that chose the strategy."""
     _, slug, version, _ = (policy.sources.get("strategy") if policy else None) or ("", "", 0, False)
-    return Group(
+    return DayGroup(
         day=day,
         model=model.slug if model else "",
         policy=slug,

@@ -7,9 +7,17 @@ import uuid
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime
 
-from chats.counts.sums import Group, Sums, bucket_of, group_of
+from chats.counts.sums import DayGroup, Sums, bucket_of, group_of
 from chats.models import Compaction, CompactionBalance, Receipt, Turn
-from contextpolicy.engine.costs import Call, Effect, Used, broken, cost_of, saved, used_of
+from contextpolicy.engine.costs import (
+    Effect,
+    PricedCall,
+    UsedTokens,
+    broken,
+    cost_of,
+    saved,
+    used_of,
+)
 from contextpolicy.models import AuditEvent, ModelSpec
 
 ENDED = ("turn.completed", "turn.stopped", "turn.failed")
@@ -57,7 +65,7 @@ LARGE = (
 )
 
 
-class Reading:
+class EventRows:
     """The rows behind some events, read a kind at a time."""
 
     def __init__(self, events: Sequence[AuditEvent]) -> None:
@@ -127,7 +135,7 @@ class Reading:
 
     def call(
         self,
-        group: Group,
+        group: DayGroup,
         reported: Mapping[str, int],
         *,
         model: ModelSpec | None,
@@ -145,7 +153,7 @@ class Reading:
         cost = cost_of(used, model.prices) if model else None
         added.add_worth("cost", cost, unpriced="unpriced")
 
-    def reversal(self, group: Group, receipt: Receipt, *, model: ModelSpec | None) -> bool:
+    def reversal(self, group: DayGroup, receipt: Receipt, *, model: ModelSpec | None) -> bool:
         """Add what the first call after an undo or redo lost to the compaction that was undone.
 
         Returns whether this is such a call.
@@ -164,7 +172,7 @@ class Reading:
         return True
 
     def govern(
-        self, group: Group, receipt: Receipt, *, model: ModelSpec | None, is_counted: bool
+        self, group: DayGroup, receipt: Receipt, *, model: ModelSpec | None, is_counted: bool
     ) -> None:
         """Add what the compaction in force saved in a call, and what the first one after it lost.
 
@@ -189,7 +197,7 @@ class Reading:
             added.add_effect("saved", kept_out)
             added.add_effect("lost", lost)
 
-    def call_before(self, receipt: Receipt) -> Call | None:
+    def call_before(self, receipt: Receipt) -> PricedCall | None:
         """Return the last reported call for a reply before this one on its branch."""
         found = self.receipt_before(receipt)
         return self.as_call(found) if found is not None else None
@@ -203,7 +211,7 @@ class Reading:
         rows = rows.exclude(step=Receipt.AFTERWARDS).exclude(call=Receipt.BESIDE)
         return rows.exclude(usage={}).select_related("turn__model").order_by("-created_at").first()
 
-    def as_call(self, receipt: Receipt) -> Call | None:
+    def as_call(self, receipt: Receipt) -> PricedCall | None:
         """Return what a call took, by the model as it is set up now."""
         return call_of(receipt, self.model(receipt.model_name, own=receipt.turn.model))
 
@@ -224,7 +232,7 @@ class Reading:
         data = event.data
         model = next((row for row in self.models if row.slug == data.get("model")), None)
         group = group_of(day, model=model, policy=None)
-        reported = {name: data.get(f"{name}_tokens", 0) for name in Used.__slots__}
+        reported = {name: data.get(f"{name}_tokens", 0) for name in UsedTokens.__slots__}
         self.call(group, reported, model=model, is_answered=data.get("outcome") == "ok")
         if data.get("code"):
             self.sums.days[group].count("failures", str(data["code"]))
@@ -245,7 +253,7 @@ def reversals_in(chats: Set[uuid.UUID | None]) -> dict[uuid.UUID, list[tuple[dat
 
 def sums_of(events: Sequence[AuditEvent]) -> Sums:
     """Return what events add to the rows; reads, never writes."""
-    reading = Reading(events)
+    reading = EventRows(events)
     for event in events:
         reading.read(event)
     return reading.sums
@@ -280,12 +288,12 @@ def is_paid_with(event: AuditEvent, row: Compaction) -> bool:
     return event.type != "compaction.overtaken" or not row.usage
 
 
-def call_of(receipt: Receipt, model: ModelSpec | None) -> Call | None:
+def call_of(receipt: Receipt, model: ModelSpec | None) -> PricedCall | None:
     """Return a call as the engine takes it; None where it reported nothing or has no model."""
     used = used_of(receipt.usage)
     if used is None or model is None:
         return None
-    return Call(used, model.prices, model=model.slug, estimate=receipt.prompt_tokens)
+    return PricedCall(used, model.prices, model=model.slug, estimate=receipt.prompt_tokens)
 
 
 def freed_by(row: Compaction) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from chats.exchange.drafts import Draft, Node
+from chats.exchange.drafts import ChatDraft, Node
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -31,7 +31,7 @@ class Unreadable:
 
 
 @dataclass(slots=True)
-class Said:
+class SourceMessage:
     """A message that is being read."""
 
     id: str
@@ -45,10 +45,10 @@ class Said:
 class Builder:
     """The messages of one chat so far. What is passed over leads to what stood before it."""
 
-    said: dict[str, Said] = field(default_factory=dict)
+    said: dict[str, SourceMessage] = field(default_factory=dict)
     # The message that stands for each id that was named: itself, or the one before it.
     stands: dict[str, str | None] = field(default_factory=dict)
-    calls: dict[str, tuple[Said, str]] = field(default_factory=dict)
+    calls: dict[str, tuple[SourceMessage, str]] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
 
     def add(
@@ -94,7 +94,7 @@ class Builder:
             metadata = {"ts": moment, **metadata}
         if isinstance(model, str) and model and role == "assistant":
             metadata["model"] = model[:200]
-        made = Said(own_id, before, role, listed, metadata)
+        made = SourceMessage(own_id, before, role, listed, metadata)
         self.said[own_id] = made
         self.stands[own_id] = own_id
         for part in listed:
@@ -128,7 +128,9 @@ class Builder:
             own_id = said.parent
         return ""
 
-    def draft(self, *, source: str, title: object, active: str | None = None) -> Draft | Unreadable:
+    def draft(
+        self, *, source: str, title: object, active: str | None = None
+    ) -> ChatDraft | Unreadable:
         """Return the chat; without any message it cannot be taken."""
         name = title if isinstance(title, str) else ""
         if not self.said:
@@ -137,7 +139,7 @@ class Builder:
         losses = self.losses[:MOST_LOSSES]
         if len(self.losses) > MOST_LOSSES:
             losses.append(f"further_losses:{len(self.losses) - MOST_LOSSES}")
-        return Draft(
+        return ChatDraft(
             source=short(source),
             nodes=tuple(
                 Node(

@@ -52,7 +52,7 @@ class DraftSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class ChatDraft:
     """A chat as it was read from a file. Parents stand before their children.
 
     `source` names the chat where it came from; `active` is the id of the last message of the path

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from chats.exchange import bounds, pictures, reading
-from chats.exchange.drafts import Draft, ImportRefused, NotTaken
+from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 
 ACCOUNT = bounds.WHOLE
 CHATS = "chats/"
@@ -16,7 +16,7 @@ TEMPORARY = "It was a temporary chat; those are not kept, so it stays out."
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedChat:
     """A chat as the archive lists it: its file, and what is known of it beside its messages."""
 
     file: str
@@ -34,7 +34,7 @@ def is_whole(archive: zipfile.ZipFile) -> bool:
     return ACCOUNT in archive.namelist()
 
 
-def listed_in(archive: zipfile.ZipFile) -> list[Listed]:
+def listed_in(archive: zipfile.ZipFile) -> list[ListedChat]:
     """Return the chats of an archive in their order. Raises `ImportRefused`."""
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.FILE_BYTES)
     account = bounds.loaded(data, place=ACCOUNT)
@@ -53,7 +53,7 @@ def listed_in(archive: zipfile.ZipFile) -> list[Listed]:
     return found
 
 
-def listed(value: object, *, place: int) -> Listed:
+def listed(value: object, *, place: int) -> ListedChat:
     """Return a chat of the list. Raises `ImportRefused` where it names no file and no id."""
     said: Mapping[str, Any] = value if isinstance(value, dict) else {}
     try:
@@ -64,7 +64,7 @@ def listed(value: object, *, place: int) -> Listed:
     if not chat_id or not file.startswith(CHATS):
         problem = f"Chat {place} of {ACCOUNT} has no id, or names no file of the archive."
         raise ImportRefused("import_malformed", problem)
-    return Listed(
+    return ListedChat(
         file=file,
         chat_id=chat_id,
         title=text_in(said, "title"),
@@ -83,8 +83,8 @@ def text_in(said: Mapping[str, Any], name: str) -> str:
 
 
 def drafts_behind(
-    archive: zipfile.ZipFile, chats: list[Listed], *, place: int
-) -> Iterator[Draft | NotTaken]:
+    archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int
+) -> Iterator[ChatDraft | NotTaken]:
     """Yield the chats behind a place; those before it are not read."""
     images = pictures.entries_of(archive)
     for chat in chats[place:]:
@@ -95,8 +95,8 @@ def drafts_behind(
 
 
 def draft_of(
-    archive: zipfile.ZipFile, chat: Listed, *, images: Mapping[str, zipfile.ZipInfo]
-) -> Draft:
+    archive: zipfile.ZipFile, chat: ListedChat, *, images: Mapping[str, zipfile.ZipInfo]
+) -> ChatDraft:
     """Read a chat of an archive with its images. Raises `ImportRefused`."""
     if chat.temporary:
         raise ImportRefused("import_temporary", TEMPORARY)

@@ -9,11 +9,11 @@ from django.utils.crypto import salted_hmac
 
 from chats.exchange import bounds, trees
 from chats.exchange.building import Builder, Role, Unreadable, texts_of
-from chats.exchange.drafts import Draft, ImportRefused
+from chats.exchange.drafts import ChatDraft, ImportRefused
 from contextpolicy.engine.chatmessages import MalformedChatMessage, from_chat_messages
 from contextpolicy.engine.messages import Part, ReasoningPart, ToolCallPart
 
-Found = Draft | Unreadable
+Found = ChatDraft | Unreadable
 UNKNOWN = (
     "The form of the file is not known here. Import UI messages (JSONL), a bundle, an export of"
     " ChatGPT, Claude, Open WebUI or LibreChat, a session of Claude Code, pi or Codex, or plain"

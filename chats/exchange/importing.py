@@ -7,7 +7,7 @@ from typing import IO
 
 from chats.exchange import bounds, everything, foreign, reading
 from chats.exchange.building import Unreadable
-from chats.exchange.drafts import Draft, ImportRefused, NotTaken
+from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.exchange.storing import without_unstorable
 
 UI = "ui"
@@ -28,7 +28,7 @@ class Source:
 
     form: str
     total: int
-    behind: Callable[[int], Iterable[Draft | NotTaken]]
+    behind: Callable[[int], Iterable[ChatDraft | NotTaken]]
     kept_as: str
 
 
@@ -74,7 +74,7 @@ def in_archive(file: IO[bytes]) -> Source:
     if everything.is_whole(archive):
         chats = everything.listed_in(archive)
 
-        def behind(place: int) -> Iterable[Draft | NotTaken]:
+        def behind(place: int) -> Iterable[ChatDraft | NotTaken]:
             return everything.drafts_behind(archive, chats, place=place)
 
         return Source(EVERYTHING, len(chats), behind, kept_as=UI)
@@ -96,12 +96,12 @@ def in_document(data: bytes, *, place: str) -> Source:
     return each(form, total, taken(chats))
 
 
-def each(form: str, total: int, drafts: Iterable[Draft | NotTaken]) -> Source:
+def each(form: str, total: int, drafts: Iterable[ChatDraft | NotTaken]) -> Source:
     """Return what a file holds whose chats are read from its beginning."""
     return Source(form, total, lambda place: islice(drafts, place, None), kept_as=form)
 
 
-def taken(drafts: Iterable[Draft | Unreadable]) -> Iterator[Draft | NotTaken]:
+def taken(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[ChatDraft | NotTaken]:
     """Yield drafts of another product as they can be stored."""
     for draft in drafts:
         if isinstance(draft, Unreadable):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import IO, Any
 
 from chats.exchange import bounds, pictures
-from chats.exchange.drafts import Draft, DraftSummary, ImportRefused, Node
+from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
 
@@ -18,7 +18,7 @@ META_BYTES = 1024 * 1024
 MOST_REVISIONS = 10**9
 
 
-class Reader:
+class LineReader:
     """Reads messages one after the other; each id stands once."""
 
     def __init__(self) -> None:
@@ -48,13 +48,13 @@ class Reader:
         self.messages.append(message)
 
 
-def read_lines(file: IO[bytes]) -> Draft:
+def read_lines(file: IO[bytes]) -> ChatDraft:
     """Read a file of UI messages, one a line. Raises `ImportRefused`."""
-    reader = Reader()
+    reader = LineReader()
     for number, value in bounds.lines_in(file):
         reader.add(value, place=f"line {number}")
     nodes, active = linked(reader.messages)
-    return Draft(
+    return ChatDraft(
         source=named(reader.messages, {}),
         nodes=nodes,
         active=active,
@@ -114,7 +114,7 @@ def is_bundle(archive: zipfile.ZipFile) -> bool:
     return "history.jsonl" in archive.namelist()
 
 
-def read_bundle(archive: zipfile.ZipFile) -> Draft:
+def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
     """Read a bundle: what stands for the chat now, and the messages under its summary.
 
     Raises `ImportRefused`.
@@ -124,7 +124,7 @@ def read_bundle(archive: zipfile.ZipFile) -> Draft:
         if not known and not ARCHIVED.fullmatch(name):
             raise bounds.bad_archive(f"A bundle has no entry {name[:80]!r}.")
     meta = meta_of(archive)
-    now_read, then_read = Reader(), Reader()
+    now_read, then_read = LineReader(), LineReader()
     with archive.open("history.jsonl") as file:
         for number, value in bounded_lines(file):
             now_read.add(value, place=f"history.jsonl, line {number}")
@@ -159,7 +159,7 @@ def meta_of(archive: zipfile.ZipFile) -> dict[str, Any]:
     return meta
 
 
-def merged(now_read: Reader, then_read: Reader, *, meta: Mapping[str, Any]) -> Draft:
+def merged(now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, Any]) -> ChatDraft:
     """Put what is summarised in front of what is kept. Raises `ImportRefused`.
 
     A message that stands in both was no source of the summary.
@@ -198,12 +198,12 @@ def draft_of(
     losses: Sequence[str],
     messages: Sequence[Node],
     summary: DraftSummary | None = None,
-) -> Draft:
+) -> ChatDraft:
     """Return the draft of a bundle."""
     title, own = meta.get("title"), meta.get("systemText")
     revision, moment = meta.get("revision"), meta.get("lastCompactionAt")
     shown = [UIMessage(node.id, node.role, node.parts, node.metadata) for node in messages]
-    return Draft(
+    return ChatDraft(
         source=named(shown, meta),
         nodes=nodes,
         active=active,

@@ -20,7 +20,7 @@ from chats.compaction import coverage
 from chats.compaction.people import revise, rights
 from chats.compaction.provenance import checked
 from chats.compaction.sections import sections_of
-from chats.exchange.drafts import Draft, DraftSummary, ImportRefused, Node
+from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
@@ -51,7 +51,7 @@ class Imported:
 
 
 def store(
-    draft: Draft,
+    draft: ChatDraft,
     *,
     owner: AbstractBaseUser,
     form: str,
@@ -87,7 +87,7 @@ def store(
 
 
 def rows_of(
-    draft: Draft, *, counter: TokenCounter, now: datetime, between: Callable[[], None]
+    draft: ChatDraft, *, counter: TokenCounter, now: datetime, between: Callable[[], None]
 ) -> dict[str, Message]:
     """Return the messages of a draft by their ids, counted, without their places.
 
@@ -103,7 +103,7 @@ def rows_of(
     return rows
 
 
-def imported_before(draft: Draft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
+def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
     """Return the chat that was made of this one before, or that it is itself; deleted or not."""
     if draft.here:
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
@@ -115,7 +115,7 @@ def imported_before(draft: Draft, *, owner: AbstractBaseUser, form: str) -> Chat
 
 
 def stored(
-    draft: Draft,
+    draft: ChatDraft,
     rows: Mapping[str, Message],
     *,
     owner: AbstractBaseUser,
@@ -155,7 +155,9 @@ def stored(
     return Imported(chat=chat, added=len(rows), was_here=False, losses=losses)
 
 
-def placed(draft: Draft, rows: Mapping[str, Message], *, chat: Chat, now: datetime) -> list[Branch]:
+def placed(
+    draft: ChatDraft, rows: Mapping[str, Message], *, chat: Chat, now: datetime
+) -> list[Branch]:
     """Give each message its branch and its place; return the branches, parents first.
 
     The first message behind another goes on in its branch, each further one begins a branch.
@@ -257,7 +259,7 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
             raise ImportRefused("import_malformed", problem)
 
 
-def title_of(draft: Draft) -> str:
+def title_of(draft: ChatDraft) -> str:
     """Return the title of a draft; without one, the beginning of what the person said first."""
     title = "".join(c for c in draft.title if c.isprintable()).strip()[: lifecycle.TITLE_LENGTH]
     if title:
@@ -283,7 +285,7 @@ def own_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
     return []
 
 
-def filed(draft: Draft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
+def filed(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
     """Pin, archive and file the chat as it was; where it cannot have its folder, say so."""
     if draft.pinned or draft.archived:
         organising.organise(chat=chat, user=owner, pinned=draft.pinned, archived=draft.archived)
@@ -298,7 +300,7 @@ def filed(draft: Draft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
 
 
 def summarised(
-    draft: Draft,
+    draft: ChatDraft,
     rows: Mapping[str, Message],
     *,
     chat: Chat,
@@ -325,7 +327,7 @@ def summarised(
 
 
 def in_force(
-    draft: Draft,
+    draft: ChatDraft,
     said: DraftSummary,
     rows: Mapping[str, Message],
     *,
@@ -381,7 +383,7 @@ def in_force(
     return row
 
 
-def without_unstorable(draft: Draft) -> Draft:
+def without_unstorable(draft: ChatDraft) -> ChatDraft:
     """Return a draft of another product with every character replaced that no database takes."""
     nodes = tuple(replace(node, parts=tuple(map(cleaned, node.parts))) for node in draft.nodes)
     return replace(draft, nodes=nodes)

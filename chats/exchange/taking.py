@@ -20,7 +20,7 @@ from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
 from chats.exchange import importing, storing
-from chats.exchange.drafts import Draft, NotTaken
+from chats.exchange.drafts import ChatDraft, NotTaken
 from chats.exchange.importing import MOST_CHATS
 from chats.exchange.storing import Imported
 from chats.ground import leases, queue
@@ -49,17 +49,17 @@ LOST = (
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class ImportLease:
     """The right to work on an import."""
 
     import_id: uuid.UUID
     token: uuid.UUID
 
 
-class Heartbeat:
+class PacedRenewal:
     """Renews a lease when it is called, not more often than it has to."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, lease: ImportLease) -> None:
         self.lease = lease
         self.at = time.monotonic()
 
@@ -71,11 +71,11 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class ImportWork:
     """An import under work, with its lease, and what the work needs."""
 
     row: FileImport
-    lease: Lease
+    lease: ImportLease
     counter: TokenCounter
     clock: Callable[[], datetime]
     is_closing: Callable[[], bool]
@@ -93,7 +93,7 @@ def go_on(
     if lease is None:
         return
     row = FileImport.objects.select_related("owner").get(pk=import_id)
-    worker = Worker(row=row, lease=lease, counter=counter, clock=clock, is_closing=is_closing)
+    worker = ImportWork(row=row, lease=lease, counter=counter, clock=clock, is_closing=is_closing)
     with suppress(LeaseLost):
         try:
             work(worker)
@@ -107,12 +107,12 @@ def go_on(
             finish(worker, code="import_fault", reason=FAULT)
 
 
-def claim(import_id: uuid.UUID, *, now: datetime) -> Lease | None:
+def claim(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
     """Take an import that is under way; None if it is over, or somebody works on it.
 
     One whose workers die again and again fails.
     """
-    lease = Lease(import_id, uuid.uuid4())
+    lease = ImportLease(import_id, uuid.uuid4())
     rows = FileImport.objects.filter(imports.free(), pk=import_id, state__in=imports.OPEN)
     taken = rows.update(
         state=FileImport.State.RUNNING,
@@ -134,20 +134,20 @@ def claim(import_id: uuid.UUID, *, now: datetime) -> Lease | None:
     return lease
 
 
-def mine(lease: Lease) -> QuerySet[FileImport]:
+def mine(lease: ImportLease) -> QuerySet[FileImport]:
     """Return the row that a lease lets one write, if it still does."""
     return FileImport.objects.filter(
         pk=lease.import_id, lease_token=lease.token, state=FileImport.State.RUNNING
     )
 
 
-def book(lease: Lease, **changes: Any) -> None:
+def book(lease: ImportLease, **changes: Any) -> None:
     """Write down how far an import has come, and renew its lease. Raises `LeaseLost`."""
     if not mine(lease).update(**changes, lease_until=leases.until()):
         raise LeaseLost(lease.import_id)
 
 
-def work(worker: Worker) -> None:
+def work(worker: ImportWork) -> None:
     """Read the file and make the chats behind the place. Raises `LeaseLost` and `Refusal`."""
     row, lease = worker.row, worker.lease
     until = time.monotonic() + SECONDS
@@ -180,7 +180,7 @@ def file_of(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def take(worker: Worker, draft: Draft | NotTaken, *, place: int, kept_as: str) -> None:
+def take(worker: ImportWork, draft: ChatDraft | NotTaken, *, place: int, kept_as: str) -> None:
     """Make one chat, or note why it is not made. Raises `LeaseLost`, and refusals of one chat."""
     if isinstance(draft, NotTaken):
         keep_out(worker, draft, place=place)
@@ -192,7 +192,7 @@ def take(worker: Worker, draft: Draft | NotTaken, *, place: int, kept_as: str) -
             form=kept_as,
             counter=worker.counter,
             now=worker.clock(),
-            between=Heartbeat(worker.lease),
+            between=PacedRenewal(worker.lease),
             book=lambda made: keep(worker, made, place=place),
         )
     except (LeaseLost, OperationalError):
@@ -211,7 +211,7 @@ def take(worker: Worker, draft: Draft | NotTaken, *, place: int, kept_as: str) -
             index.catch_up(branch)
 
 
-def keep(worker: Worker, made: Imported, *, place: int) -> None:
+def keep(worker: ImportWork, made: Imported, *, place: int) -> None:
     """Note a chat that is here, in the transaction that made it. Raises `LeaseLost`."""
     ImportOutcome.objects.create(
         file=worker.row,
@@ -231,7 +231,7 @@ def keep(worker: Worker, made: Imported, *, place: int) -> None:
     )
 
 
-def keep_out(worker: Worker, missed: NotTaken, *, place: int) -> None:
+def keep_out(worker: ImportWork, missed: NotTaken, *, place: int) -> None:
     """Note a chat that could not be taken. Raises `LeaseLost`."""
     with transaction.atomic():
         ImportOutcome.objects.create(
@@ -244,7 +244,7 @@ def keep_out(worker: Worker, missed: NotTaken, *, place: int) -> None:
         book(worker.lease, place=place, tries=0, not_taken=F("not_taken") + 1)
 
 
-def finish(worker: Worker, *, code: str = "", reason: str = "") -> None:
+def finish(worker: ImportWork, *, code: str = "", reason: str = "") -> None:
     """End the import; with a code it failed. Raises `LeaseLost`."""
     with transaction.atomic():
         book(worker.lease)

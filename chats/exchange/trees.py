@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chats.exchange.building import Builder, Unreadable, json_of, text_in, texts_of
-from chats.exchange.drafts import Draft
+from chats.exchange.drafts import ChatDraft
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -14,7 +14,7 @@ from contextpolicy.engine.messages import (
     ToolResultPart,
 )
 
-Found = Draft | Unreadable
+Found = ChatDraft | Unreadable
 NO_PARENT = "00000000-0000-4000-8000-000000000000"
 
 

@@ -66,7 +66,7 @@ OWN = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestFields:
     """The fields of a request beside its messages."""
 
     model: str
@@ -139,12 +139,12 @@ def too_deep() -> InvalidRequest:
     )
 
 
-def sorted_out(body: Mapping[str, Any]) -> Asked:
+def sorted_out(body: Mapping[str, Any]) -> RequestFields:
     """Return the fields beside the messages. Raises `InvalidRequest`, naming the field."""
     refuse_unsupported(body)
     model = model_in(body)
     stream = flag(body, "stream")
-    return Asked(
+    return RequestFields(
         model=model,
         stream=stream,
         include_usage=stream and wants_usage(body),

@@ -14,7 +14,7 @@ from chats.gateway.refused import (
     InvalidRequest,
     MakesNoEmbeddings,
     ModelNotFound,
-    TeamRepliesHere,
+    TeamInChat,
 )
 from chats.ground.refusals import NotFound
 from chats.models import Chat, ProviderAccount
@@ -28,7 +28,7 @@ POLICY, CHAT = "policy:", "chat:"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NamedModel:
     """The meaning of the name: a model, a policy, or a chat of the owner's; None: as usual."""
 
     model: ModelSpec | None = None
@@ -37,7 +37,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedModel:
     """An entry of the list of models: its name, and the tokens that a prompt may have if known."""
 
     name: str
@@ -45,10 +45,10 @@ class Listed:
     owner: str
 
 
-def wanted(name: str, *, user: User) -> Wanted:
-    """Return what a name means to a person. Raises `ModelNotFound` and `TeamRepliesHere`."""
+def wanted(name: str, *, user: User) -> NamedModel:
+    """Return what a name means to a person. Raises `ModelNotFound` and `TeamInChat`."""
     if name.startswith(CHAT):
-        return Wanted(chat=chat_named(name, user=user))
+        return NamedModel(chat=chat_named(name, user=user))
     if name.startswith(POLICY):
         policy = policies_for(user).filter(slug=name.removeprefix(POLICY)).first()
         if policy is None:
@@ -56,13 +56,13 @@ def wanted(name: str, *, user: User) -> Wanted:
         model = model_under(policy, user=user)
         if model is None:
             raise ModelNotFound(model=name)
-        return Wanted(policy=policy, model=model)
+        return NamedModel(policy=policy, model=model)
     known = {spec.slug: spec for spec in usable_models()}
     named = [spec for spec in known.values() if spec.name == name]
     spec = known.get(name) or (named[0] if len(named) == 1 else None)
     if spec is None:
         raise ModelNotFound(model=name)
-    return Wanted(model=spec)
+    return NamedModel(model=spec)
 
 
 def embedding_model(name: str, *, user: User) -> ModelSpec:
@@ -88,13 +88,13 @@ def embedding_model(name: str, *, user: User) -> ModelSpec:
 
 
 def chat_named(name: str, *, user: User) -> Chat:
-    """Return the person's chat of this name. Raises `ModelNotFound` and `TeamRepliesHere`."""
+    """Return the person's chat of this name. Raises `ModelNotFound` and `TeamInChat`."""
     try:
         chat = access.chat_for(user=user, chat_id=uuid.UUID(name.removeprefix(CHAT)))
     except (ValueError, NotFound):
         raise ModelNotFound(model=name) from None
     if chat.team_id is not None:
-        raise TeamRepliesHere
+        raise TeamInChat
     return chat
 
 
@@ -138,14 +138,14 @@ def check_tools(model: ModelSpec, tools: Any) -> None:
         )
 
 
-def listed(*, user: User) -> list[Listed]:
+def listed(*, user: User) -> list[ListedModel]:
     """Return the models that a person's programs may name, the policies, and what embeds texts.
 
     A policy that cannot work with any model is not among them.
     """
     probe = Chat(owner_id=user.pk)
     entries = [
-        Listed(spec.slug, window, spec.provider)
+        ListedModel(spec.slug, window, spec.provider)
         for spec in usable_models()
         if (window := window_of(probe, spec)) is not None
     ]
@@ -154,19 +154,19 @@ def listed(*, user: User) -> list[Listed]:
         under = Chat(owner_id=user.pk, policy=policy)
         window = window_of(under, model) if model else None
         if window is not None:
-            entries.append(Listed(POLICY + policy.slug, window, "policy"))
+            entries.append(ListedModel(POLICY + policy.slug, window, "policy"))
     # A model may be good for both, and is listed once.
     known = {entry.name for entry in entries}
     return entries + [each for each in embedding_models(user=user) if each.name not in known]
 
 
-def embedding_models(*, user: User) -> list[Listed]:
+def embedding_models(*, user: User) -> list[ListedModel]:
     """Return the models that a person's programs may ask for embeddings, by their short names."""
     entries = []
     for slug in ModelSpec.objects.filter(embeds=True).values_list("slug", flat=True):
         with suppress(ModelNotFound, model_choice.PolicyRefused, model_choice.ModelNotAllowed):
             spec = embedding_model(slug, user=user)
-            entries.append(Listed(spec.slug, spec.window, spec.provider))
+            entries.append(ListedModel(spec.slug, spec.window, spec.provider))
     return entries
 
 

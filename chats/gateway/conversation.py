@@ -64,7 +64,7 @@ def read(messages: Any) -> Conversation:
         )
     if len(messages) > MOST_MESSAGES:
         raise InvalidRequest(f"messages has more than {MOST_MESSAGES:,} entries.", param="messages")
-    reader = Reader()
+    reader = RequestReader()
     for place, message in enumerate(messages):
         reader.take(message, param=f"messages[{place}]")
     reader.end_calls(param=f"messages[{len(messages)}]")
@@ -82,7 +82,7 @@ def checked(said: Conversation, *, field: str) -> Conversation:
     return said
 
 
-class Reader:
+class RequestReader:
     """Reads one message after the other."""
 
     def __init__(self) -> None:

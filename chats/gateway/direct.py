@@ -14,7 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chats.gateway.relay import Held, HeldResponse, held_response, in_database
+from chats.gateway.relay import HeldResponse, WaitingHead, held_response, in_database
 from chats.gateway.wire import TurnFailed
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
@@ -28,7 +28,7 @@ from contextpolicy.models import ModelSpec
 
 
 @dataclass(slots=True)
-class Call:
+class DirectCall:
     """A call of a provider that is under way: its row, model and account."""
 
     row: PassedOn
@@ -55,10 +55,10 @@ class Call:
         return refusal
 
 
-Texts = Callable[[Call, Held], AsyncGenerator[str, None]]
+Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]
 
 
-def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> Call:
+def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
     """Store that a request goes on to its provider.
 
     Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
@@ -66,10 +66,10 @@ def begin(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> Call:
     to_embed = kind == PassedOn.Kind.EMBEDDINGS
     account = model_choice.account_for(model, to_embed=to_embed)
     row = passed_on.begin(key=key, model=model, kind=kind, why=why, now=timezone.now())
-    return Call(row, model, account)
+    return DirectCall(row, model, account)
 
 
-def store_end(call: Call, ended: Ended) -> None:
+def store_end(call: DirectCall, ended: Ended) -> None:
     """Store the end of a call; a refused key pauses its account."""
     now = timezone.now()
     with transaction.atomic():
@@ -78,7 +78,12 @@ def store_end(call: Call, ended: Ended) -> None:
 
 
 def response(
-    request: HttpRequest, call: Call, texts: Texts, *, is_stream: bool, headers: Mapping[str, str]
+    request: HttpRequest,
+    call: DirectCall,
+    texts: Texts,
+    *,
+    is_stream: bool,
+    headers: Mapping[str, str],
 ) -> HeldResponse:
     """Return the response whose body `texts` yields; it ends the call itself unless it is left."""
     return held_response(
@@ -86,7 +91,7 @@ def response(
     )
 
 
-async def bytes_of(call: Call, texts: Texts, held: Held) -> AsyncIterator[bytes]:
+async def bytes_of(call: DirectCall, texts: Texts, held: WaitingHead) -> AsyncIterator[bytes]:
     """Yield the body; the call counts as stopped if the program leaves before its end."""
     try:
         # Left early, it ends the call upstream.

@@ -12,8 +12,8 @@ from django.db import transaction
 from django.db.models import Sum
 
 from chats.gateway import passing, placing
-from chats.gateway.body import Asked
-from chats.gateway.opting_out import Way
+from chats.gateway.body import RequestFields
+from chats.gateway.opting_out import RequestRoute
 from chats.gateway.placing import Placed, Sent
 from chats.models import Branch, Turn
 from chats.prompt import client, composition, model_choice, outlook
@@ -26,7 +26,7 @@ OBJECT = "context.dry_run"
 
 
 def report(
-    sent: Sent, *, asked: Asked, way: Way, counter: TokenCounter, now: datetime
+    sent: Sent, *, asked: RequestFields, way: RequestRoute, counter: TokenCounter, now: datetime
 ) -> dict[str, Any]:
     """Return what would become of a request.
 
@@ -51,7 +51,9 @@ def report(
     }
 
 
-def as_it_came(sent: Sent, asked: Asked, way: Way, counter: TokenCounter) -> dict[str, Any]:
+def as_it_came(
+    sent: Sent, asked: RequestFields, way: RequestRoute, counter: TokenCounter
+) -> dict[str, Any]:
     """Return the size of a request that would be passed on, in our count."""
     request = passing.request_for(sent, asked=asked, model=way.choice.model)
     tokens = sum(counter.count(wire.content) for wire in request.messages)

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from chats.gateway.choice import Wanted
+from chats.gateway.choice import NamedModel
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.hashes import room_of
 from chats.gateway.identity import INVALID, Identity
@@ -52,7 +52,7 @@ def id_of(turn_id: uuid.UUID, *, stored: bool) -> str:
     return f"resp_{turn_id.hex}" + ("" if stored else UNSTORED)
 
 
-def find(said: Any, *, user: User, wanted: Wanted, identity: Identity) -> Earlier | None:
+def find(said: Any, *, user: User, wanted: NamedModel, identity: Identity) -> Earlier | None:
     """Return what stands behind `previous_response_id`; None without one.
 
     Raises `PreviousResponseNotFound`.
@@ -79,7 +79,7 @@ def turn_of(turn_id: uuid.UUID, *, user: User) -> Turn | None:
     return rows.select_related("branch__chat", "branch__parent", "reply").first()
 
 
-def is_of(chat: Chat, user: User, wanted: Wanted, identity: Identity) -> bool:
+def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> bool:
     """Tell whether a chat is of the same end user, as far as the program names any.
 
     What a program says under one end user is never found under another.

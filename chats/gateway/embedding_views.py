@@ -8,9 +8,9 @@ from typing import IO, Any, cast
 from django.http import HttpRequest, HttpResponseBase
 
 from chats.gateway import body, choice, direct
-from chats.gateway.direct import Call
+from chats.gateway.direct import DirectCall
 from chats.gateway.refused import InvalidRequest
-from chats.gateway.relay import Held
+from chats.gateway.relay import WaitingHead
 from chats.gateway.views import gateway
 from chats.models import ApiKey, PassedOn
 from chats.providers.base import ProviderError
@@ -41,7 +41,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 
 async def embedded(
-    asked: Mapping[str, Any], name: str, call: Call, held: Held
+    asked: Mapping[str, Any], name: str, call: DirectCall, held: WaitingHead
 ) -> AsyncGenerator[str, None]:
     """Yield the answer in one piece, or why there is none."""
     try:

@@ -13,7 +13,7 @@ from chats.gateway.conversation import (
     SYSTEM,
     Conversation,
     Item,
-    Reader,
+    RequestReader,
     contents,
 )
 from chats.gateway.refused import InvalidRequest
@@ -50,7 +50,7 @@ class _Items:
     """Reads one item after the other."""
 
     def __init__(self, earlier: tuple[Item, ...], unseal: Unseal) -> None:
-        self.messages = Reader()
+        self.messages = RequestReader()
         self.unseal = unseal
         self.follow(earlier)
         # The reply whose calls are still being read, and where it began.

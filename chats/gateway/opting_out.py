@@ -17,14 +17,14 @@ NO_HEADER = f"Send it without {POLICY}."
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RequestRoute:
     """The model and policy of a request, and why nothing of it is kept; "" if it gets a chat."""
 
     choice: model_choice.ChosenModel
     why: str = ""
 
 
-def way_of(headers: Mapping[str, str], *, sent: Sent) -> Way:
+def way_of(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
     """Return the way of a request.
 
     Raises what `model_choice.choose` does, `InvalidRequest`, `OptOutNotAllowed` and
@@ -44,10 +44,10 @@ def way_of(headers: Mapping[str, str], *, sent: Sent) -> Way:
         if allowed != "asked":
             raise OptOutNotAllowed(policy=choice.effective.label, advice=NO_HEADER)
     else:
-        return Way(choice)
+        return RequestRoute(choice)
     if sent.wanted.chat is not None:
         raise ChatKeepsItsMessages
-    return Way(choice, why)
+    return RequestRoute(choice, why)
 
 
 def probe_for(sent: Sent) -> Chat:

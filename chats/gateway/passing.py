@@ -11,11 +11,11 @@ from typing import cast
 from django.http import HttpRequest, HttpResponseBase
 
 from chats.gateway import direct
-from chats.gateway.body import Asked
-from chats.gateway.direct import Call
-from chats.gateway.opting_out import Way
+from chats.gateway.body import RequestFields
+from chats.gateway.direct import DirectCall
+from chats.gateway.opting_out import RequestRoute
 from chats.gateway.placing import Sent
-from chats.gateway.relay import PING, Held, Watch
+from chats.gateway.relay import PING, WaitingHead, Watch
 from chats.gateway.wire import Form, Reply, TurnFailed
 from chats.ground import cancelling
 from chats.ground.refusals import Refusal
@@ -46,7 +46,14 @@ class Spoken:
 
 
 def response(
-    request: HttpRequest, *, sent: Sent, asked: Asked, way: Way, form: Form, head: Reply, kind: str
+    request: HttpRequest,
+    *,
+    sent: Sent,
+    asked: RequestFields,
+    way: RequestRoute,
+    form: Form,
+    head: Reply,
+    kind: str,
 ) -> HttpResponseBase:
     """Return the response that carries the reply, with the headers that say why nothing is kept.
 
@@ -64,7 +71,7 @@ def response(
     )
 
 
-def request_for(sent: Sent, *, asked: Asked, model: ModelSpec) -> ProviderRequest:
+def request_for(sent: Sent, *, asked: RequestFields, model: ModelSpec) -> ProviderRequest:
     """Return the request for the provider: what the program said, and nothing of ours."""
     said = sent.conversation
     wires = [WireMessage("system", text) for text in said.system]
@@ -114,7 +121,7 @@ class Voice:
         self.has_begun = True
         return PING
 
-    def break_off(self, refusal: Refusal, held: Held) -> str:
+    def break_off(self, refusal: Refusal, held: WaitingHead) -> str:
         """Return an error: with its own status, or as an event where a stream has begun."""
         return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
 
@@ -132,7 +139,7 @@ def images_of(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
     return {**stored, **{sha256: image.data_url for sha256, image in brought}}
 
 
-async def texts(spoken: Spoken, call: Call, held: Held) -> AsyncGenerator[str, None]:
+async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGenerator[str, None]:
     """Yield the reply as it is written, or whole; or why there is none."""
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say)
@@ -189,7 +196,7 @@ def is_closing() -> bool:
     return connection.STREAMS.closing.is_set()
 
 
-async def stream(spoken: Spoken, call: Call) -> AsyncGenerator[ProviderEvent, None]:
+async def stream(spoken: Spoken, call: DirectCall) -> AsyncGenerator[ProviderEvent, None]:
     """Return the events of the call. The adapter is loaded in a thread: that takes a second."""
     await asyncio.to_thread(registry.load_adapters, {call.account.kind})
     provider = registry.provider_for(call.account, timeouts=direct.timeouts())

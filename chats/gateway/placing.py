@@ -18,11 +18,11 @@ from django.db import transaction
 from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
 from chats.gateway import statements
-from chats.gateway.choice import Wanted, check_tools
+from chats.gateway.choice import NamedModel, check_tools
 from chats.gateway.conversation import Conversation, Item
 from chats.gateway.hashes import hashes_of, room_of
 from chats.gateway.identity import INVALID, Identity
-from chats.gateway.recognition import Match, Request, find
+from chats.gateway.recognition import PathMatch, Request, find
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
@@ -56,7 +56,7 @@ class Sent:
 
     user: User
     api_key: ApiKey
-    wanted: Wanted
+    wanted: NamedModel
     conversation: Conversation
     identity: Identity
     # For the turn: tools, parameters and the most tokens of the reply.
@@ -103,7 +103,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """The branch that takes what is new: the messages of the request from `shared` on.
 
     The message at `n` of the request stands at the seq `n + offset`. `completes`: the last message
@@ -138,7 +138,7 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
             if known := sent.keyed.find(now=now):
                 return repeated(known)
             chat = new_chat(sent, room=room, now=now)
-            found = Place(open_branch(chat), 0, 0, "new")
+            found = Placement(open_branch(chat), 0, 0, "new")
             return accept(sent, request, found, chat=chat, counter=counter, now=now)
         chat = chat_to_write_in(chat_id)
         PERSON_LOCK.hold(owner=sent.user.pk)
@@ -150,7 +150,7 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
             found = place_in(chat, match=match, sent=sent, now=now)
         except TooManyBranches:
             chat = new_chat(sent, room=room, now=now)
-            found = Place(open_branch(chat), 0, 0, "new")
+            found = Placement(open_branch(chat), 0, 0, "new")
         return accept(sent, request, found, chat=chat, counter=counter, now=now)
 
 
@@ -163,7 +163,7 @@ def repeated(known: Mapping[str, str]) -> Placed:
     return Placed(turn, "repeat")
 
 
-def match_of(request: Request, *, sent: Sent, chat: Chat | None = None) -> Match | None:
+def match_of(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
     """Return the place of a request in a chat, in the chat that it names, or in any."""
     chat = chat or sent.chat
     within = sent.earlier.pk if sent.earlier else None
@@ -196,7 +196,7 @@ def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     return chat
 
 
-def place_in(chat: Chat, *, match: Match | None, sent: Sent, now: datetime) -> Place:
+def place_in(chat: Chat, *, match: PathMatch | None, sent: Sent, now: datetime) -> Placement:
     """Return the place of a request in a chat that is locked, on a branch of its own if needed.
 
     Raises `ChatBusy` and `TooManyBranches`.
@@ -207,17 +207,17 @@ def place_in(chat: Chat, *, match: Match | None, sent: Sent, now: datetime) -> P
             # One message to a chat that is named: what a person would write there.
             if is_busy(branch):
                 raise ChatBusy(waiting=1)
-            return Place(branch, 0, branch.last_seq, "continue")
-        return Place(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+            return Placement(branch, 0, branch.last_seq, "continue")
+        return Placement(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
     prove(chat)
     if match.unmatched:
         # The program summed the beginning up itself: its list as it is, and nothing of ours on it.
         branch = empty_branch(chat, sent=sent, now=now)
-        return Place(leave_alone(branch), 0, 0, "branch")
+        return Placement(leave_alone(branch), 0, 0, "branch")
     return continued(chat, match=match, sent=sent, now=now)
 
 
-def continued(chat: Chat, *, match: Match, sent: Sent, now: datetime) -> Place:
+def continued(chat: Chat, *, match: PathMatch, sent: Sent, now: datetime) -> Placement:
     """Return the place behind what a request shares with a branch. Raises `TooManyBranches`."""
     branch, shared, offset = match.branch, match.shared, match.offset
     is_free = not is_busy(branch) and branch.last_seq > branch.fork_seq
@@ -227,10 +227,10 @@ def continued(chat: Chat, *, match: Match, sent: Sent, now: datetime) -> Place:
     at_end = shared + offset == branch.last_seq and not is_busy(branch)
     if at_end and (offset == 0 or branch.client_windowed):
         chat.active_branch = branch
-        return Place(branch, shared, offset, "continue", completes)
+        return Placement(branch, shared, offset, "continue", completes)
     fork_seq = shared + offset
     if fork_seq == 0:
-        return Place(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
+        return Placement(empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
     at = history.on_path(branch, after=fork_seq - 1, before=fork_seq + 1).select_related(
         "branch__parent"
     )
@@ -239,7 +239,7 @@ def continued(chat: Chat, *, match: Match, sent: Sent, now: datetime) -> Place:
     )
     if offset or branch.client_windowed:
         leave_alone(made)
-    return Place(made, shared, offset, "branch")
+    return Placement(made, shared, offset, "branch")
 
 
 def empty_branch(chat: Chat, *, sent: Sent, now: datetime) -> Branch:
@@ -277,7 +277,13 @@ def prove(chat: Chat) -> None:
 
 
 def accept(
-    sent: Sent, request: Request, place: Place, *, chat: Chat, counter: TokenCounter, now: datetime
+    sent: Sent,
+    request: Request,
+    place: Placement,
+    *,
+    chat: Chat,
+    counter: TokenCounter,
+    now: datetime,
 ) -> Placed:
     """Store what is new and queue the turn, in the caller's transaction, which locked the chat."""
     branch = place.branch
@@ -364,7 +370,7 @@ def complete(branch: Branch, item: Item, *, counter: TokenCounter) -> None:
     messages.add_results(reply, results=results, counter=counter)
 
 
-def question_of(request: Request, place: Place, rows: Sequence[Message]) -> Message:
+def question_of(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
     """Return the newest message of the user: the one that the turn replies to."""
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     if newest >= place.shared:
@@ -373,7 +379,7 @@ def question_of(request: Request, place: Place, rows: Sequence[Message]) -> Mess
     return history.on_path(place.branch, after=seq - 1, before=seq + 1).get()
 
 
-def remember(request: Request, place: Place) -> None:
+def remember(request: Request, place: Placement) -> None:
     """Keep the hashes of what the program sent on this path and that have none yet."""
     branch, offset = place.branch, place.offset
     last = len(request.items) + offset

@@ -38,7 +38,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class PathMatch:
     """The path that a request shares with a branch: its messages `skipped` + 1 to `shared` + …
 
     `shared` counts messages of the request, from its first; the one at `n` stands at the seq
@@ -67,7 +67,7 @@ class Match:
 
 def find(
     request: Request, *, owner_id: int, chat: Chat | None = None, within: uuid.UUID | None = None
-) -> Match | None:
+) -> PathMatch | None:
     """Return the best place of a request, in one chat if that is given; or None.
 
     Most equal replies win, then the deepest place, then one at the end of its branch. `within`: a
@@ -116,9 +116,9 @@ def branches_by_id(ids: Sequence[uuid.UUID]) -> list[Branch]:
     return [rows[pk] for pk in ids if pk in rows]
 
 
-def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0) -> Match:
+def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0) -> PathMatch:
     """Return how far a request, from `start` on, is the branch's path shifted by `offset`."""
-    said = Path(branch, first=start + offset + 1, last=len(request.items) + offset)
+    said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
     shared, replies, is_open = start, 0, False
     for place in range(start, len(request.items)):
         same = said.sameness(place + 1 + offset, request, place)
@@ -130,10 +130,10 @@ def compare(branch: Branch, request: Request, *, offset: int = 0, start: int = 0
         replies += same in ("reply", "open")
         if is_open:
             break
-    return Match(branch, shared, replies, is_open, offset=offset, unmatched=start)
+    return PathMatch(branch, shared, replies, is_open, offset=offset, unmatched=start)
 
 
-class Path:
+class BranchPath:
     """The messages of a branch in a range of seqs, and how the program sent them itself."""
 
     def __init__(self, branch: Branch, *, first: int, last: int) -> None:
@@ -178,7 +178,7 @@ def nodes_on(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, st
         yield from statements.NODES.tuples(branch=branch_id, above=above, last=to)
 
 
-def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> Match | None:
+def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | None:
     """Return the place of a request whose beginning the program left out or summed up itself.
 
     A tail cannot prove the head: it needs a room with an id or many equal messages, one of our
@@ -201,13 +201,13 @@ def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> Match | None:
     return best
 
 
-def tail_on(branch: Branch, request: Request, *, offset: int) -> Match | None:
+def tail_on(branch: Branch, request: Request, *, offset: int) -> PathMatch | None:
     """Return the longest run of a request that ends where the branch or the request ends."""
     last = min(len(request.items), branch.last_seq - offset)
     first_row = max(0, -offset)
     if last <= first_row:
         return None
-    said = Path(branch, first=first_row + offset + 1, last=last + offset)
+    said = BranchPath(branch, first=first_row + offset + 1, last=last + offset)
     start = last
     while start > first_row and said.sameness(start + offset, request, start - 1):
         start -= 1

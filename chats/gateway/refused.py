@@ -59,7 +59,7 @@ class ChatKeepsItsMessages(Refusal):
     param = "model"
 
 
-class TeamRepliesHere(Refusal):
+class TeamInChat(Refusal):
     """The chat has a team, whose agents are asked on pages and through the API."""
 
     code = "team_replies_here"

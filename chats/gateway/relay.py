@@ -32,9 +32,9 @@ from chats.streams.follow import (
     Delta,
     Done,
     Reshaped,
-    Row,
     Snapshot,
     StreamPosition,
+    TurnRow,
     Update,
     follow,
     read_row,
@@ -49,7 +49,7 @@ PING = ": waiting\n\n"
 
 
 @dataclass(slots=True)
-class Held:
+class WaitingHead:
     """The head of a response that is not sent yet: its status, and headers that it gets."""
 
     status: int = 200
@@ -67,7 +67,7 @@ class Held:
 class HeldResponse(StreamingHttpResponse):
     """A response whose status is known when its first bytes are."""
 
-    held: Held
+    held: WaitingHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Asker:
     form: Form
     is_stream: bool
     # The turn as it was just stored; None where it may have come further.
-    row: Row | None = None
+    row: TurnRow | None = None
 
 
 def response(request: HttpRequest, asker: Asker, *, headers: dict[str, str]) -> HeldResponse:
@@ -93,13 +93,13 @@ def response(request: HttpRequest, asker: Asker, *, headers: dict[str, str]) -> 
 
 def held_response(
     request: HttpRequest,
-    body: Callable[[Held], AsyncIterator[bytes]],
+    body: Callable[[WaitingHead], AsyncIterator[bytes]],
     *,
     is_stream: bool,
     headers: Mapping[str, str],
 ) -> HeldResponse:
     """Return a response whose body decides its head with its first bytes."""
-    held = Held()
+    held = WaitingHead()
     kind = "text/event-stream; charset=utf-8" if is_stream else "application/json"
     answer = HeldResponse(body(held), content_type=kind)
     answer.held = held
@@ -111,7 +111,7 @@ def held_response(
     return answer
 
 
-async def bytes_of(asker: Asker, held: Held) -> AsyncIterator[bytes]:
+async def bytes_of(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
     """Yield the body; the turn is stopped if the program leaves before its end."""
     relay = Relay(asker, held)
     try:
@@ -169,7 +169,7 @@ class Watch:
 class Relay:
     """One reply on its way to its program."""
 
-    def __init__(self, asker: Asker, held: Held) -> None:
+    def __init__(self, asker: Asker, held: WaitingHead) -> None:
         self.asker, self.held = asker, held
         self.place: StreamPosition | None = None
         self.sent = 0
@@ -209,7 +209,7 @@ class Relay:
                     yield each
             row = await read(self.asker.turn_id)
 
-    def read(self, turn_id: uuid.UUID) -> Row:
+    def read(self, turn_id: uuid.UUID) -> TurnRow:
         """Read the turn's row; of one that is over also what its end tells, in the same thread."""
         row = read_row(turn_id)
         if row.is_over:

@@ -119,7 +119,7 @@ def without_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def compacted(
-    said: Conversation, *, asked: body.Asked, sent: Mapping[str, Any], user: User
+    said: Conversation, *, asked: body.RequestFields, sent: Mapping[str, Any], user: User
 ) -> HttpResponseBase:
     """Return a response that has one compaction item alone, as a stream if that was asked for."""
     form = ResponseForm(

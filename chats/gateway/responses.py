@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chats.gateway import body, offered
-from chats.gateway.body import Asked
+from chats.gateway.body import RequestFields
 from chats.gateway.refused import InvalidRequest
 
 # Fields of chat completions; passing them on would hide what was meant.
@@ -33,14 +33,14 @@ OWN = frozenset(
 LOGPROBS = "message.output_text.logprobs"
 
 
-def sorted_out(sent: Mapping[str, Any]) -> Asked:
+def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
     """Return the fields beside the items. Raises `InvalidRequest`, naming the field."""
     refuse_unsupported(sent)
     asked = body.sorted_out({"model": sent.get("model"), "stream": sent.get("stream")})
     parameters = {name: said for name, said in sent.items() if name not in OWN}
     given = offered.read(sent)
     parameters |= tool_choice(sent, any_tools=bool(given.tools)) | text_form(sent) | effort(sent)
-    return Asked(
+    return RequestFields(
         model=asked.model,
         stream=asked.stream,
         include_usage=False,

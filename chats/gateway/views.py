@@ -105,7 +105,7 @@ def model(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
     raise ModelNotFound(model=name)
 
 
-def model_json(entry: choice.Listed) -> dict[str, Any]:
+def model_json(entry: choice.ListedModel) -> dict[str, Any]:
     """Return an entry of the list, with the tokens that a prompt may have."""
     return {
         "id": entry.name,
@@ -147,7 +147,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     return replied(request, sent=sent, asked=asked, form=form, kind=PassedOn.Kind.CHAT)
 
 
-def client_of(said: Conversation, *, asked: body.Asked) -> dict[str, Any]:
+def client_of(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
     """Return what a turn keeps of a request beside its messages."""
     return {
         "system": list(said.system),
@@ -169,7 +169,12 @@ MakeForm = Callable[[ReplyPlace], wire.Form]
 
 
 def replied(
-    request: HttpRequest, *, sent: placing.Sent, asked: body.Asked, form: MakeForm, kind: str
+    request: HttpRequest,
+    *,
+    sent: placing.Sent,
+    asked: body.RequestFields,
+    form: MakeForm,
+    kind: str,
 ) -> HttpResponseBase:
     """Reply to a request that was read: in a chat, as it came, or with what would become of it.
 
@@ -212,7 +217,7 @@ def answered(
     key: ApiKey,
     *,
     placed: placing.Placed,
-    asked: body.Asked,
+    asked: body.RequestFields,
     form: wire.Form,
     source: str,
 ) -> HttpResponseBase:

@@ -8,7 +8,7 @@ MISSES = 3
 REST_SECONDS = 60.0
 
 
-class Breaker:
+class LatenessBreaker:
     """Counts what came too late, in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

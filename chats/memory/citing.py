@@ -1,4 +1,4 @@
-"""What was written about messages that it cites, as further keys of these messages.
+"""Finds messages by what was written about them: keys beside their own words.
 
 The lines of a summary that a model wrote name their sources, and a preference its evidence. Both
 say in other words, or in fewer, what a message is about; a question that shares words with them is
@@ -30,7 +30,7 @@ Said = tuple[str, Sequence[uuid.UUID]]
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """What is said about a text: how much of the question stands there, and which words of it."""
+    """The words about a text: how much of the question stands there, and which words of it."""
 
     mark: float
     shared: Sequence[str]

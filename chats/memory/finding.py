@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from chats.memory import archive, fulltext
 from chats.memory.citing import Cited, cited
 from chats.memory.fulltext import Within
-from chats.memory.meaning import Likeness
-from chats.memory.question import Asked, without_greetings
-from chats.memory.ranking import REACH, RankedText, Wanted, best_alone, rank, weight
+from chats.memory.meaning import TextLikeness
+from chats.memory.question import ParsedQuestion, without_greetings
+from chats.memory.ranking import REACH, RankedText, SearchTerms, best_alone, rank, weight
 from chats.memory.words import spans, stops
 from chats.memory.words import words as stems_of
 from chats.models import SearchCount
@@ -37,7 +37,7 @@ Place = Callable[[int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundText:
     """A text that answers a question: its id, its mark, and the words that it shares.
 
     `cited`: the words that a summary or a preference shares which cites it. `alike`: its likeness
@@ -52,7 +52,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextOrder:
     """The order in which texts stand beside each other: ids to places and back.
 
     The texts of a branch have ids that follow each other, so by themselves ids are places. The
@@ -65,7 +65,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class WordCounts:
     """The number of a person's texts, and of those that hold each word."""
 
     total: int
@@ -82,19 +82,19 @@ class Counts:
 
 def find(
     owner_id: int,
-    asked: Asked,
+    asked: ParsedQuestion,
     *,
     within: Within,
-    line: Line | None = None,
-    alike: Likeness | None = None,
-) -> tuple[list[Found], Counts]:
+    line: TextOrder | None = None,
+    alike: TextLikeness | None = None,
+) -> tuple[list[FoundText], WordCounts]:
     """Return the texts that answer a question, best first, and the counts they were weighed by.
 
     `within` names the owner again: it is what both databases look through. The texts that are most
     `alike` are compared too, whatever their words, and those that something about the question
     cites.
     """
-    line = line or Line()
+    line = line or TextOrder()
     counts = counts_of(owner_id, asked)
     wanted, chosen = choose(asked, within=within, counts=counts)
     led_to = cited(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
@@ -113,11 +113,11 @@ def find(
         if key is not None:
             about = led_to[key].shared if key in led_to else ()
             said = list(shared.get(place, ()))
-            found.append(Found(key, mark, said, about, likeness.get(key, -1.0)))
+            found.append(FoundText(key, mark, said, about, likeness.get(key, -1.0)))
     return found, counts
 
 
-def told_of(wanted: Wanted, led_to: Mapping[int, Cited], *, line: Line) -> Wanted:
+def told_of(wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder) -> SearchTerms:
     """Add what is said about some texts to what is looked for."""
     places = {line.place_of(key): about.mark for key, about in led_to.items()}
     return replace(
@@ -125,21 +125,23 @@ def told_of(wanted: Wanted, led_to: Mapping[int, Cited], *, line: Line) -> Wante
     )
 
 
-def meant(wanted: Wanted, ids: Sequence[int], *, alike: Likeness | None) -> Wanted:
+def meant(wanted: SearchTerms, ids: Sequence[int], *, alike: TextLikeness | None) -> SearchTerms:
     """Add the likeness of some texts to what is looked for; ids are places there."""
     return wanted if alike is None else replace(wanted, meaning=alike.scaled(ids))
 
 
-def counts_of(owner_id: int, asked: Asked) -> Counts:
+def counts_of(owner_id: int, asked: ParsedQuestion) -> WordCounts:
     """Read how many of a person's texts hold each word of a question."""
     words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
     words |= {word for pair in asked.pairs for word in pair}
     rows = SearchCount.objects.filter(owner=owner_id, word__in=words, texts__gt=0)
     known = dict(rows.values_list("word", "texts"))
-    return Counts(known.pop("", 0), known)
+    return WordCounts(known.pop("", 0), known)
 
 
-def choose(asked: Asked, *, within: Within, counts: Counts) -> tuple[Wanted, list[int]]:
+def choose(
+    asked: ParsedQuestion, *, within: Within, counts: WordCounts
+) -> tuple[SearchTerms, list[int]]:
     """Return what is looked for, and the texts to compare: those with the rarest words first."""
     present = {word: counts.words[word] for word in asked.telling if word in counts.words}
     rising = sorted(present, key=lambda word: present[word])
@@ -169,13 +171,15 @@ def add(marks: dict[int, float], found: Sequence[int], value: float) -> None:
         marks[key] = marks.get(key, 0.0) + value
 
 
-def wanted_of(asked: Asked, *, stems: Mapping[str, float], counts: Counts) -> Wanted:
+def wanted_of(
+    asked: ParsedQuestion, *, stems: Mapping[str, float], counts: WordCounts
+) -> SearchTerms:
     """Return what is looked for, each with its weight."""
 
     def weigh(stem: str) -> float:
         return weight(counts.words.get(stem, 0), total=counts.total)
 
-    return Wanted(
+    return SearchTerms(
         stems=stems,
         full={full: weigh((stems_of(full) or [full])[0]) for full in asked.full},
         pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
@@ -186,7 +190,7 @@ def wanted_of(asked: Asked, *, stems: Mapping[str, float], counts: Counts) -> Wa
     )
 
 
-def read_texts(keys: Sequence[int], *, wanted: Wanted, line: Line) -> list[RankedText]:
+def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> list[RankedText]:
     """Read texts, and count in each what is looked for."""
     found = []
     for text in fulltext.texts(keys, with_times=bool(wanted.days)):
@@ -208,7 +212,7 @@ def read_texts(keys: Sequence[int], *, wanted: Wanted, line: Line) -> list[Ranke
 
 
 def beside(
-    best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: Wanted, line: Line
+    best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: SearchTerms, line: TextOrder
 ) -> list[RankedText]:
     """Return the texts around the best ones that are not among them."""
     steps = range(-REACH, REACH + 1)
@@ -220,7 +224,7 @@ def beside(
     return [*known, *read_texts(keys, wanted=wanted, line=line)]
 
 
-def is_above_floor(asked: Asked, found: Found, *, counts: Counts) -> bool:
+def is_above_floor(asked: ParsedQuestion, found: FoundText, *, counts: WordCounts) -> bool:
     """Tell whether a text shares two telling words with a question, or a rare one.
 
     What is said where it is cited counts as well. What only greets tells nothing.
@@ -230,6 +234,6 @@ def is_above_floor(asked: Asked, found: Found, *, counts: Counts) -> bool:
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
 
 
-def telling_of(asked: Asked) -> set[str]:
+def telling_of(asked: ParsedQuestion) -> set[str]:
     """Return the stems of a question that tell something; a greeting has none."""
     return {word.stem for word in spans(without_greetings(asked.text))} - stops()

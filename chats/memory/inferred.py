@@ -18,7 +18,7 @@ from chats.memory.told import (
     LONGEST_MESSAGE,
     LONGEST_TEXT,
     SHORTEST_TEXT,
-    Told,
+    Telling,
     is_secret,
     is_span,
     without_hidden,
@@ -92,7 +92,7 @@ _NOT = re.compile(
 _READ_BY_RULES = re.compile(r"[\u0000-\u024f\u1e00-\u1eff\u2000-\u206f\u3000-\u303f\u4e00-\u9fff]*")
 
 
-class Proposal(NamedTuple):
+class PreferenceProposal(NamedTuple):
     """A proposal of a model: the number of a message, a slot, and words that stand there."""
 
     message: int
@@ -121,7 +121,7 @@ def shown(read: Sequence[engine.Message]) -> str:
     return "\n\n".join(lines)
 
 
-def proposals_in(answer: str) -> list[Proposal]:
+def proposals_in(answer: str) -> list[PreferenceProposal]:
     """Return what an answer proposes; nothing of an answer of another form."""
     found = _LIST.search(answer)
     items: Any = []
@@ -131,30 +131,30 @@ def proposals_in(answer: str) -> list[Proposal]:
     return [one for one in read if one is not None]
 
 
-def _proposal(item: Any) -> Proposal | None:
+def _proposal(item: Any) -> PreferenceProposal | None:
     if not isinstance(item, dict):
         return None
     number, slot, quote = item.get("message"), item.get("slot"), item.get("quote")
     if not isinstance(number, int) or not isinstance(slot, str) or not isinstance(quote, str):
         return None
-    return Proposal(number, slot, quote) if slot in SLOTS.split(", ") else None
+    return PreferenceProposal(number, slot, quote) if slot in SLOTS.split(", ") else None
 
 
-def place_of(proposal: Proposal, *, text: str) -> Told | None:
+def place_of(proposal: PreferenceProposal, *, text: str) -> Telling | None:
     """Return where the quoted words stand in the message; None where they do not, or may not."""
     quote = proposal.quote.strip().rstrip(".!。！").strip()
     if not SHORTEST_TEXT <= len(quote) <= LONGEST_TEXT or not quote.isprintable():
         return None
     start = text.find(quote)
     while start >= 0:
-        told = Told(proposal.slot, quote, start, start + len(quote))
+        told = Telling(proposal.slot, quote, start, start + len(quote))
         if is_span(told, text=text) and _is_whole(told, text=text):
             return told
         start = text.find(quote, start + 1)
     return None
 
 
-def _is_whole(told: Told, *, text: str) -> bool:
+def _is_whole(told: Telling, *, text: str) -> bool:
     """Tell whether a part of a text begins and ends between words: "not" is no part of "note"."""
     before, after = text[: told.start][-1:], text[told.end :][:1]
     cuts = [(before, told.text[0]), (told.text[-1], after)]

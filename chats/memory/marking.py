@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from chats.memory.question import Asked
+from chats.memory.question import ParsedQuestion
 from chats.memory.words import Word, spans
 
 Mark = tuple[int, int]
@@ -11,7 +11,7 @@ SHOWN = 260
 BEFORE = 70
 
 
-def marks_of(text: str, asked: Asked) -> list[Mark]:
+def marks_of(text: str, asked: ParsedQuestion) -> list[Mark]:
     """Return the places in a text at which words of the question stand, none over another."""
 
     def is_asked(word: Word) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol
 from chats.memory import nearest
 
 
-class Likeness(Protocol):
+class TextLikeness(Protocol):
     """The likeness of texts: the nearest ones, and the floor that random ones stay below."""
 
     @property
@@ -33,7 +33,7 @@ class Look(Protocol):
 
     def __call__(
         self, *, owner_id: int, places: Collection[int] | None, without: Collection[int]
-    ) -> Likeness | None:
+    ) -> TextLikeness | None:
         """Return their likeness; None if that took too long."""
         ...
 
@@ -46,7 +46,7 @@ def look(
     owner_id: int,
     places: Collection[int] | None,
     without: Collection[int],
-) -> Likeness | None:
+) -> TextLikeness | None:
     """Compare a question's vector with those of a person's texts until a moment."""
     return nearest.compare(
         question,

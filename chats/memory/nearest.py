@@ -39,7 +39,7 @@ SAME = 0.995
 
 
 @dataclass(frozen=True, slots=True)
-class Likeness:
+class QuestionLikeness:
     """The likeness of a person's texts with a question.
 
     `nearest`: the most alike, by their ids. `usual` is that of two texts taken at random, `floor`
@@ -203,7 +203,7 @@ def compare(
     places: Collection[int] | None,
     without: Collection[int],
     give_up: float,
-) -> Likeness | None:
+) -> QuestionLikeness | None:
     """Compare a question with all texts of a person; None if that took too long.
 
     `places` numbers the branches that are looked through, all without one; `without` are texts that
@@ -215,7 +215,7 @@ def compare(
     if matrix is None:
         return None
     if not matrix.number:
-        return Likeness({}, 0.0, 2.0, np.empty(0, dtype=np.int64), np.empty(0))
+        return QuestionLikeness({}, 0.0, 2.0, np.empty(0, dtype=np.int64), np.empty(0))
     row = np.asarray(question, dtype=np.float32)
     row = row / np.linalg.norm(row)
     if matrix.rows[0].shape[1] != row.shape[0]:
@@ -232,7 +232,7 @@ def compare(
         if len(nearest) < MOST_NEAREST:
             nearest.setdefault(int(ids[place]), float(marks[place]))
     usual, floor = of_pairs(matrix)
-    return Likeness(nearest, usual, floor, ids, marks)
+    return QuestionLikeness(nearest, usual, floor, ids, marks)
 
 
 def of_pairs(matrix: Matrix) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.ground.seals import commitment
-from chats.memory.told import LONGEST_TEXT, Told, is_secret, is_span
+from chats.memory.told import LONGEST_TEXT, Telling, is_secret, is_span
 from chats.models import (
     Folder,
     ForgottenPreference,
@@ -351,7 +351,7 @@ def put_aside_in(folder: Folder, *, now: datetime) -> None:
 
 
 def note(
-    told: Sequence[Told], *, message: Message, owner_id: int, folder_id: Any, now: datetime
+    told: Sequence[Telling], *, message: Message, owner_id: int, folder_id: Any, now: datetime
 ) -> list[Preference]:
     """Keep what a person told in a message of their own, in the caller's transaction.
 
@@ -374,7 +374,7 @@ def note(
 
 
 def _noted(
-    told: Told,
+    told: Telling,
     *,
     settings: MemorySettings,
     message: Message,
@@ -424,7 +424,7 @@ def _noted(
     return row
 
 
-def confirm(row: Preference, *, told: Told, message: Message, now: datetime) -> Preference:
+def confirm(row: Preference, *, told: Telling, message: Message, now: datetime) -> Preference:
     """Give a preference that is said again one more evidence, which raises its confidence."""
     if give(row, told=told, message=message):
         if row.kind != Preference.Kind.WRITTEN:
@@ -559,7 +559,7 @@ def put(row: Preference, *, closes: QuerySet[Preference]) -> None:
     rows.update(superseded_by=row)
 
 
-def give(row: Preference, *, told: Told, message: Message) -> bool:
+def give(row: Preference, *, told: Telling, message: Message) -> bool:
     """Add an evidence; return False if the row has it already, or as many as can be kept."""
     if row.evidence.count() >= MOST_EVIDENCE:
         return False

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from chats.memory import inferred, preferences
-from chats.memory.inferred import Proposal
+from chats.memory.inferred import PreferenceProposal
 from chats.memory.preferences import (
     OF_THE_PERSON,
     confirm,
@@ -24,7 +24,7 @@ from chats.memory.preferences import (
     put,
     record_change,
 )
-from chats.memory.told import Told
+from chats.memory.told import Telling
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
 
 CONFIDENCE = 60
@@ -34,7 +34,7 @@ ENOUGH_CHATS = 2
 
 
 def propose(
-    found: Sequence[Proposal],
+    found: Sequence[PreferenceProposal],
     *,
     read: Sequence[Message],
     owner_id: int,
@@ -65,7 +65,7 @@ def propose(
 
 
 def _kept(
-    place: Told,
+    place: Telling,
     *,
     settings: MemorySettings,
     message: Message,

@@ -40,7 +40,7 @@ _LETTERS = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedQuestion:
     """A question as it is looked for.
 
     `telling`: its stems, each with the places where it stands; `full` its full words, grammar
@@ -71,7 +71,7 @@ class Asked:
         return list(dict.fromkeys(written))
 
 
-def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> Asked:
+def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuestion:
     """Return the question as it is looked for; `is_typed`: its last word may be a beginning."""
     text = text.replace("\x00", " ")[:MOST_CHARACTERS]
     found = spans(text)
@@ -89,7 +89,7 @@ def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> Asked:
                 continue
         end = max(end, word.end)
         kept.setdefault(word.stem, []).append((word.start, word.end))
-    return Asked(
+    return ParsedQuestion(
         text=text,
         telling=kept,
         full=list(dict.fromkeys(word.full for word in found if word.full))[: 2 * MOST_WORDS],

@@ -40,7 +40,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SearchTerms:
     """The things looked for in texts: stems, full words, pairs, one beginning, names, times.
 
     `stems`, `full` and `pairs` have their weight each. `beginning` starts a full word, `days` are
@@ -87,7 +87,7 @@ class RankedText:
         *,
         words: str,
         full: str,
-        wanted: Wanted,
+        wanted: SearchTerms,
         session: tuple[int, int],
         speaker: str,
         is_own: bool,
@@ -137,7 +137,7 @@ def weight(texts: int, *, total: int) -> float:
     return math.log(1 + (max(total - texts, 0) + 0.5) / (texts + 0.5))
 
 
-def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
+def alone(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
     """Mark each text by its own words, by what cites it, and by its likeness if that is known."""
     places = [text.place for text in texts]
     parts = (
@@ -155,7 +155,7 @@ def alone(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
     return dict(zip(places, marks, strict=True))
 
 
-def best_alone(texts: Sequence[RankedText], *, wanted: Wanted, most: int) -> list[RankedText]:
+def best_alone(texts: Sequence[RankedText], *, wanted: SearchTerms, most: int) -> list[RankedText]:
     """Return at most so many of the texts, by their own words; at equal marks the newer ones."""
     if len(texts) <= most:
         return list(texts)
@@ -163,7 +163,7 @@ def best_alone(texts: Sequence[RankedText], *, wanted: Wanted, most: int) -> lis
     return sorted(texts, key=lambda text: (-round(marks[text.place], DIGITS), -text.place))[:most]
 
 
-def rank(texts: Sequence[RankedText], *, wanted: Wanted) -> list[tuple[int, float]]:
+def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int, float]]:
     """Return the places of the texts with their marks, best first.
 
     `texts` are those that share a word with the question, and their neighbours.
@@ -190,7 +190,7 @@ def rank(texts: Sequence[RankedText], *, wanted: Wanted) -> list[tuple[int, floa
     return [(at, marks[at]) for at in sorted(best, key=lambda at: -marks[at])]
 
 
-def windows(texts: Sequence[RankedText], *, wanted: Wanted) -> dict[int, float]:
+def windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, float]:
     """Mark each text together with those around it."""
     found = {text.place: text for text in texts}
     places = list(found)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from django.db.models import Q
 
 from chats.memory import archive, fulltext
-from chats.memory.finding import Counts, wanted_of
-from chats.memory.question import Asked
+from chats.memory.finding import WordCounts, wanted_of
+from chats.memory.question import ParsedQuestion
 from chats.memory.ranking import RankedText, rank, weight
 from chats.models import Branch, Message
 from chats.record import history
@@ -15,7 +15,7 @@ from chats.record import history
 MOST_READ = 1_000
 
 
-def look_through(branch: Branch, asked: Asked, *, to: int, said: Q) -> Sequence[Message]:
+def look_through(branch: Branch, asked: ParsedQuestion, *, to: int, said: Q) -> Sequence[Message]:
     """Return the archived messages that answer a question, best first.
 
     `said`: a condition of the messages.
@@ -27,7 +27,7 @@ def look_through(branch: Branch, asked: Asked, *, to: int, said: Q) -> Sequence[
     }
     texts = {seq: archive.text_of(row) for seq, row in found.items()}
     known = archive.counted(texts.values())
-    counts = Counts(known.pop("", 0), known)
+    counts = WordCounts(known.pop("", 0), known)
     present = {word: known[word] for word in asked.telling if word in known}
     stems = {word: weight(number, total=counts.total) for word, number in present.items()}
     wanted = wanted_of(asked, stems=stems, counts=counts)

@@ -14,11 +14,11 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from chats.memory import archive, fulltext
-from chats.memory.finding import Found, find, is_above_floor, telling_of
+from chats.memory.finding import FoundText, find, is_above_floor, telling_of
 from chats.memory.fulltext import Within
 from chats.memory.marking import around, marks_of
-from chats.memory.meaning import Likeness, Look
-from chats.memory.question import Asked, asked_in
+from chats.memory.meaning import Look, TextLikeness
+from chats.memory.question import ParsedQuestion, asked_in
 from chats.memory.words import read
 from chats.models import Chat, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
@@ -139,7 +139,7 @@ def recall(
 
 def like(
     owner_id: int, *, scope: Scope, leave_out: Collection[uuid.UUID], look: Look
-) -> Likeness | None:
+) -> TextLikeness | None:
     """Compare a question by meaning with the texts of a scope; None if that took too long."""
     places = None
     if scope.kind != "person" or scope.unfiled or scope.chat:
@@ -230,7 +230,9 @@ def narrowed(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
     return texts
 
 
-def passage_of(row: SearchText, found: Found, *, asked: Asked, above_floor: bool) -> Passage:
+def passage_of(
+    row: SearchText, found: FoundText, *, asked: ParsedQuestion, above_floor: bool
+) -> Passage:
     """Return a text of the index as it is told of."""
     message, summary = row.message, row.summary
     if message is not None:

@@ -42,7 +42,7 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ChosenReferences:
     """The chosen references in the order of time; without any, `note` says why.
 
     `by_words`: why vectors did not help, where they were to.
@@ -94,7 +94,7 @@ def find(
     counter: TokenCounter,
     at: datetime,
     look: Look | None = None,
-) -> Found:
+) -> ChosenReferences:
     """Choose the references of a question that was asked `at` a time.
 
     `is_closed` tells of a chat whether its policy keeps its messages out of every search.
@@ -114,7 +114,7 @@ def find(
     late = "late" if recalled.is_late else ""
     passages = [passage for passage in recalled.passages if passage.message_id is not None]
     if not passages:
-        return Found(note="none", by_words=late)
+        return ChosenReferences(note="none", by_words=late)
     telling = [passage for passage in passages if strength(passage) >= values.reference_floor]
     chosen: list[Passage] = []
     of_a_chat: Counter[uuid.UUID] = Counter()
@@ -130,9 +130,9 @@ def find(
         if len(chosen) == values.reference_count:
             break
     if not chosen:
-        return Found(note="below_floor", by_words=late)
+        return ChosenReferences(note="below_floor", by_words=late)
     chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
-    return Found([reference_of(passage) for passage in chosen], by_words=late)
+    return ChosenReferences([reference_of(passage) for passage in chosen], by_words=late)
 
 
 def strength(passage: Passage) -> int:

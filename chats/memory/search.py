@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from chats.ground.refusals import Refusal
 from chats.memory import archive, fulltext, reading, speakers
-from chats.memory.finding import Line, find
+from chats.memory.finding import TextOrder, find
 from chats.memory.fulltext import Within
 from chats.memory.question import asked_in
 from chats.models import Branch, Message, SearchPlace
@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class SearchablePath:
     """The searchable parts of a path, newest first, and the seqs that people withdrew.
 
     `summaries`: the id of the text of the branch's summary, whose lines lead to messages.
@@ -88,7 +88,7 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Said:
+class SaidBy:
     """The condition that a message is one of a speaker's, or of a time."""
 
     condition: Q
@@ -117,7 +117,7 @@ def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> Se
     if to is None:
         return SearchResult()
     asked = asked_in(question, at=timezone.now())
-    said = Said(speakers.messages_of(branch, speaker=speaker, to=to)) if speaker else None
+    said = SaidBy(speakers.messages_of(branch, speaker=speaker, to=to)) if speaker else None
     if branch.chat.temporary:
         rows = reading.look_through(branch, asked, to=to, said=said.condition if said else Q())
         return SearchResult(rows[:most])
@@ -131,7 +131,7 @@ def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> Se
         stretches=[part.stretch for part in path.parts],
         only=said.statement if said is not None else fulltext.ANY,
     )
-    line = Line(path.seq_of, path.id_at, summaries=path.summaries)
+    line = TextOrder(path.seq_of, path.id_at, summaries=path.summaries)
     found, _ = find(owner_id, asked, within=within, line=line)
     ids = [text.id for text in found]
     if said is not None:
@@ -140,14 +140,14 @@ def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> Se
     return SearchResult(messages_at(ids[:most]), missing)
 
 
-def only(ids: Sequence[int], *, said: Said) -> list[int]:
+def only(ids: Sequence[int], *, said: SaidBy) -> list[int]:
     """Return those texts that the speaker said."""
     theirs = Message.objects.filter(said.condition, search_text__in=list(ids))
     found = set(theirs.values_list("search_text", flat=True))
     return [key for key in ids if key in found]
 
 
-def path_of(branch: Branch, to: int) -> Path:
+def path_of(branch: Branch, to: int) -> SearchablePath:
     """Return what can be searched of a branch's path up to a seq."""
     segments = [part for part in history.segments(branch) if part.after < to]
     ids = {branch.pk, *(part.branch_id for part in segments)}
@@ -163,7 +163,7 @@ def path_of(branch: Branch, to: int) -> Path:
     marked = history.on_path(branch, after=0, before=to + 1)
     withdrawn = marked.filter(Q(excluded=True) | Q(erased_at__isnull=False))
     seqs = frozenset(seq for (seq,) in withdrawn.values_list("seq") if seq)
-    return Path(
+    return SearchablePath(
         parts, seqs, [place.id_at(SUMMARY_SEQ) for place in rows if place.branch_id == branch.pk]
     )
 

@@ -71,7 +71,7 @@ _SECRET = re.compile(
 )
 
 
-class Told(NamedTuple):
+class Telling(NamedTuple):
     """One thing that a person said of themselves, and where it stands in their message."""
 
     slot: str
@@ -80,7 +80,7 @@ class Told(NamedTuple):
     end: int
 
 
-def told_in(text: str) -> list[Told]:
+def told_in(text: str) -> list[Telling]:
     """Return what a message tells, each a literal part of it; mostly nothing."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
@@ -100,7 +100,7 @@ def told_in(text: str) -> list[Told]:
     return found
 
 
-def is_span(told: Told, *, text: str) -> bool:
+def is_span(told: Telling, *, text: str) -> bool:
     """Tell whether a text stands literally at its place, outside code, quotations and pastes."""
     if len(text) > LONGEST_MESSAGE or text[told.start : told.end] != told.text:
         return False
@@ -124,7 +124,7 @@ def slot_of(text: str) -> str:
     return next((slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)), "note")
 
 
-def _told(words: str, *, at: int, text: str) -> Told | None:
+def _told(words: str, *, at: int, text: str) -> Telling | None:
     called = _CALLED.match(words)
     if called:
         name = _NAME.match(words, called.start("text"))
@@ -140,11 +140,13 @@ def _told(words: str, *, at: int, text: str) -> Told | None:
     return _literal(slot_of(said), noted.start("text"), noted.end("text"), words, at=at, text=text)
 
 
-def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str) -> Told | None:
+def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str) -> Telling | None:
     """Return the part without the white space and the full stop around it."""
     said = words[start:end]
     start += len(said) - len(said.lstrip())
     said = said.strip().rstrip(".!。！").rstrip()
-    told = Told(slot, text[at + start : at + start + len(said)], at + start, at + start + len(said))
+    told = Telling(
+        slot, text[at + start : at + start + len(said)], at + start, at + start + len(said)
+    )
     fits = SHORTEST_TEXT <= len(said) <= LONGEST_TEXT and "\0" not in said
     return told if fits and said.isprintable() and not is_secret(said) else None

@@ -55,7 +55,7 @@ class RequestNotWhole(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SentLine:
     """A message of the request, or one that the call before had in its place."""
 
     kind: Kind
@@ -79,7 +79,7 @@ class AsSent:
     """A request as it was sent, and what it shares with the call before."""
 
     found: Rebuilt
-    lines: Sequence[Line]
+    lines: Sequence[SentLine]
     prefix: Prefix | None
     has_hidden: bool
     body: BodyCheck
@@ -113,7 +113,7 @@ def hides_system(receipt: Receipt) -> bool:
     return values.hide_system_text and any(kept)
 
 
-def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[Line]:
+def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator[SentLine]:
     """Yield the messages of a request, and in their places those that only the one before had."""
     owners = owners_of(found)
     old = before.messages if before and not before.fault else ()
@@ -121,11 +121,11 @@ def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator
     for tag, start, end, first, last in matcher.get_opcodes():
         if tag != "equal":
             for wire in old[start:end]:
-                yield Line("gone", wire.role, told(wire, hides=hides))
+                yield SentLine("gone", wire.role, told(wire, hides=hides))
         for place in range(first, last):
             wire = found.messages[place]
             kind: Kind = "same" if tag == "equal" else "new"
-            yield Line(kind, wire.role, told(wire, hides=hides), owners[place])
+            yield SentLine(kind, wire.role, told(wire, hides=hides), owners[place])
 
 
 def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:

@@ -7,7 +7,7 @@ meanwhile gives up that one sample.
 from collections.abc import Mapping
 
 from chats.prompt import statements
-from contextpolicy.engine.calibration import Factors, Usage, why_not_counted
+from contextpolicy.engine.calibration import BilledUsage, Factors, why_not_counted
 
 # In tokens. Below it the frame that a provider puts around every prompt outweighs our count.
 SMALLEST_PROMPT = 200
@@ -39,10 +39,12 @@ def learn(
     return bool(statements.LEARNED_FACTORS.run(new, model=model_id, known=factors.overall))
 
 
-def usage_of(model: str, *, estimate: int, reported: Mapping[str, int], completed: bool) -> Usage:
+def usage_of(
+    model: str, *, estimate: int, reported: Mapping[str, int], completed: bool
+) -> BilledUsage:
     """Translate a receipt's usage for the engine: tokens from the cache are part of the input."""
     whole, cached = reported.get("input", 0), reported.get("cached", 0)
-    return Usage(
+    return BilledUsage(
         model=model,
         estimate=estimate,
         uncached=max(whole - cached, 0),

@@ -24,7 +24,7 @@ class NotThere(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Viewpoint:
+class PersonViewpoint:
     """A person, perhaps in one chat, as an agent there, with a model."""
 
     person: User
@@ -37,13 +37,13 @@ class Viewpoint:
 class Explanation:
     """Every field of the policy of a viewpoint."""
 
-    viewpoint: Viewpoint
+    viewpoint: PersonViewpoint
     fields: Sequence[ExplainedField]
 
 
 def viewpoint_of(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
-) -> Viewpoint:
+) -> PersonViewpoint:
     """Find a viewpoint by names; an empty one is left open. Raises `NotThere`."""
     person = User.objects.filter(username=username).first()
     if person is None:
@@ -58,7 +58,7 @@ def viewpoint_of(
 
 def viewpoint_in(
     person: User, *, chat: Chat | None, role_id: str = "", model: str = ""
-) -> Viewpoint:
+) -> PersonViewpoint:
     """Find the agent and the model of a viewpoint; without a name the model that would reply.
 
     Raises `NotThere`.
@@ -81,10 +81,10 @@ def viewpoint_in(
         own = agent.model if agent else None
         spec = own or (chat.model if chat else None)
         spec = spec or ModelSpec.objects.filter(is_default=True, enabled=True).first()
-    return Viewpoint(person, chat, agent, spec)
+    return PersonViewpoint(person, chat, agent, spec)
 
 
-def explain_for(viewpoint: Viewpoint) -> Explanation:
+def explain_for(viewpoint: PersonViewpoint) -> Explanation:
     """Explain every field of the policy of a viewpoint. Raises `PolicyRefused`."""
     agent, chat = viewpoint.agent, viewpoint.chat
     asked = model_choice.asked_policy(chat) if chat else None

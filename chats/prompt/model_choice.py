@@ -16,7 +16,7 @@ from chats.providers.address import is_private
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy import resolution
 from contextpolicy.engine.budget import PolicyImpossible
-from contextpolicy.engine.costs import Used, cost_of
+from contextpolicy.engine.costs import UsedTokens, cost_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.explanation import ExplainedField, explain
 from contextpolicy.models import ContextPolicy, EffectivePolicy, ModelSpec
@@ -236,6 +236,6 @@ def has_price(model: ModelSpec) -> bool:
     return any(prices)
 
 
-def price_of(model: ModelSpec | None, used: Used) -> Decimal | None:
+def price_of(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
     """Return what so many tokens of a call cost; None where one of their prices is not set."""
     return cost_of(used, model.prices) if model is not None else None

@@ -41,7 +41,7 @@ class NextContext:
     question: str
     # As a receipt keeps segments.
     segments: Sequence[Sequence[object]]
-    sources: sent_texts.Sources
+    sources: sent_texts.SegmentSources
     notes: Sequence[str]
     text_context: TextContext = field(default_factory=TextContext)
 
@@ -136,7 +136,10 @@ def system_text(found: outlook.Outlook) -> str:
 
 
 def entries(
-    found: outlook.Outlook, *, segments: Sequence[Sequence[object]], sources: sent_texts.Sources
+    found: outlook.Outlook,
+    *,
+    segments: Sequence[Sequence[object]],
+    sources: sent_texts.SegmentSources,
 ) -> tuple[Mapping[str, tuple[TextEntry, ...]], Sequence[str]]:
     """Return pins and history as entries of text, cut as the policy says, and what is left out.
 

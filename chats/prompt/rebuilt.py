@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from chats.memory import inferred
 from chats.models import Message, Receipt
 from chats.prompt.agents import AgentView, view_for
-from chats.prompt.sent_texts import Sources, sources_of
+from chats.prompt.sent_texts import SegmentSources, sources_of
 from chats.providers.base import ProviderRequest
 from chats.record import images
 from chats.record.history import to_engine
@@ -112,7 +112,7 @@ class _Build:
 
     receipt: Receipt
     values: PolicyValues = field(init=False)
-    sources: Sources = field(init=False)
+    sources: SegmentSources = field(init=False)
     view: AgentView | None = field(init=False)
     segments: list[Segment] = field(init=False)
 

@@ -17,7 +17,7 @@ Row = Sequence[object]
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SegmentSources:
     """The sources of segments: texts by digest, messages by id."""
 
     texts: Mapping[str, str]
@@ -35,17 +35,17 @@ class SentText:
     hidden: bool = False
 
 
-def sources_of(rows: Iterable[Receipt]) -> Sources:
+def sources_of(rows: Iterable[Receipt]) -> SegmentSources:
     """Return the texts and the messages behind the segments, by digest and by message id."""
     return sources_in(segment for row in rows for segment in row.segments)
 
 
-def sources_in(segments: Iterable[Row]) -> Sources:
+def sources_in(segments: Iterable[Row]) -> SegmentSources:
     """Return the sources of segments."""
     listed = list(segments)
     digests = {str(segment[5]) for segment in listed if segment[5]}
     ids = {str(segment[1]) for segment in listed if segment[2] and is_uuid(segment[1])}
-    return Sources(
+    return SegmentSources(
         texts={row.digest: row.text for row in PromptText.objects.filter(digest__in=digests)},
         messages={str(row.pk): row for row in Message.objects.filter(pk__in=ids)},
     )
@@ -60,7 +60,7 @@ def is_uuid(value: object) -> bool:
     return True
 
 
-def sent_text(segment: Row, *, sources: Sources, values: PolicyValues) -> SentText:
+def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
     """Return the text of a segment, empty where it is no longer stored.
 
     A text that the policy hides keeps only its length. A text that a person wrote for their own

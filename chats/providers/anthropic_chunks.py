@@ -46,7 +46,7 @@ class _Call:
 
 
 class MessageReader:
-    """Reads one reply, event by event; the flags are those of `reading.Reader`."""
+    """Reads one reply, event by event; the flags are those of `reading.ReplyParser`."""
 
     def __init__(self) -> None:
         self.has_output = False

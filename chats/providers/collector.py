@@ -46,7 +46,7 @@ class Growing:
         return "".join(self.pieces)
 
 
-class Asking:
+class PartialToolCall:
     """One tool call that arrives in pieces."""
 
     def __init__(self, call_id: str) -> None:
@@ -74,7 +74,7 @@ class ReplyCollector:
         self.clock = clock
         self.text = Growing()
         self.reasoning = Growing()
-        self.asked: dict[int, Asking] = {}
+        self.asked: dict[int, PartialToolCall] = {}
         self.length = 0
         # Why the provider ended: see `base.Finished`; "none" until it says so.
         self.reason = "none"
@@ -157,7 +157,7 @@ class ReplyCollector:
                 self.is_full = True
                 self.error = ProviderError("too_many_tool_calls")
                 return
-            asking = self.asked[delta.index] = Asking(self.fitting(delta.call_id))
+            asking = self.asked[delta.index] = PartialToolCall(self.fitting(delta.call_id))
         for text, piece in ((asking.name, delta.name), (asking.arguments, delta.arguments)):
             if not self.is_full:
                 text.add(self.fitting(piece))

@@ -30,7 +30,7 @@ _ADDRESS_REFUSED = (
 )
 
 
-class Reader(Protocol):
+class ReplyParser(Protocol):
     """Reads one reply, payload by payload, as our events.
 
     `has_output`: something was said; `is_finished`: a finish reason came; `is_ended`: the end mark.
@@ -77,7 +77,7 @@ class HttpProvider(ABC):
         """Close the pooled connections."""
 
     @abstractmethod
-    def _reader(self) -> Reader:
+    def _reader(self) -> ReplyParser:
         """Return the reader of one reply."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Deadlines:
         wait = self._timeouts.first_token if self._is_streamed else self._timeouts.total
         return self._start + min(wait, self._timeouts.total)
 
-    def reading(self, reader: Reader) -> float:
+    def reading(self, reader: ReplyParser) -> float:
         """Return the deadline for the next bytes, by how far the reply has come."""
         now = asyncio.get_running_loop().time()
         if reader.is_ended:
@@ -129,7 +129,9 @@ class Deadlines:
 class PayloadReader:
     """The payloads of one response, whether it is an event stream or one JSON object."""
 
-    def __init__(self, response: httpx2.Response, reader: Reader, deadlines: Deadlines) -> None:
+    def __init__(
+        self, response: httpx2.Response, reader: ReplyParser, deadlines: Deadlines
+    ) -> None:
         # As sent: the transport takes no compressed response, so there is nothing to decode.
         self._body: ResponseBody = response.extensions["body"]
         self._reader = reader

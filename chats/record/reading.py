@@ -142,7 +142,7 @@ def readings(*, actor: str, now: datetime, chat_id: uuid.UUID | None = None) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadingRequest:
     """The wish of an auditor to read a chat, which another one has not answered yet."""
 
     # Made of the row's hash: nothing with an address of its own can be counted through.
@@ -159,7 +159,7 @@ class Asked:
         return self.asked_at + A_DAY
 
 
-def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[Asked]:
+def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[ReadingRequest]:
     """Return what waits for a second auditor, the newest first: of one chat, or of all.
 
     Who asks for the same chat again says anew why.
@@ -180,13 +180,13 @@ def asked(*, now: datetime, chat_id: uuid.UUID | None = None) -> list[Asked]:
             newest.setdefault((row.chat_id, asker), row)
     there = existing({chat for chat, _asker in newest})
     return [
-        Asked(id_of(row), chat, asker, row.data["reason"], row.at)
+        ReadingRequest(id_of(row), chat, asker, row.data["reason"], row.at)
         for (chat, asker), row in newest.items()
         if row.type == "content.asked" and chat in there
     ]
 
 
-def waiting_of(*, chat_id: uuid.UUID, actor: str, now: datetime) -> Asked | None:
+def waiting_of(*, chat_id: uuid.UUID, actor: str, now: datetime) -> ReadingRequest | None:
     """Return what somebody asked for in a chat and waits for; None where they do not."""
     waiting = asked(now=now, chat_id=chat_id)
     return next((each for each in waiting if each.user == number_of(actor)), None)
@@ -197,7 +197,7 @@ def id_of(row: AuditEvent) -> uuid.UUID:
     return uuid.UUID(hex=row.hash[:32])
 
 
-def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) -> Asked:
+def answer(asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime) -> ReadingRequest:
     """Grant or refuse what another auditor asked to read; their half hour begins with it.
 
     Raises `NotFound` where nothing of this id waits (any more), and `SecondAuditorNeeded`.

@@ -86,7 +86,7 @@ MOST_VERSIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FieldChange:
     """A change of one field; None: not known. `seq`: the message after which it was set."""
 
     name: str
@@ -100,7 +100,7 @@ class Version:
     """One version of a state, and what it changed in the one before."""
 
     row: ChatState
-    changes: tuple[Change, ...]
+    changes: tuple[FieldChange, ...]
 
 
 def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
@@ -120,11 +120,11 @@ def history_of(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Version]:
     return [Version(row, changes_of(row, before=before)) for row, before in pairs][:most]
 
 
-def changes_of(row: ChatState, *, before: ChatState | None) -> tuple[Change, ...]:
+def changes_of(row: ChatState, *, before: ChatState | None) -> tuple[FieldChange, ...]:
     """Return what is different in a version, by name."""
     old = before.values if before else {}
     return tuple(
-        Change(name, old.get(name), row.values.get(name), row.origins.get(name, {}).get("seq"))
+        FieldChange(name, old.get(name), row.values.get(name), row.origins.get(name, {}).get("seq"))
         for name in sorted({*old, *row.values})
         if (name in old, old.get(name)) != (name in row.values, row.values.get(name))
     )

@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[Grouping, Grouping, Grouping]] = {
 
 
 @dataclass(slots=True)
-class Used:
+class GroupUsage:
     """The calls of one group.
 
     `summary_cost` is None where a summary's price is not known, or several currencies meet.
@@ -76,7 +76,7 @@ class Used:
     currency: str = ""
 
 
-def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[Used]:
+def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) -> list[GroupUsage]:
     """Add up the calls for a person between two moments, by one of `GROUPS`, in its order.
 
     Calls for replies, titles, states, preferences and warm-ups count as calls, and those of their
@@ -88,7 +88,7 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
     between = {"created_at__gte": since, "created_at__lt": until}
     chats = chats_visible_to(user=owner)
     calls = Receipt.objects.filter(turn__branch__chat__in=chats, **between)
-    found: dict[str, Used] = {}
+    found: dict[str, GroupUsage] = {}
     add_calls(found, summed(calls, of_receipt()))
     passed_on = PassedOn.objects.filter(owner=owner.pk, **between)
     add_calls(found, summed(passed_on, of_passed_on()))
@@ -110,7 +110,7 @@ def used(*, owner: AbstractBaseUser, since: datetime, until: datetime, by: str) 
     return [found[name] for name in sorted(found)]
 
 
-def add_calls(found: dict[str, Used], rows: Any) -> None:
+def add_calls(found: dict[str, GroupUsage], rows: Any) -> None:
     """Add what calls in groups took."""
     for row in rows.annotate(failed=Count("pk", Q(outcome__in=FAILED))):
         one = group(found, row)
@@ -138,7 +138,7 @@ def tokens(kind: str) -> Coalesce:
     return Coalesce(Sum(Cast(KT(f"usage__{kind}"), BigIntegerField())), Value(0))
 
 
-def group(found: dict[str, Used], row: dict[str, Any]) -> Used:
+def group(found: dict[str, GroupUsage], row: dict[str, Any]) -> GroupUsage:
     """Return the group of a row, made when it is the first."""
     name = str(row["told"])
-    return found.setdefault(name, Used(group=name))
+    return found.setdefault(name, GroupUsage(group=name))

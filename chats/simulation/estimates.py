@@ -12,7 +12,7 @@ from chats.models import Compaction
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt.outlook import Outlook
 from chats.simulation.forecast import SHARE_OF_SUMMARY, Point, Size, continued
-from contextpolicy.engine.costs import Money, Used, cost_of
+from contextpolicy.engine.costs import Money, UsedTokens, cost_of
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.models import ModelSpec
 
@@ -128,13 +128,13 @@ def cost_of_turns(points: Sequence[Point], *, said: int, length: int, outlook: O
     factor = outlook.given.calibration
     sent = sum(point.tokens for point in points)
     cached = sum(point.cached for point in points)
-    used = Used(
+    used = UsedTokens(
         input=round(sent * factor), output=said * len(points), cached=round(cached * factor)
     )
     cost = Money.of(cost_of(used, model.prices), currency=model.currency)
     writer = summariser_of(outlook.choice.values)
     folds = [point.folded for point in points if point.folded]
     if writer is not None and folds:
-        wrote = Used(input=sum(folds) + length * len(folds), output=length * len(folds))
+        wrote = UsedTokens(input=sum(folds) + length * len(folds), output=length * len(folds))
         cost += Money.of(cost_of(wrote, writer.prices), currency=writer.currency)
     return cost

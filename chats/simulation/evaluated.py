@@ -31,7 +31,7 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EvaluationFindings:
     """The findings of an evaluation: its coverage with reasons, its days, and the worst turns."""
 
     row: Evaluation
@@ -42,7 +42,7 @@ class Found:
     worst: Sequence[EvaluatedTurn]
 
 
-def found_by(row: Evaluation) -> Found:
+def found_by(row: Evaluation) -> EvaluationFindings:
     """Read what an evaluation found; old judgements count in its totals alone."""
     rows = EvaluatedTurn.objects.filter(evaluation=row)
     unknown = rows.filter(outcome=Outcome.UNKNOWN).values_list("reason").annotate(n=Count("pk"))
@@ -51,7 +51,7 @@ def found_by(row: Evaluation) -> Found:
     worst = changed.annotate(
         refuses=Exact(F("outcome"), Outcome.REFUSED), more=Abs(F("tokens_then") - F("tokens_now"))
     )
-    return Found(
+    return EvaluationFindings(
         row=row,
         coverage=100 * row.judged // row.turns if row.turns else None,
         unknown=sorted(unknown, key=lambda each: (-each[1], each[0])),

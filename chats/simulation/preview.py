@@ -24,7 +24,7 @@ from chats.prompt.outlook import Outlook, fate_of, outlook_on
 from chats.record import history
 from chats.simulation.estimates import Estimate, estimate
 from chats.simulation.forecast import Point, Size, forecast
-from chats.simulation.proposals import Proposal, assigned_in, choose_under
+from chats.simulation.proposals import PolicyProposal, assigned_in, choose_under
 from contextpolicy.engine.assembly import need
 from contextpolicy.engine.messages import WireMessage
 
@@ -81,7 +81,7 @@ class Preview:
 def preview(
     chat: Chat,
     *,
-    proposal: Proposal,
+    proposal: PolicyProposal,
     now: datetime,
     branch: Branch | None = None,
     question: str = "",
@@ -105,13 +105,13 @@ def preview(
 
 
 def compare(
-    chats: Sequence[Chat], *, proposal: Proposal, now: datetime
+    chats: Sequence[Chat], *, proposal: PolicyProposal, now: datetime
 ) -> list[tuple[Chat, Side, Side]]:
     """Compose the next prompts of several chats under both policies, without their courses."""
     return [(chat, *both_sides(chat, proposal=proposal, now=now)) for chat in chats]
 
 
-def both_sides(chat: Chat, *, proposal: Proposal, now: datetime) -> tuple[Side, Side]:
+def both_sides(chat: Chat, *, proposal: PolicyProposal, now: datetime) -> tuple[Side, Side]:
     """Compose the next prompt of a chat under the policy in force and under a proposed one."""
     branch = branch_of(chat)
     branch.chat = chat
@@ -121,7 +121,7 @@ def both_sides(chat: Chat, *, proposal: Proposal, now: datetime) -> tuple[Side, 
     return today, side_of(branch, proposal=proposal, now=now)
 
 
-def is_untouched(today: Outlook, *, chat: Chat, proposal: Proposal) -> bool:
+def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> bool:
     """Tell whether a chat has the same model and values under a proposal as it has today."""
     try:
         choice = choose_under(chat, proposal=proposal)
@@ -130,7 +130,7 @@ def is_untouched(today: Outlook, *, chat: Chat, proposal: Proposal) -> bool:
     return choice.model == today.choice.model and choice.values == today.choice.values
 
 
-def label_of(proposal: Proposal) -> str:
+def label_of(proposal: PolicyProposal) -> str:
     """Name the side of a proposal."""
     return f"{proposal.name}, as it is written"
 
@@ -155,7 +155,7 @@ def empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
 
 
 def side_of(
-    branch: Branch, *, proposal: Proposal | None, now: datetime, question: str = ""
+    branch: Branch, *, proposal: PolicyProposal | None, now: datetime, question: str = ""
 ) -> Side:
     """Compose the next prompt of a branch under one policy; a refusal is told, not raised."""
     label = label_of(proposal) if proposal else "Now"
@@ -208,7 +208,7 @@ def course(side: Side, sizes: Sequence[Size]) -> list[Point]:
     return list(forecast(sizes, values=choice.values, model_window=choice.model.window))
 
 
-def state_token(branch: Branch, *, proposal: Proposal) -> str:
+def state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
     """Return the hash of everything that both prompts depend on beside the form.
 
     That is the branch with its newest message and its compaction, the assigned versions, and the

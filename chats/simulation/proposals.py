@@ -16,7 +16,7 @@ GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class PolicyProposal:
     """A policy as it is written in a form: its name, what it would set, what it would lock.
 
     Where the policy applies already, its values stand in for those in force; elsewhere it counts
@@ -35,14 +35,14 @@ class Proposal:
     replaces: str = ""
 
 
-def for_group(group_id: int, **said: Any) -> Proposal:
+def for_group(group_id: int, **said: Any) -> PolicyProposal:
     """Return a policy as it is written that would be assigned to a group."""
     rows = PolicyAssignment.objects.filter(level=GROUP, group=group_id)
     has = rows.values_list("policy__slug", flat=True).first() or ""
-    return Proposal(level=GROUP, group_id=group_id, replaces=has, **said)
+    return PolicyProposal(level=GROUP, group_id=group_id, replaces=has, **said)
 
 
-def assigned_in(chat: Chat, *, proposal: Proposal | None) -> tuple[resolution.Assigned, ...]:
+def assigned_in(chat: Chat, *, proposal: PolicyProposal | None) -> tuple[resolution.Assigned, ...]:
     """Return the policies of a chat, far to near, with the proposed one in its place."""
     found = resolution.assigned_for(user_id=chat.owner_id, group_ids=None, chat_id=chat.pk)
     if proposal is None:
@@ -72,7 +72,7 @@ def in_group(
     return resolution.far_to_near(sorted([*kept, own], key=lambda each: each[1], reverse=True))
 
 
-def choose_under(chat: Chat, *, proposal: Proposal | None) -> model_choice.ChosenModel:
+def choose_under(chat: Chat, *, proposal: PolicyProposal | None) -> model_choice.ChosenModel:
     """Return the model and the policy of a chat under a proposal; without one, those in force.
 
     Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.

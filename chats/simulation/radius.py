@@ -27,7 +27,7 @@ from chats.models import Chat
 from chats.record.simulations import free
 from chats.simulation import sampling
 from chats.simulation.preview import Preview, preview, previewable
-from chats.simulation.proposals import Proposal, for_group
+from chats.simulation.proposals import PolicyProposal, for_group
 from chats.simulation.sampling import WORST, Judged, judge_chat
 from contextpolicy import blast, ledger
 from contextpolicy.linter.errors import check
@@ -53,7 +53,7 @@ class RadiusOver(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class CountLease:
     """The right to work on a count."""
 
     radius_id: uuid.UUID
@@ -61,7 +61,7 @@ class Lease:
 
 
 @dataclass(slots=True)
-class Page:
+class CountedPage:
     """The counts of a page of chats."""
 
     judged: int = 0
@@ -176,29 +176,29 @@ def go_on(
         return
 
 
-def claim(radius_id: uuid.UUID) -> Lease | None:
+def claim(radius_id: uuid.UUID) -> CountLease | None:
     """Take an open count; None if it is not open, or somebody works on it."""
     token = uuid.uuid4()
     rows = BlastRadius.objects.filter(free(), pk=radius_id, state=BlastRadius.State.COUNTING)
     taken = rows.update(lease_token=token, lease_until=leases.until())
-    return Lease(radius_id, token) if taken else None
+    return CountLease(radius_id, token) if taken else None
 
 
-def mine(lease: Lease) -> QuerySet[BlastRadius]:
+def mine(lease: CountLease) -> QuerySet[BlastRadius]:
     """Return the row that a lease lets one write, if it still does."""
     return BlastRadius.objects.filter(
         pk=lease.radius_id, lease_token=lease.token, state=BlastRadius.State.COUNTING
     )
 
 
-def book(lease: Lease, **changes: Any) -> None:
+def book(lease: CountLease, **changes: Any) -> None:
     """Write down how far a count has come, and renew its lease. Raises `LeaseLost`."""
     if not mine(lease).update(**changes, lease_until=leases.until()):
         raise LeaseLost(lease.radius_id)
 
 
 def steps(
-    lease: Lease, *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
+    lease: CountLease, *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> Iterator[None]:
     """Count page by page from the place to the end; first a sample. Raises `LeaseLost`."""
     row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
@@ -266,17 +266,17 @@ def page_after(cursor: uuid.UUID | None, *, row: BlastRadius) -> list[uuid.UUID]
 def judged_page(
     ids: Collection[uuid.UUID],
     *,
-    lease: Lease,
-    proposal: Proposal,
+    lease: CountLease,
+    proposal: PolicyProposal,
     worst: list[dict[str, Any]],
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
-) -> Page | None:
+) -> CountedPage | None:
     """Judge chats and add those that change to `worst`; None if the process is to end.
 
     Raises `LeaseLost`.
     """
-    page, renewed = Page(), time.monotonic()
+    page, renewed = CountedPage(), time.monotonic()
     for pk in ids:
         if is_closing():
             return None
@@ -323,7 +323,7 @@ def weight(said: Mapping[str, Any]) -> tuple[bool, int, str]:
     return bool(said["refuses"]), abs(said["proposed"] - said["now"]), str(said["chat"])
 
 
-def finish(lease: Lease, *, now: datetime) -> None:
+def finish(lease: CountLease, *, now: datetime) -> None:
     """End a count that is whole, and tell the ledger its numbers. Raises `LeaseLost`."""
     with transaction.atomic():
         book(lease)
@@ -334,7 +334,7 @@ def finish(lease: Lease, *, now: datetime) -> None:
         ledger.record("radius.finished", actor="system", now=now, data=blast.numbers(row))
 
 
-def proposal_of(row: BlastRadius) -> Proposal:
+def proposal_of(row: BlastRadius) -> PolicyProposal:
     """Return the policy that a count is of."""
     if row.group_id is not None:
         return for_group(
@@ -345,7 +345,7 @@ def proposal_of(row: BlastRadius) -> Proposal:
             values=row.values,
             locks=row.locks,
         )
-    return Proposal(
+    return PolicyProposal(
         slug=row.policy.slug,
         name=row.policy.name,
         version=row.base,

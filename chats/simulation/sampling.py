@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from chats.models import Chat
 from chats.simulation.preview import Side, both_sides, previewable
-from chats.simulation.proposals import Proposal
+from chats.simulation.proposals import PolicyProposal
 
 # A chat is in use if something happened in it within these days.
 IN_USE = timedelta(days=90)
@@ -71,7 +71,7 @@ class Sampled:
 
 def sample(
     *,
-    proposal: Proposal,
+    proposal: PolicyProposal,
     now: datetime,
     size: int = SAMPLE,
     patience: float = PATIENCE,
@@ -123,7 +123,7 @@ def in_use(*, now: datetime, group_id: int | None = None) -> QuerySet[Chat, Any]
 def judged_of(
     ids: Iterable[Any],
     *,
-    proposal: Proposal,
+    proposal: PolicyProposal,
     now: datetime,
     clock: Callable[[], float],
     until: float,
@@ -141,7 +141,7 @@ def judged_of(
     return found
 
 
-def judge_chat(pk: Any, *, proposal: Proposal, now: datetime) -> Judged | None:
+def judge_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:
     """Compose the next prompt of a chat both ways, and let its words go; None if it is gone."""
     chat = previewable(pk)
     if chat is None:

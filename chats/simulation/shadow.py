@@ -22,7 +22,7 @@ from chats.prompt.outlook import outlook_on
 from chats.record import history
 from chats.simulation.forecast import SHARE_OF_SUMMARY
 from chats.simulation.preview import Side, told
-from chats.simulation.proposals import Proposal, choose_under
+from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.compaction import CompactionPlan
 from contextpolicy.engine.policy import PolicyValues
@@ -110,10 +110,10 @@ def counted(row: EvaluatedTurn) -> dict[str, int]:
     }
 
 
-def proposal_of(evaluation: Evaluation) -> Proposal:
+def proposal_of(evaluation: Evaluation) -> PolicyProposal:
     """Return the draft as a proposal, in the place that its evaluation says."""
     policy, version = evaluation.policy, evaluation.version
-    return Proposal(
+    return PolicyProposal(
         slug=policy.slug,
         name=policy.name,
         version=version.number,
@@ -180,7 +180,7 @@ def side_of(receipt: Receipt) -> Side:
 
 
 def compare(
-    row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, proposal: Proposal
+    row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, proposal: PolicyProposal
 ) -> None:
     """Fill in what the draft would have done, and carry its coverage on. Raises `Unknown`."""
     chat = recorded.turn.branch.chat

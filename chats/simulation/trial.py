@@ -21,7 +21,7 @@ from chats.prompt import model_choice
 from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
 from chats.simulation.estimates import summariser_of
-from chats.simulation.proposals import Proposal, choose_under
+from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded
 from contextpolicy.engine.costs import Money, cost_of, used_of
@@ -105,7 +105,9 @@ class Ready:
     values: PolicyValues
 
 
-def run(*, user: User, chat: Chat, proposal: Proposal, clock: Callable[[], datetime]) -> Trial:
+def run(
+    *, user: User, chat: Chat, proposal: PolicyProposal, clock: Callable[[], datetime]
+) -> Trial:
     """Ask the summariser once; the chat is the person's own. Call outside transactions.
 
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, `TrialUnderWay`,
@@ -130,7 +132,7 @@ def run(*, user: User, chat: Chat, proposal: Proposal, clock: Callable[[], datet
     return judged(ready, written, seconds=time.monotonic() - begun)
 
 
-def prepare(chat: Chat, *, proposal: Proposal) -> Ready:
+def prepare(chat: Chat, *, proposal: PolicyProposal) -> Ready:
     """Plan what would be folded, and compose its one request; nothing is written.
 
     Raises `NotFound`, `NoSummariser`, `NothingToSummarise`, `TooLongForOneCall`, and what

@@ -35,7 +35,7 @@ LATEST = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class EvaluationLease:
     """The right to judge turns for an evaluation."""
 
     evaluation_id: uuid.UUID
@@ -70,15 +70,15 @@ def go_on(
         queue.enqueue(queue.EVALUATE, evaluation_id=evaluation_id)
 
 
-def claim(evaluation_id: uuid.UUID) -> Lease | None:
+def claim(evaluation_id: uuid.UUID) -> EvaluationLease | None:
     """Take an evaluation that is under way; None if it is over, or somebody works on it."""
     token = uuid.uuid4()
     rows = Evaluation.objects.filter(free(), pk=evaluation_id, state=Evaluation.State.OPEN)
     taken = rows.update(lease_token=token, lease_until=leases.until())
-    return Lease(evaluation_id, token) if taken else None
+    return EvaluationLease(evaluation_id, token) if taken else None
 
 
-def steps(row: Evaluation, *, lease: Lease) -> Iterator[None]:
+def steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
     """Judge the turns behind the cursor that have no row yet, oldest first. Raises `LeaseLost`."""
     after = row.cursor
     while page := ended_after(after):
@@ -126,7 +126,7 @@ def judged(row: Evaluation, *, turn: Turn) -> Judgement:
         return Judgement(unknown, None, counted(unknown))
 
 
-def write(found: Judgement, *, lease: Lease) -> None:
+def write(found: Judgement, *, lease: EvaluationLease) -> None:
     """Write a judgement, its coverage and the totals together. Raises `LeaseLost`."""
     with transaction.atomic():
         mine = Evaluation.objects.filter(
@@ -140,7 +140,7 @@ def write(found: Judgement, *, lease: Lease) -> None:
             found.coverage.save()
 
 
-def move_cursor(row: Evaluation, *, lease: Lease, now: datetime) -> None:
+def move_cursor(row: Evaluation, *, lease: EvaluationLease, now: datetime) -> None:
     """Leave behind the rows of the ledger before which none can appear any more."""
     settled = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor, at__lt=now - LATEST)
     newest = settled.order_by("-pk").values_list("pk", flat=True).first()

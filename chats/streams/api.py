@@ -26,10 +26,10 @@ from chats.streams.follow import (
     Delta,
     Done,
     Reshaped,
-    Row,
     Snapshot,
     StreamPosition,
     TurnNotice,
+    TurnRow,
     Update,
     follow,
     read_row_with_reply,
@@ -54,7 +54,7 @@ class OnlyGet(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class Viewer:
+class FollowingPerson:
     """The follower of a turn: a person, and the key or the session's cookie that they came with."""
 
     user: AbstractBaseUser
@@ -78,13 +78,13 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
     return stream_of(viewer, chat_id=chat_id, turn_id=turn_id, seen=seen)
 
 
-def check_room(viewer: Viewer) -> None:
+def check_room(viewer: FollowingPerson) -> None:
     """Raise `TooManyStreams` unless one more stream of this person may begin."""
     connection.STREAMS.check_room(int(viewer.user.pk))
 
 
 def stream_of(
-    viewer: Viewer,
+    viewer: FollowingPerson,
     *,
     chat_id: uuid.UUID,
     turn_id: uuid.UUID,
@@ -112,7 +112,7 @@ def stream_of(
     )
 
 
-def viewer_of(request: HttpRequest) -> Viewer:
+def viewer_of(request: HttpRequest) -> FollowingPerson:
     """Return the key's owner, or without an `Authorization` header the session's person.
 
     Raises `StreamRefused` without either, and what `keys.key_from_header` raises.
@@ -122,17 +122,17 @@ def viewer_of(request: HttpRequest) -> Viewer:
     if authorization is None:
         if not request.user.is_authenticated:
             raise StreamRefused
-        return Viewer(user=request.user, cookie=cookie_of(request))
+        return FollowingPerson(user=request.user, cookie=cookie_of(request))
     address = signin.client_address(
         remote_addr=request.META.get("REMOTE_ADDR", ""),
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
     )
     key = keys.key_from_header(authorization=authorization, address=address, now=timezone.now())
     keys.require_scope(key=key, scope="chats:read")
-    return Viewer(user=key.owner, key_id=key.pk)
+    return FollowingPerson(user=key.owner, key_id=key.pk)
 
 
-def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
+def still(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     """Tell whether the key or the session lives and the chat is still theirs."""
     user = user_of(viewer)
     if user is None:
@@ -144,7 +144,7 @@ def still(viewer: Viewer, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
     return True
 
 
-def user_of(viewer: Viewer) -> AbstractBaseUser | None:
+def user_of(viewer: FollowingPerson) -> AbstractBaseUser | None:
     """Return the person whose key or session it is at this moment; None if the key ended."""
     if viewer.key_id is None:
         return cast(AbstractBaseUser, user_now(viewer.cookie))
@@ -179,7 +179,7 @@ class Program:
         self.beginning, self.position = beginning, 0
         return self.event("reshaped")
 
-    def end(self, row: Row) -> str:
+    def end(self, row: TurnRow) -> str:
         """Return the rest of the stored reply, if the bus lost some of it, and the end."""
         rest = ""
         if row.beginning != self.beginning or self.position > len(row.text):

@@ -71,7 +71,7 @@ class Reshaped:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TurnRow:
     """The part of a turn's row that a viewer needs."""
 
     status: str
@@ -86,21 +86,21 @@ class Row:
 class Done:
     """The turn is over, and this is how it is stored."""
 
-    row: Row
+    row: TurnRow
 
 
 Update = Snapshot | Delta | TurnNotice | Reshaped | Done
 
-GONE = Row(status="deleted", is_over=True, beginning=Beginning(), text="")
+GONE = TurnRow(status="deleted", is_over=True, beginning=Beginning(), text="")
 
 
-def read_row(turn_id: uuid.UUID) -> Row:
+def read_row(turn_id: uuid.UUID) -> TurnRow:
     """Read the turn as stored; a deleted one counts as over."""
     turn = statements.TURN.first(turn=turn_id)
     return GONE if turn is None else row_of(turn, text=turn.partial_text)
 
 
-def read_row_with_reply(turn_id: uuid.UUID) -> Row:
+def read_row_with_reply(turn_id: uuid.UUID) -> TurnRow:
     """Read the same with the reply's text if the turn is over, for viewers who come late."""
     turn = statements.TURN_AND_REPLY.first(turn=turn_id)
     if turn is None:
@@ -109,9 +109,9 @@ def read_row_with_reply(turn_id: uuid.UUID) -> Row:
     return row_of(turn, text=reply if turn.is_over else turn.partial_text)
 
 
-def row_of(turn: Turn, *, text: str) -> Row:
+def row_of(turn: Turn, *, text: str) -> TurnRow:
     """Return the row as a value."""
-    return Row(
+    return TurnRow(
         status=turn.status,
         is_over=turn.is_over,
         beginning=Beginning(turn.attempt, turn.step, turn.begun_anew),
@@ -120,7 +120,7 @@ def row_of(turn: Turn, *, text: str) -> Row:
     )
 
 
-ReadRow = Callable[[uuid.UUID], Awaitable[Row]]
+ReadRow = Callable[[uuid.UUID], Awaitable[TurnRow]]
 
 
 class TurnFollower:
@@ -133,7 +133,7 @@ class TurnFollower:
         self.position = 0
         self.looked_at = 0.0
 
-    def begin(self, row: Row, *, seen: StreamPosition | None, whole: bool) -> list[Update]:
+    def begin(self, row: TurnRow, *, seen: StreamPosition | None, whole: bool) -> list[Update]:
         """Return the first updates: a snapshot, or what is missing after the place that was seen.
 
         The row may not have come so far: then nothing is sent until a source has more.
@@ -147,21 +147,21 @@ class TurnFollower:
             return self.catch_up(row)
         return [*self.reshaped(row.beginning), self.snapshot(row), *self.over(row)]
 
-    async def look(self) -> Row:
+    async def look(self) -> TurnRow:
         """Read the row and remember when."""
         self.looked_at = asyncio.get_running_loop().time()
         return await self.read(self.turn_id)
 
-    def snapshot(self, row: Row) -> Snapshot:
+    def snapshot(self, row: TurnRow) -> Snapshot:
         """Start over from the row."""
         self.beginning, self.position = row.beginning, len(row.text)
         return Snapshot(row.beginning, row.text)
 
-    def over(self, row: Row) -> list[Update]:
+    def over(self, row: TurnRow) -> list[Update]:
         """Return the end, if the row says so."""
         return [Done(row)] if row.is_over else []
 
-    def catch_up(self, row: Row) -> list[Update]:
+    def catch_up(self, row: TurnRow) -> list[Update]:
         """Return what the row has beyond this viewer's place."""
         if row.is_over:
             return [Done(row)]
@@ -209,7 +209,7 @@ class TurnFollower:
         return filled + self.more(frame.text[self.position - frame.offset :], self.position)
 
 
-def is_behind(row: Row, seen: StreamPosition | None) -> bool:
+def is_behind(row: TurnRow, seen: StreamPosition | None) -> bool:
     """Tell whether a viewer has seen more of the running text than the row has."""
     return (
         seen is not None
@@ -227,7 +227,7 @@ def is_over(updates: list[Update]) -> bool:
 async def follow(
     *,
     turn_id: uuid.UUID,
-    row: Row,
+    row: TurnRow,
     hub: Callable[[], Hub],
     read: ReadRow,
     seen: StreamPosition | None = None,

@@ -7,10 +7,10 @@ from django.http import StreamingHttpResponse
 from django.utils import timezone
 
 from chats.checkpoints import upkeep
-from contextpolicy.audit.export import FORMS, Export, end, pieces
+from contextpolicy.audit.export import FORMS, ExportUnderWay, end, pieces
 
 
-def streamed(export: Export) -> StreamingHttpResponse:
+def streamed(export: ExportUnderWay) -> StreamingHttpResponse:
     """Make the response of an export; nothing of it is held in memory but a page."""
     response = StreamingHttpResponse(written(export), content_type=FORMS[export.form])
     response["Content-Disposition"] = f'attachment; filename="ledger.{export.form}"'
@@ -18,7 +18,7 @@ def streamed(export: Export) -> StreamingHttpResponse:
     return response
 
 
-async def written(export: Export) -> AsyncIterator[bytes]:
+async def written(export: ExportUnderWay) -> AsyncIterator[bytes]:
     """Yield the file; its end is recorded when it was reached."""
     note = await sync_to_async(upkeep.last_note)()
     made = pieces(export, checkpoint=note)

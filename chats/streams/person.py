@@ -14,9 +14,9 @@ from typing import NamedTuple
 from chats.ground.live import Frame, Hub, person_key, turn_key
 from chats.streams.follow import (
     PATIENCE,
-    Row,
     StreamPosition,
     TurnFollower,
+    TurnRow,
     Update,
     is_behind,
     is_over,
@@ -57,7 +57,7 @@ class FollowedTurn:
     """A reply that a page shows: its row as it was read, and the place that the page has seen."""
 
     viewer: TurnFollower
-    row: Row
+    row: TurnRow
     seen: StreamPosition | None
     # A page that has seen more than the row has is shown nothing until the row has come as far.
     has_begun: bool = False

@@ -13,7 +13,7 @@ from chats.prompt.composition import PromptRefused
 from chats.prompt.outlook import Outlook
 from chats.teams import play
 from chats.turns.roster import Roster
-from contextpolicy.engine.costs import Used, total, used_of
+from contextpolicy.engine.costs import UsedTokens, total, used_of
 from contextpolicy.engine.rounds import opening_queue
 from contextpolicy.models import ModelSpec
 
@@ -56,7 +56,7 @@ def ahead(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ahead | None:
         most_replies=roster.version.hop_limit,
         most_tokens=roster.version.token_limit,
         tokens=tokens,
-        cost=model_choice.price_of(model, Used(input=tokens)) if tokens is not None else None,
+        cost=model_choice.price_of(model, UsedTokens(input=tokens)) if tokens is not None else None,
     )
 
 

@@ -114,7 +114,7 @@ class PromptTooLarge(Refusal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agent:
+class RequestedAgent:
     """An agent as a request names it: its id and kind, its window, and its instructions."""
 
     agent_id: str
@@ -125,7 +125,7 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedMessage:
     """A stored message, and the same as the team sees it."""
 
     row: Message
@@ -140,7 +140,7 @@ def add_message(
     counter: TokenCounter,
     now: datetime,
     idempotency_key: str = "",
-) -> Added:
+) -> AddedMessage:
     """Store what a member of the team said at the end of the chat; nobody is asked for a reply.
 
     Where the chat then has more messages than its team's cap, the oldest leave in the background.
@@ -159,7 +159,7 @@ def add_message(
         chat = chat_to_write_in(chat.pk)
         if known := keyed.find(now=now):
             row = Message.objects.select_related("branch").get(pk=known["message"])
-            return Added(row, seen(row, branch=row.branch, chat=chat))
+            return AddedMessage(row, seen(row, branch=row.branch, chat=chat))
         branch = open_branch(chat)
         check_room(branch)
         row = messages.append_spoken(chat=chat, branch=branch, said=said, counted=counted, now=now)
@@ -180,7 +180,7 @@ def add_message(
             queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
         signals.tell(signals.message_added, chat_id=chat.pk, message=added)
     logger.debug("[ContextManager] Message added: %s", added.id)
-    return Added(row, added)
+    return AddedMessage(row, added)
 
 
 def checked(chat: Chat, data: object) -> TeamMessage:
@@ -262,7 +262,7 @@ def speaker_of(row: Message, *, chat: Chat) -> Speaker:
     return Speaker("assistant", row.model_name or "Assistant", "ai")
 
 
-def context_for(*, chat: Chat, agent: Agent) -> team.AgentContext:
+def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
     """Choose what an agent is shown of the chat now: the cost follows its window.
 
     It is never more than the cap of the chat's team. Messages that were excluded, erased or cut off
@@ -302,7 +302,7 @@ def sendable(rows: Iterable[Message]) -> Iterator[Message]:
             yield row
 
 
-def prompt_for(*, chat: Chat, agent: Agent) -> AgentPrompt:
+def prompt_for(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
     """Write the agent's prompt in the form that its kind expects.
 
     Raises `PromptTooLarge` and what `context_for` raises.

@@ -81,9 +81,9 @@ def agent_in(chat: Chat, *, role_id: str) -> Agent:
     return agent
 
 
-def as_asked(agent: Agent) -> conversation.Agent:
+def as_asked(agent: Agent) -> conversation.RequestedAgent:
     """Return a member as a request names an agent: with its own window and instructions."""
-    return conversation.Agent(
+    return conversation.RequestedAgent(
         agent_id=agent.role_id,
         agent_type=agent.agent_type,
         window_size=agent.window_size,

@@ -17,11 +17,11 @@ from django.conf import settings
 from django.db import transaction
 
 from chats.compaction import embedding
-from chats.compaction.embedding import Asking, Question, Unreachable
+from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreachable
 from chats.compaction.people import rights
-from chats.ground.breakers import Breaker
+from chats.ground.breakers import LatenessBreaker
 from chats.memory import meaning, references
-from chats.memory.references import Found
+from chats.memory.references import ChosenReferences
 from chats.models import Chat, Message, Turn, TurnReference
 from chats.prompt import composition
 from chats.turns.lease import Lease, locked_turn, write
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 NOTES = ("none", "below_floor", "late", "breaker", "failed")
 # Of the time that a reply waits: until the question is a vector, and until vectors are compared.
 EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75
-BREAKER = Breaker()
+BREAKER = LatenessBreaker()
 
 
 async def look_up(
@@ -42,47 +42,47 @@ async def look_up(
     values: PolicyValues,
     counter: TokenCounter,
     aside: Callable[..., Awaitable[Any]],
-) -> Found:
+) -> ChosenReferences:
     """Return the references of a turn's question, or the reason why there are none.
 
     The reasons: `late`, `breaker`, `failed`, and those of `memory.references.find`. Where vectors
     were to help and could not, `by_words` says why.
     """
     if BREAKER.is_open():
-        return Found(note="breaker")
+        return ChosenReferences(note="breaker")
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
             asked = await ask(turn, values=values, aside=aside, began=began)
-            found: Found = await aside(
+            found: ChosenReferences = await aside(
                 search, turn=turn, values=values, counter=counter, asked=asked, began=began
             )
     except TimeoutError:
         BREAKER.missed()
-        return Found(note="late")
+        return ChosenReferences(note="late")
     except Exception:
         # A reply without references is better than none.
         logger.exception("references of turn %s", turn.pk)
         BREAKER.missed()
-        return Found(note="failed")
+        return ChosenReferences(note="failed")
     BREAKER.came()
     return found
 
 
 async def ask(
     turn: Turn, *, values: PolicyValues, aside: Callable[..., Awaitable[Any]], began: float
-) -> Question:
+) -> QuestionVector:
     """Return the question as a vector, where vectors are compared; it is empty where none are."""
     try:
-        by: Asking | None = await aside(embedding.asking)
+        by: QuestionEmbedder | None = await aside(embedding.asking)
         if by is None:
-            return Question()
+            return QuestionVector()
         if not embedding.allows(values.memory_providers, provider=by.provider):
-            return Question(note="provider")
+            return QuestionVector(note="provider")
         text: str = await aside(question_of, turn=turn)
     except Unreachable as error:
         is_missing = error.code == embedding.NOT_INSTALLED
-        return Question(note=error.code if is_missing else "down")
+        return QuestionVector(note=error.code if is_missing else "down")
     rest = began + EMBEDDED_WITHIN * settings.REFERENCES_SECONDS - time.monotonic()
     return await embedding.as_vector(text, by=by, seconds=max(rest, 0.001))
 
@@ -96,12 +96,12 @@ def question_of(*, turn: Turn) -> str:
 
 
 def search(
-    *, turn: Turn, values: PolicyValues, counter: TokenCounter, asked: Question, began: float
-) -> Found:
+    *, turn: Turn, values: PolicyValues, counter: TokenCounter, asked: QuestionVector, began: float
+) -> ChosenReferences:
     """Look the question of a turn up in its owner's chats."""
     question = turn.trigger
     if question is None:
-        return Found(note="none")
+        return ChosenReferences(note="none")
     branch = composition.governed(composition.read_branch(turn))
     active = composition.governing(branch.active_compaction, values=values)
     look = None
@@ -131,7 +131,7 @@ def is_closed(chat_id: uuid.UUID) -> bool:
 
 
 @transaction.atomic
-def keep(*, lease: Lease, turn: Turn, found: Found) -> dict[str, str]:
+def keep(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]:
     """Write down the references of a turn, for all its prompts; return its tail.
 
     What was erased since it was found is left out: their chats are locked, so that an erasure

@@ -333,7 +333,7 @@ def next_call(turn: Turn) -> int:
 
 async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
     """Make the call as long as it is wanted, and return how it ended."""
-    wanted = Wanted(call, is_closing)
+    wanted = StillWanted(call, is_closing)
     _, ending = await background_call.hear(
         call.request,
         account=call.account,
@@ -343,7 +343,7 @@ async def listen(call: WarmCall, is_closing: Callable[[], bool]) -> Ending:
     return ending
 
 
-class Wanted:
+class StillWanted:
     """Tells whether a call that is under way is of use, and keeps its lease."""
 
     def __init__(self, call: WarmCall, is_closing: Callable[[], bool]) -> None:

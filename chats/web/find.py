@@ -15,7 +15,7 @@ from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
 from chats.memory import archive, speakers
 from chats.memory.marking import around, marks_of, pieces
-from chats.memory.question import Asked, asked_in
+from chats.memory.question import ParsedQuestion, asked_in
 from chats.memory.search import QuestionTooLong, SearchResult, check_question, search
 from chats.models import Branch, Chat, Message
 from chats.record import access
@@ -28,7 +28,7 @@ MOST = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class FoundMessage:
     """A message that was found: the words around the match, and the address of its original.
 
     `pieces` are (text, whether it matched). `address` is empty where nothing stands for it.
@@ -86,13 +86,15 @@ def too_long(question: str) -> Refusal | None:
     return None
 
 
-def matches_of(found: SearchResult, *, chat: Chat, branch: Branch, question: str) -> list[Match]:
+def matches_of(
+    found: SearchResult, *, chat: Chat, branch: Branch, question: str
+) -> list[FoundMessage]:
     """Return the matches, best first; a model finds the same ones with `chat_history_search`."""
     asked = asked_in(question, at=timezone.now())
     return [match_of(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
 
 
-def match_of(row: Message, *, chat: Chat, branch: Branch, asked: Asked) -> Match:
+def match_of(row: Message, *, chat: Chat, branch: Branch, asked: ParsedQuestion) -> FoundMessage:
     """Return one match, with the address of its original."""
     seq = row.seq or 0
     summary, active = summary_of(branch.active_compaction), branch.active_compaction
@@ -102,6 +104,6 @@ def match_of(row: Message, *, chat: Chat, branch: Branch, asked: Asked) -> Match
     # A message can be found by its neighbours or its day; then its beginning is shown.
     shown = pieces(text, marks, part=around(text, marks))
     if over is None:
-        return Match(row, shown, address="", key="")
+        return FoundMessage(row, shown, address="", key="")
     place = source(over, chat_id=chat.pk, seq=seq)
-    return Match(row, shown, address=place.address, key=place.key)
+    return FoundMessage(row, shown, address=place.address, key=place.key)

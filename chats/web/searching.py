@@ -35,7 +35,7 @@ IN_PALETTE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownHit:
     """A hit as the page has it: its words, cut where they match, and where it leads.
 
     `address` is a page; where a branch has to be chosen first, `choose` is where that is asked.
@@ -53,11 +53,11 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ChatHits:
     """The hits of one chat."""
 
     chat: Chat
-    hits: Sequence[Shown]
+    hits: Sequence[ShownHit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,28 +192,28 @@ def day_in(text: str) -> datetime | None:
     return timezone.make_aware(datetime.combine(day, time.min)) if day else None
 
 
-def grouped(hits: Sequence[Hit]) -> list[Group]:
+def grouped(hits: Sequence[Hit]) -> list[ChatHits]:
     """Group hits by chat, the chat with the best one first."""
-    groups: dict[uuid.UUID, list[Shown]] = {}
+    groups: dict[uuid.UUID, list[ShownHit]] = {}
     chats: dict[uuid.UUID, Chat] = {}
     for hit in hits:
         chats[hit.branch.chat_id] = hit.branch.chat
         groups.setdefault(hit.branch.chat_id, []).append(shown(hit))
-    return [Group(chats[key], each) for key, each in groups.items()]
+    return [ChatHits(chats[key], each) for key, each in groups.items()]
 
 
-def shown(hit: Hit) -> Shown:
+def shown(hit: Hit) -> ShownHit:
     """Return a hit as the page has it."""
     passage = hit.passage
     words = pieces(passage.text, passage.marks, part=(passage.start, passage.end))
     if hit.is_beside and passage.message_id:
         choose = reverse("chats:message-show", args=[passage.chat_id, passage.message_id])
-        return Shown(hit, words, "", choose)
+        return ShownHit(hit, words, "", choose)
     if passage.message_id:
         address = message_address(hit.branch, passage.message_id, seq=passage.seq)
     else:
         address = reverse("chats:compaction", args=[passage.chat_id, passage.summary_id])
-    return Shown(hit, words, address, "")
+    return ShownHit(hit, words, address, "")
 
 
 def message_address(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:

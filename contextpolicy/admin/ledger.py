@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from contextpolicy.admin.bases import ReadOnlyAdmin
 from contextpolicy.admin.site import actor_of
 from contextpolicy.audit.reading import note
-from contextpolicy.audit.search import HELP, Search, SearchNotUnderstood, understood
+from contextpolicy.audit.search import HELP, LedgerSearch, SearchNotUnderstood, understood
 from contextpolicy.audit.sentences import names_in, sentence
 from contextpolicy.ledger import event_hash, verify
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
@@ -166,7 +166,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
         return ", ".join(lowered) or "nothing"
 
 
-def page_of(search: Search, *, older: str) -> list[AuditEvent]:
+def page_of(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
     """Return the rows of a page and one more, if there is one; from before the row `older`."""
     rows = AuditEvent.objects.filter(search.condition)
     if older.isascii() and older.isdigit() and len(older) < 19:

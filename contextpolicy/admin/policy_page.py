@@ -28,7 +28,7 @@ ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in n
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FindingLine:
     """A finding as the page says it."""
 
     finding: Finding
@@ -39,7 +39,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FieldRow:
     """One field with its lock, what holds where it is empty, and what is found of it."""
 
     name: str
@@ -48,7 +48,7 @@ class Row:
     hint: str
     is_set: bool
     is_locked: bool
-    told: Sequence[Told] = ()
+    told: Sequence[FindingLine] = ()
     # The sentences of its errors, with each field under its label.
     errors: Sequence[SafeString] = ()
 
@@ -59,12 +59,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FieldGroup:
     """A group under "More": what of it is empty, and how many of it are set further up."""
 
     title: str
     description: str
-    rows: Sequence[Row]
+    rows: Sequence[FieldRow]
     total: int
     set_above: int
 
@@ -75,25 +75,25 @@ class Editor:
 
     form: PolicyForm
     cards: Sequence[dict[str, Any]]
-    first: Sequence[Row]
-    also: Sequence[Row]
-    found: Sequence[Row]
+    first: Sequence[FieldRow]
+    also: Sequence[FieldRow]
+    found: Sequence[FieldRow]
     search: str
-    more: Sequence[Group]
-    told: Sequence[Told]
+    more: Sequence[FieldGroup]
+    told: Sequence[FindingLine]
     sentence: str
     viewpoint: Viewpoint
     mended: str = ""
     names: Sequence[str] = field(default_factory=tuple)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[FieldRow]:
         """Every row of the page, whichever part it stands in."""
         inner = (row for group in self.more for row in group.rows)
         return [*self.found, *self.first, *self.also, *inner]
 
     @property
-    def errors(self) -> list[Row]:
+    def errors(self) -> list[FieldRow]:
         """The rows with an error, in the order of the page."""
         return [row for row in self.rows if row.bound.errors]
 
@@ -116,7 +116,7 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
     also = [name for name in rows if name not in {*found, *first} and rows[name].must_show]
     above = {*found, *first, *also}
     more = [
-        Group(
+        FieldGroup(
             title,
             description,
             [rows[name] for name in group if name in rows and name not in above],
@@ -201,13 +201,13 @@ def row_of(
     name: str,
     values: dict[str, Any],
     locks: Collection[str],
-    told: Iterable[Told],
+    told: Iterable[FindingLine],
     holds: Effective | None,
-) -> Row:
+) -> FieldRow:
     """Return one field as the page shows it."""
     lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
     is_set = name in values or (name.startswith("config__") and bool(form[name].value()))
-    return Row(
+    return FieldRow(
         name=name,
         bound=form[name],
         lock=lock,
@@ -246,7 +246,7 @@ def in_words(form: PolicyForm, name: str, value: object) -> str:
     return default_words(form.fields[name], shown(name, value))
 
 
-def matches(row: Row, search: str) -> bool:
+def matches(row: FieldRow, search: str) -> bool:
     """Tell whether every word of a search is in a field's name, label or help."""
     text = f"{row.name} {row.bound.label} {row.bound.help_text}".lower()
     return all(word in text for word in search.lower().split())
@@ -257,7 +257,7 @@ def label_of(form: PolicyForm, name: str) -> str:
     return str(form.fields[name].label) if name in form.fields else name
 
 
-def told_of(form: PolicyForm, finding: Finding) -> Told:
+def told_of(form: PolicyForm, finding: Finding) -> FindingLine:
     """Return a finding with links to its fields and the words of its button."""
     changes = [
         f"empty “{label_of(form, name)}”"
@@ -267,7 +267,7 @@ def told_of(form: PolicyForm, finding: Finding) -> Told:
         if value != UNSET or name in form.policy_values or not form.is_bound
     ]
     words = " and ".join(changes)
-    return Told(
+    return FindingLine(
         finding=finding,
         sentence=linked(form, finding.sentence),
         mend=f"{words[:1].upper()}{words[1:]}",

@@ -18,7 +18,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from contextpolicy import ledger
-from contextpolicy.audit.search import Search
+from contextpolicy.audit.search import LedgerSearch
 from contextpolicy.models import AuditEvent
 
 Form = Literal["jsonl", "csv"]
@@ -30,10 +30,10 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(slots=True)
-class Export:
+class ExportUnderWay:
     """One export while it is written: what it is of, and what it has said so far."""
 
-    search: Search
+    search: LedgerSearch
     form: Form
     actor: str
     key: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -98,16 +98,16 @@ class Export:
         return (json.dumps(told, sort_keys=True) + "\n").encode()
 
 
-def begin(*, search: Search, form: Form, actor: str, now: datetime) -> Export:
+def begin(*, search: LedgerSearch, form: Form, actor: str, now: datetime) -> ExportUnderWay:
     """Record that an export begins, and return it."""
-    export = Export(search, form, actor)
+    export = ExportUnderWay(search, form, actor)
     data = {"export": export.key, "form": form, "search": search.text}
     with transaction.atomic():
         ledger.record("ledger.export_started", actor=actor, now=now, data=data)
     return export
 
 
-def end(export: Export, *, now: datetime) -> None:
+def end(export: ExportUnderWay, *, now: datetime) -> None:
     """Record what an export held when its last row was written."""
     data = {
         "export": export.key,
@@ -120,7 +120,7 @@ def end(export: Export, *, now: datetime) -> None:
         ledger.record("ledger.exported", actor=export.actor, now=now, data=data)
 
 
-def pieces(export: Export, *, checkpoint: str) -> Iterator[bytes]:
+def pieces(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
     """Yield an export piece by piece."""
     if head := export.head():
         yield head

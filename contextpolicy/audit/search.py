@@ -49,7 +49,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class LedgerSearch:
     """A search line that was understood. `text`: the same in one spelling, with ids for people."""
 
     terms: tuple[Term, ...]
@@ -67,7 +67,7 @@ class Search:
         return " and ".join(said) or "All time"
 
 
-def understood(text: str, *, names: bool = True) -> Search:
+def understood(text: str, *, names: bool = True) -> LedgerSearch:
     """Return what a search line asks for. Raises `SearchNotUnderstood`.
 
     `names`: whether who asks may learn which names people sign in with.
@@ -82,7 +82,7 @@ def understood(text: str, *, names: bool = True) -> Search:
         term, found = term_of(word, names=names)
         terms.append(term)
         condition &= ~found if term.negated else found
-    return Search(tuple(terms), condition)
+    return LedgerSearch(tuple(terms), condition)
 
 
 def term_of(word: str, *, names: bool) -> tuple[Term, Q]:

@@ -41,7 +41,7 @@ def verdict(
 ) -> Verdict:
     """Judge what a summariser answered; `finish` says why it ended, normally `stop`.
 
-    `by_model`: False for the built-in extractor, whose small summaries have no headings.
+    It is not `by_model` where the built-in extractor wrote, whose small summaries have no headings.
 
     Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
     `refusal`, `error_text`, `no_content` (headings alone), `missing_sections`, `role_headers`,

@@ -16,7 +16,7 @@ LOWEST, HIGHEST = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class BilledUsage:
     """The tokens that a provider billed for one call, and which call it was.
 
     `uncached`, `cache_read` and `cache_write` are its input tokens by price; `estimate` is our
@@ -36,7 +36,7 @@ class Usage:
         return self.uncached + self.cache_read + self.cache_write
 
 
-def why_not_counted(usage: Usage, *, model: str) -> str:
+def why_not_counted(usage: BilledUsage, *, model: str) -> str:
     """Say why a call teaches nothing about `model`; "" if it teaches something.
 
     `other_model`, `not_completed` (stopped or failed calls bill anything), `no_numbers`.

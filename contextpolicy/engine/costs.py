@@ -24,7 +24,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsedTokens:
     """The tokens of a call; `cached` and `written` are parts of `input`."""
 
     input: int = 0
@@ -39,10 +39,10 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PricedCall:
     """A call that was answered: its use, its model's prices, and the prompt in our own count."""
 
-    used: Used
+    used: UsedTokens
     prices: Prices
     model: str = ""
     estimate: int = 0
@@ -82,7 +82,7 @@ class Effect:
     worth: Decimal | None = NOTHING
 
 
-def used_of(reported: Mapping[str, int]) -> Used | None:
+def used_of(reported: Mapping[str, int]) -> UsedTokens | None:
     """Return the use that a provider reported; None where it reported none.
 
     No more can have come from a cache, or gone there, than was sent.
@@ -92,10 +92,10 @@ def used_of(reported: Mapping[str, int]) -> Used | None:
         return None
     cached = min(max(reported.get("cached", 0), 0), sent)
     written = min(max(reported.get("written", 0), 0), sent - cached)
-    return Used(input=sent, output=said, cached=cached, written=written)
+    return UsedTokens(input=sent, output=said, cached=cached, written=written)
 
 
-def cost_of(used: Used, prices: Prices) -> Decimal | None:
+def cost_of(used: UsedTokens, prices: Prices) -> Decimal | None:
     """Return what a call cost; None where it used something that has no price."""
     plain = used.read_anew - used.written
     return total(
@@ -119,7 +119,7 @@ def total(*worths: Decimal | None) -> Decimal | None:
     return sum(known, NOTHING) if len(known) == len(worths) else None
 
 
-def saved(call: Call, *, freed: int, before: Call | None = None) -> Effect:
+def saved(call: PricedCall, *, freed: int, before: PricedCall | None = None) -> Effect:
     """Return what a compaction kept out of a prompt that it governed.
 
     `freed`: its tokens in our own count, which the call's prompt translates into the provider's.
@@ -135,7 +135,7 @@ def saved(call: Call, *, freed: int, before: Call | None = None) -> Effect:
     return Effect(tokens, priced(tokens, price))
 
 
-def broken(first: Call, *, before: Call | None) -> Effect:
+def broken(first: PricedCall, *, before: PricedCall | None) -> Effect:
     """Return what the cache lost because a compaction changed the prompt's beginning.
 
     That is what the first call after it read anew beyond what the call before it did, at the price
@@ -148,7 +148,7 @@ def broken(first: Call, *, before: Call | None) -> Effect:
     if not tokens:
         return Effect()
     # What was read anew has one price or, in part, that of being written to the cache.
-    anew = Used(input=first.used.read_anew, written=first.used.written)
+    anew = UsedTokens(input=first.used.read_anew, written=first.used.written)
     paid, found = cost_of(anew, first.prices), priced(tokens, first.prices.cached)
     if paid is None or found is None:
         return Effect(tokens, None)

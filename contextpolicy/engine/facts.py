@@ -24,7 +24,7 @@ _NO_NAMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Retention:
+class KeptFacts:
     """The facts of the sources that a summary kept and lost, by kind, in order of appearance."""
 
     kept: Mapping[Kind, tuple[str, ...]]
@@ -60,7 +60,7 @@ def names_in(text: str) -> tuple[str, ...]:
     return _Reading(text).names()
 
 
-def retention(sources_text: str, summary_text: str) -> Retention:
+def retention(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
     A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
@@ -76,7 +76,7 @@ def retention(sources_text: str, summary_text: str) -> Retention:
     for kind, facts in found.items():
         kept[kind] = tuple(fact for fact in facts if plain[fact] in there)
         lost[kind] = tuple(fact for fact in facts if plain[fact] not in there)
-    return Retention(kept, lost)
+    return KeptFacts(kept, lost)
 
 
 @dataclass(slots=True)

@@ -15,9 +15,9 @@ from chats.streams.follow import (
     Delta,
     Done,
     Reshaped,
-    Row,
     Snapshot,
     StreamPosition,
+    TurnRow,
     Update,
 )
 from chats.streams.web import ReplyView
@@ -42,16 +42,16 @@ class Bus:
         return self.frames.pop(0) if self.frames else None
 
 
-def row(text: str, *, beginning: Beginning = FIRST, status: str = "running") -> Row:
+def row(text: str, *, beginning: Beginning = FIRST, status: str = "running") -> TurnRow:
     """A turn's row."""
-    return Row(status=status, is_over=status != "running", beginning=beginning, text=text)
+    return TurnRow(status=status, is_over=status != "running", beginning=beginning, text=text)
 
 
-def told(rows: list[Row], *frames: Frame, seen: StreamPosition | None) -> list[Update]:
+def told(rows: list[TurnRow], *frames: Frame, seen: StreamPosition | None) -> list[Update]:
     """What a page is told that has seen so much while the row goes through these states."""
     left = iter(rows)
 
-    async def read(_turn: uuid.UUID) -> Row:
+    async def read(_turn: uuid.UUID) -> TurnRow:
         return next(left)
 
     async def watch() -> list[Update]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from itertools import dropwhile
 
-from contextpolicy.engine.facts import Retention
+from contextpolicy.engine.facts import KeptFacts
 from contextpolicy.engine.factscan import Kind
 
 _MONTH = (
@@ -55,7 +55,7 @@ def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:
     return {kind: tuple(seen) for kind, seen in found.items()}
 
 
-def retention(sources_text: str, summary_text: str) -> Retention:
+def retention(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
     A fact is kept if it stands in the summary as it was written; case and thousands commas aside.
@@ -72,7 +72,7 @@ def retention(sources_text: str, summary_text: str) -> Retention:
         stays = {fact: _stands_in(_plain(fact), target) for fact in facts}
         kept[kind] = tuple(fact for fact, there in stays.items() if there)
         lost[kind] = tuple(fact for fact, there in stays.items() if not there)
-    return Retention(kept, lost)
+    return KeptFacts(kept, lost)
 
 
 def names_in(text: str) -> tuple[str, ...]:

@@ -11,15 +11,15 @@ from contextpolicy.engine.calibration import (
     HIGHEST,
     LARGEST_STEP,
     LOWEST,
+    BilledUsage,
     Factors,
-    Usage,
     calibrate,
     why_not_counted,
 )
 
 
-def usage(**fields: Any) -> Usage:
-    return Usage(**{"model": "gpt", "estimate": 1_000, "uncached": 1_200, **fields})
+def usage(**fields: Any) -> BilledUsage:
+    return BilledUsage(**{"model": "gpt", "estimate": 1_000, "uncached": 1_200, **fields})
 
 
 def test_inv_20_each_input_token_counts_once_whatever_it_cost() -> None:
@@ -37,7 +37,7 @@ def test_inv_20_each_input_token_counts_once_whatever_it_cost() -> None:
     ],
     ids=["counts", "other", "stopped", "unbilled", "uncounted"],
 )
-def test_inv_19_only_completed_calls_of_the_same_model_teach(billed: Usage, why: str) -> None:
+def test_inv_19_only_completed_calls_of_the_same_model_teach(billed: BilledUsage, why: str) -> None:
     assert why_not_counted(billed, model="gpt") == why
 
 

@@ -255,7 +255,7 @@ def team(short: int, long: int) -> None:
         chats.append(Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk))
     settle()
     said = {"content": "A plan", "speaker": {"roleId": "planner", "type": "ai"}}
-    agent = conversation.Agent(agent_id="critic")
+    agent = conversation.RequestedAgent(agent_id="critic")
     counter = ApproximateCounter()
     acts: dict[str, Callable[[Any], object]] = {
         "a message added": lambda chat: conversation.add_message(

@@ -58,7 +58,9 @@ def fill(size: int) -> dict[str, Callable[[], object]]:
 
     def context() -> object:
         here = Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
-        return conversation.context_for(chat=here, agent=conversation.Agent(agent_id="critic"))
+        return conversation.context_for(
+            chat=here, agent=conversation.RequestedAgent(agent_id="critic")
+        )
 
     def prompt() -> object:
         return composition.compose(turn=asked, counter=counter)

@@ -130,7 +130,7 @@ def check_summary(text: str, *, limit: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class LineChange:
     """A change between two summaries in neighbouring lines: the lines before and after."""
 
     kind: str
@@ -144,7 +144,7 @@ class Comparison:
 
     older: Compaction
     newer: Compaction
-    changes: tuple[Change, ...]
+    changes: tuple[LineChange, ...]
 
 
 def compare(
@@ -163,7 +163,7 @@ def compare(
     before, after = older.text.split("\n"), newer.text.split("\n")
     matcher = SequenceMatcher(a=before, b=after, autojunk=False)
     changes = tuple(
-        Change(kind, tuple(before[a:b]), tuple(after[c:d]))
+        LineChange(kind, tuple(before[a:b]), tuple(after[c:d]))
         for kind, a, b, c, d in matcher.get_opcodes()
     )
     return Comparison(older=older, newer=newer, changes=changes)

@@ -18,7 +18,7 @@ SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OwnersReading:
     """One row of the ledger as its chat's owner reads it."""
 
     event: AuditEvent
@@ -38,7 +38,7 @@ def readings(request: PersonRequest) -> HttpResponse:
         "is_told": settings.OWNERS_SEE_READINGS,
         "shown": SHOWN,
         "rows": [
-            Told(
+            OwnersReading(
                 event,
                 PHRASES.get(event.type, event.type),
                 names.person(reading.number_of(event.actor)),

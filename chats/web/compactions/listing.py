@@ -36,7 +36,7 @@ FAILED = Q(status__in=[Compaction.Status.REJECTED, Compaction.Status.FAILED])
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CompactionLine:
     """One compaction: its state, its cause and its numbers, in words.
 
     `is_elsewhere`: it covers messages that do not stand on the chat's active branch.
@@ -93,19 +93,23 @@ def list_response(
     return render(request, "chats/compactions.html", context, status=status)
 
 
-def lines_of(rows: Sequence[Compaction], *, ground: BranchUnderPolicy, user: User) -> list[Line]:
+def lines_of(
+    rows: Sequence[Compaction], *, ground: BranchUnderPolicy, user: User
+) -> list[CompactionLine]:
     """Return the rows in words, as seen from the chat's active branch."""
     path = segments(ground.branch)
     return [line_of(row, path=path, cover=ground.cover, user=user) for row in rows]
 
 
-def line_of(row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, user: User) -> Line:
+def line_of(
+    row: Compaction, *, path: Sequence[PathSegment], cover: Coverage, user: User
+) -> CompactionLine:
     """Return one row in words."""
     kind, state = state_words(row, cover=cover)
     is_window = row.kind == Compaction.Kind.WINDOW
     reason = WINDOW_REASONS.get(row.reason, "") if is_window else not_used_words(row.reason)
     after = grouped(row.tokens_after) if row.tokens_after else "unknown"
-    return Line(
+    return CompactionLine(
         row=row,
         kind=kind,
         state=state,

@@ -27,7 +27,7 @@ MOST_EVENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class PromptBar:
     """The bar of the prompt before or after."""
 
     label: str
@@ -58,7 +58,7 @@ class CompactionView:
     is_in_force: bool
     is_waiting: bool
     is_paused: bool
-    bars: Sequence[Bar]
+    bars: Sequence[PromptBar]
     scale: str
     figures: Sequence[CompactionFigure]
     balance: Sequence[CompactionFigure]
@@ -136,7 +136,7 @@ def limit_of(row: Compaction, *, chat: Chat) -> int:
     return prompt_limit(values_of(row.effective_policy), model_window=window)
 
 
-def bars_of(row: Compaction, *, scale: int) -> list[Bar]:
+def bars_of(row: Compaction, *, scale: int) -> list[PromptBar]:
     """Draw the prompt before and after: what was replaced, what replaced it, and the rest."""
     summary = row.summary_tokens or 0
     rest = max(row.tokens_after - summary, 0)
@@ -147,7 +147,7 @@ def bars_of(row: Compaction, *, scale: int) -> list[Bar]:
     ]
 
 
-def bar(label: str, parts: Sequence[tuple[str, int, str]], *, scale: int) -> Bar:
+def bar(label: str, parts: Sequence[tuple[str, int, str]], *, scale: int) -> PromptBar:
     """Draw one bar; positions in percent of the scale."""
     drawn, x = [], 0.0
     for key, tokens, _ in parts:
@@ -156,7 +156,9 @@ def bar(label: str, parts: Sequence[tuple[str, int, str]], *, scale: int) -> Bar
         x += width + (0.35 if tokens else 0)
     total = sum(tokens for _, tokens, _ in parts)
     words = ", ".join(f"{name} {tokens:,}" for _, tokens, name in parts)
-    return Bar(label=label, words=f"{label}: {words} tokens", total=grouped(total), parts=drawn)
+    return PromptBar(
+        label=label, words=f"{label}: {words} tokens", total=grouped(total), parts=drawn
+    )
 
 
 def figures_of(

@@ -12,7 +12,7 @@ from chats.compaction.report.skip_reasons import why_not
 from chats.memory import references
 from chats.models import Receipt, Turn
 from chats.prompt.agents import view_for
-from chats.prompt.sent_texts import Sources, sources_of
+from chats.prompt.sent_texts import SegmentSources, sources_of
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, left_out_words
@@ -93,7 +93,7 @@ def calls_of(turn: Turn) -> list[ReceiptView]:
     return [view_of(row, sources=sources, many=many) for row in rows]
 
 
-def view_of(row: Receipt, *, sources: Sources, many: bool) -> ReceiptView:
+def view_of(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView:
     """Return one receipt for people."""
     what = f"Call {row.call}" if row.purpose == "reply" else "Call for the state"
     title = f"{what}, step {row.step}, attempt {row.attempt}" if many else "The call"
@@ -163,7 +163,7 @@ def segment_view(
     segment: Sequence[object],
     *,
     place: str,
-    sources: Sources,
+    sources: SegmentSources,
     values: PolicyValues,
     whole: int,
 ) -> SegmentView:

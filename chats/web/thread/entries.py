@@ -15,7 +15,7 @@ from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
 from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import offered_by
-from chats.web.thread.versions import Versions
+from chats.web.thread.versions import MessageVersions
 from chats.web.words import counted, cut_words, grouped
 from contextpolicy.engine.images import image_in
 
@@ -67,7 +67,7 @@ class MessageEntry:
     reason: str
     is_last: bool = False
     can_continue: bool = False
-    versions: Versions | None = None
+    versions: MessageVersions | None = None
     # Why it cannot be pinned.
     pin_lock: str = ""
     # By how much it is cut, in words.

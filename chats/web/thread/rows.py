@@ -21,7 +21,7 @@ from chats.prompt.outlook import Outlook, outlook_on
 from chats.record.history import on_path, segments
 from chats.web.thread.facts import BranchFacts, facts_on, newest_turns, told_rows
 from chats.web.thread.round_state import RoundState, round_state
-from chats.web.thread.versions import Versions, versions_of
+from chats.web.thread.versions import MessageVersions, versions_of
 from contextpolicy.engine.partition import PartitionError
 from contextpolicy.models import ModelSpec
 
@@ -79,7 +79,7 @@ class ThreadRows:
     outlook: Outlook | None
     has_earlier: bool
     folded_tokens: int | None
-    versions: dict[uuid.UUID, Versions]
+    versions: dict[uuid.UUID, MessageVersions]
     is_paused: bool
     answer: RequestStatus | None
     # A digest of the compaction markers, one of what is left out, and the path, with points

@@ -46,7 +46,7 @@ class Stale(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownState:
     """The state that an open page was drawn from, and the seq of its first message."""
 
     state: str
@@ -54,7 +54,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ThreadAbove:
     """The thread above the part that an update brings, for a page that shows most of it.
 
     `earlier` as in `ThreadPage`.
@@ -88,7 +88,7 @@ class ThreadPage:
     # A team's round, read before the rows: a reply that still grows never stands above its end.
     round: RoundState | None
     # What became of the messages above, if the page was drawn from another state.
-    standing: Standing | None = None
+    standing: ThreadAbove | None = None
 
     @property
     def top(self) -> int:
@@ -156,7 +156,9 @@ def thread_of(
     )
 
 
-def thread_from(*, chat: Chat, user: User, start: int, shown: Shown | None = None) -> ThreadPage:
+def thread_from(
+    *, chat: Chat, user: User, start: int, shown: ShownState | None = None
+) -> ThreadPage:
     """Return the thread from a seq on: the part that is now final, and the tail now.
 
     With it comes what stands above, where that is not what the page shows. Raises `Stale` when more
@@ -197,7 +199,7 @@ def thread_from(*, chat: Chat, user: User, start: int, shown: Shown | None = Non
     )
 
 
-def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> Standing:
+def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbove:
     """Return the thread between what is covered and a seq, for a page that shows it from `top` on.
 
     Of the messages that the page has, only what may have changed is told; it has their words.
@@ -215,7 +217,7 @@ def standing_on(ground: BranchUnderPolicy, *, top: int, start: int) -> Standing:
         known=top,
     )
     entries = [entry for entry in arranged if seq_of(entry) < start or not is_message(entry)]
-    return Standing(
+    return ThreadAbove(
         entries=with_days(entries, previous=None),
         earlier=rows.messages[0].seq if rows.has_earlier else None,
     )

@@ -15,7 +15,7 @@ from chats.actions import lifecycle
 from chats.models import Chat
 from chats.web.auth import PersonRequest
 from chats.web.thread.composer import composer_for, meter_view
-from chats.web.thread.thread import Shown, Stale, ThreadPage, thread_from, thread_of
+from chats.web.thread.thread import ShownState, Stale, ThreadPage, thread_from, thread_of
 from chats.web.thread.versions import branches_of
 
 
@@ -42,7 +42,9 @@ def thread_update(request: PersonRequest, chat: Chat, *, place: str) -> HttpResp
     return placed(response, place)
 
 
-def changed_part(request: PersonRequest, chat: Chat, *, shown: Shown | None) -> ThreadPage | None:
+def changed_part(
+    request: PersonRequest, chat: Chat, *, shown: ShownState | None
+) -> ThreadPage | None:
     """Return the thread from where the page's tail began; None if the page needs all of it."""
     start = seq_from(request, "from") or 1
     try:
@@ -91,12 +93,12 @@ def update(
     return retarget(response, "#tail") if sent else response
 
 
-def shown_on(request: PersonRequest) -> Shown | None:
+def shown_on(request: PersonRequest) -> ShownState | None:
     """Return what the page shows; None for one that shows no end of a thread."""
     state = seen(request)
     start = seq_from(request, "from") or 1
     top = seq_from(request, "top") or start
-    return Shown(state, top=min(top, start)) if state else None
+    return ShownState(state, top=min(top, start)) if state else None
 
 
 def seen(request: PersonRequest) -> str:

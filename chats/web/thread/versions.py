@@ -14,7 +14,7 @@ from chats.web.words import clipped
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class MessageVersions:
     """The number of the version that is shown, of how many, and the branches of its neighbours."""
 
     number: int
@@ -24,7 +24,7 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class BranchLink:
     """A branch in the chat's menu; `words` are those of its newest message."""
 
     pk: uuid.UUID
@@ -35,7 +35,7 @@ class Way:
     is_current: bool
 
 
-def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, Versions]:
+def versions_of(branch: Branch, messages: Sequence[Message]) -> dict[uuid.UUID, MessageVersions]:
     """Return the versions of those messages that have any, by the id of the message.
 
     Versions follow the same message: they stand at one seq, on the branch that holds the message
@@ -72,10 +72,10 @@ def holder_of(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
     return next(held, path[-1].branch_id)
 
 
-def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> Versions:
+def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> MessageVersions:
     """Return where a message stands among its versions."""
     index = [key for key, _ in group].index(pk)
-    return Versions(
+    return MessageVersions(
         number=index + 1,
         count=len(group),
         previous=group[index - 1][1] if index else None,
@@ -83,7 +83,7 @@ def numbers_of(pk: uuid.UUID, group: Sequence[tuple[uuid.UUID, uuid.UUID]]) -> V
     )
 
 
-def branches_of(chat: Chat) -> list[Way]:
+def branches_of(chat: Chat) -> list[BranchLink]:
     """Return the branches of a chat, newest first; none for a chat that has only one."""
     rows = list(Branch.objects.filter(chat=chat).order_by("-created_at", "pk"))
     if len(rows) < 2:
@@ -91,7 +91,7 @@ def branches_of(chat: Chat) -> list[Way]:
     ends = Message.objects.filter(branch__chat=chat, seq=F("branch__last_seq"))
     words = {message.branch_id: clipped(shown(message).own, 60) for message in ends}
     return [
-        Way(
+        BranchLink(
             pk=row.pk,
             words=words.get(row.pk, ""),
             fork_seq=row.fork_seq,

@@ -19,7 +19,7 @@ from chats.providers.base import ProviderError
 from chats.record import passed_on
 from chats.record.usage import used
 from chats.simulation import trial
-from chats.simulation.proposals import Proposal
+from chats.simulation.proposals import PolicyProposal
 from contextpolicy.engine.costs import Money
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.roles import POLICY_ADMIN, seed_roles
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.django_db
 Try = Callable[..., trial.Trial]
 
 
-def proposal(**values: Any) -> Proposal:
+def proposal(**values: Any) -> PolicyProposal:
     """A policy as it is written, whose summaries the writer makes."""
     said = {**VALUES, **ONE_REQUEST, "summarization_model": "writer", **values}
-    return Proposal(slug="trial", name="Trial", version=0, values=said, locks=[])
+    return PolicyProposal(slug="trial", name="Trial", version=0, values=said, locks=[])
 
 
 @pytest.fixture

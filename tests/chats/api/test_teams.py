@@ -496,7 +496,7 @@ def test_the_context_costs_the_same_in_a_long_chat(
     Branch.objects.filter(pk=branch.pk).update(last_seq=2_000)
     chat = Chat.objects.select_related("active_branch", "owner").get(pk=chat.pk)
     with django_assert_max_num_queries(2):
-        shown = conversation.context_for(chat=chat, agent=conversation.Agent(agent_id="a"))
+        shown = conversation.context_for(chat=chat, agent=conversation.RequestedAgent(agent_id="a"))
     assert shown.current_message == "Number 2000"
     assert len(shown.context_messages) == 5
 

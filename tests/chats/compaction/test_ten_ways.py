@@ -18,7 +18,7 @@ from chats.models import Chat, Compaction, Message, Receipt
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.turns.start import start
-from contextpolicy.engine.calibration import Usage
+from contextpolicy.engine.calibration import BilledUsage
 from contextpolicy.engine.extractive import extractive_summary
 from contextpolicy.engine.language import is_other_language
 from contextpolicy.engine.messages import FilePart, Summary, TextPart
@@ -136,7 +136,10 @@ def test_4_wrong_counts() -> None:
     assert COUNTER.count(chinese) >= 0.9 * truth
     with_file = (TextPart("Look"), FilePart("image/png", "a.png", picture))
     assert message_tokens(with_file, "user", COUNTER) < 60
-    assert Usage(model="m", estimate=1, uncached=uncached, cache_read=cached).input_tokens == 1000
+    assert (
+        BilledUsage(model="m", estimate=1, uncached=uncached, cache_read=cached).input_tokens
+        == 1000
+    )
 
 
 def test_5_it_never_converges(

@@ -13,7 +13,7 @@ from django.db.models import CharField, JSONField, TextField
 from chats.actions import erasure, lifecycle, memory, organising
 from chats.ground.refusals import NotFound
 from chats.memory import preferences
-from chats.memory.told import Told
+from chats.memory.told import Telling
 from chats.models import Chat, Folder, Message, Preference, PreferenceEvidence, Turn
 from chats.prompt import person
 from chats.providers.base import Finished, TextDelta
@@ -160,7 +160,7 @@ def test_told_again_is_the_same_row_with_more_confidence(agreed: User, ask: Ask)
     memory_of = first.trigger
     assert memory_of is not None
     message = Message.objects.select_related("branch").get(pk=memory_of.pk)
-    told = [Told("note", "I like tea", 14, 24)]
+    told = [Telling("note", "I like tea", 14, 24)]
     preferences.note(told, message=message, owner_id=agreed.pk, folder_id=None, now=later_of(first))
 
     row = Preference.objects.get()
@@ -184,7 +184,7 @@ def test_an_older_message_that_is_read_later_closes_nothing_newer(
     message = Message.objects.select_related("branch").get(pk=old.pk)
 
     preferences.note(
-        [Told("name", "Bob", 18, 21)],
+        [Telling("name", "Bob", 18, 21)],
         message=message,
         owner_id=agreed.pk,
         folder_id=None,

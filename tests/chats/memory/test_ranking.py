@@ -7,7 +7,7 @@ import pytest
 
 from chats.memory import ranking
 from chats.memory.question import asked_in
-from chats.memory.ranking import RankedText, Wanted, best_alone, rank, weight
+from chats.memory.ranking import RankedText, SearchTerms, best_alone, rank, weight
 from chats.memory.words import read
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -17,7 +17,7 @@ def text(
     place: int,
     said: str,
     *,
-    wanted: Wanted,
+    wanted: SearchTerms,
     speaker: str = "",
     session: int = 1,
     is_own: bool = False,
@@ -36,12 +36,12 @@ def text(
     )
 
 
-def wanted_in(question: str, *said: str, **more: object) -> Wanted:
+def wanted_in(question: str, *said: str, **more: object) -> SearchTerms:
     """What a question looks for, weighed by these texts."""
     stems, full = read(question)
     texts = [set(read(each)[0]) for each in said]
     number = {stem: sum(stem in each for each in texts) for stem in stems}
-    return Wanted(
+    return SearchTerms(
         stems={stem: weight(number[stem], total=len(said)) for stem in stems if number[stem]},
         full=dict.fromkeys(full, 0.1),
         pairs=dict.fromkeys(pairwise(stems), 1.0),

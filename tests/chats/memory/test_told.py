@@ -2,7 +2,7 @@
 
 import pytest
 
-from chats.memory.told import LONGEST_MESSAGE, Told, is_span, told_in
+from chats.memory.told import LONGEST_MESSAGE, Telling, is_span, told_in
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_questions_errands_quotations_and_pastes_tell_nothing(text: str) -> None
 def test_a_span_has_to_be_literal_and_outside_quotations() -> None:
     text = "I like tea. > no\n> I like war"
 
-    assert is_span(Told("note", "I like tea", 0, 10), text=text)
-    assert not is_span(Told("note", "I like wat", 0, 10), text=text)
+    assert is_span(Telling("note", "I like tea", 0, 10), text=text)
+    assert not is_span(Telling("note", "I like wat", 0, 10), text=text)
     start = text.index("I like war")
-    assert not is_span(Told("note", "I like war", start, start + 10), text=text)
+    assert not is_span(Telling("note", "I like war", start, start + 10), text=text)
     long = "I like tea. " + "x" * LONGEST_MESSAGE
-    assert not is_span(Told("note", "I like tea", 0, 10), text=long)
+    assert not is_span(Telling("note", "I like tea", 0, 10), text=long)

@@ -23,7 +23,7 @@ from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.simulation.estimates import Estimate
 from chats.simulation.forecast import Size, continued, forecast
 from chats.simulation.preview import difference, moved_on, preview
-from chats.simulation.proposals import Proposal
+from chats.simulation.proposals import PolicyProposal
 from chats.turns.start import start
 from chats.web.reasons import LEFT_OUT
 from contextpolicy.engine.policy import PolicyValues
@@ -42,9 +42,9 @@ pytestmark = pytest.mark.django_db
 PAIRS = int(os.environ.get("PREVIEW_PAIRS", "20"))
 
 
-def proposed(values: dict[str, Any], *, slug: str = "trial") -> Proposal:
+def proposed(values: dict[str, Any], *, slug: str = "trial") -> PolicyProposal:
     """A policy as it is written."""
-    return Proposal(slug=slug, name="Trial", version=0, values=values, locks=[])
+    return PolicyProposal(slug=slug, name="Trial", version=0, values=values, locks=[])
 
 
 def some_values(dice: random.Random) -> dict[str, Any]:

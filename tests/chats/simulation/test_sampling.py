@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from chats.actions import lifecycle
 from chats.models import Chat
 from chats.simulation import sampling
-from chats.simulation.proposals import ASSIGNED, Proposal
+from chats.simulation.proposals import ASSIGNED, PolicyProposal
 from chats.simulation.sampling import interval, sample
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign, create_policy
@@ -24,10 +24,10 @@ from tests.contextpolicy.people import person, signed_in
 pytestmark = pytest.mark.django_db
 
 
-def proposed(level: str = "instance", **values: Any) -> Proposal:
+def proposed(level: str = "instance", **values: Any) -> PolicyProposal:
     """A policy as it is written."""
     said = {"strategy": "simple", **values}
-    return Proposal(slug="trial", name="Trial", version=0, values=said, locks=[], level=level)
+    return PolicyProposal(slug="trial", name="Trial", version=0, values=said, locks=[], level=level)
 
 
 @pytest.fixture

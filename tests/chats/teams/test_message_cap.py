@@ -333,7 +333,7 @@ def test_an_agent_of_a_program_is_shown_no_more_than_the_cap(
     capped: Callable[..., Chat], now: datetime
 ) -> None:
     chat = capped(messages=60, now=now)
-    agent = conversation.Agent(agent_id="planner", window_size=100)
+    agent = conversation.RequestedAgent(agent_id="planner", window_size=100)
     shown = conversation.context_for(chat=chat_of(chat), agent=agent)
     assert len(shown.context_messages) == 20
     assert [reason for _, reason in shown.left_out] == ["window"]

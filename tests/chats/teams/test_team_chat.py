@@ -61,12 +61,12 @@ class TeamChat:
 
     def context(self, agent_type: str = "claude-code", **options: Any) -> AgentContext:
         """What an agent is shown."""
-        agent = conversation.Agent(agent_id="critic", agent_type=agent_type, **options)
+        agent = conversation.RequestedAgent(agent_id="critic", agent_type=agent_type, **options)
         return conversation.context_for(chat=self.fresh(), agent=agent)
 
     def prompt(self, agent_type: str) -> AgentPrompt:
         """An agent's prompt."""
-        agent = conversation.Agent(agent_id="critic", agent_type=agent_type)
+        agent = conversation.RequestedAgent(agent_id="critic", agent_type=agent_type)
         return conversation.prompt_for(chat=self.fresh(), agent=agent)
 
     def export(self) -> dict[str, object]:

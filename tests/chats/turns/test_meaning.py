@@ -69,7 +69,7 @@ ABOUT = "What did I name the feline at home?"
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that an earlier test kept."""
     monkeypatch.setattr(nearest, "KEPT", nearest.Matrices())
-    monkeypatch.setattr(embedding, "BREAKER", breakers.Breaker())
+    monkeypatch.setattr(embedding, "BREAKER", breakers.LatenessBreaker())
     monkeypatch.setattr(nearest, "FEWEST", 4)
 
 

@@ -51,9 +51,9 @@ def patient(settings: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_breaker(monkeypatch: pytest.MonkeyPatch) -> breakers.Breaker:
+def no_breaker(monkeypatch: pytest.MonkeyPatch) -> breakers.LatenessBreaker:
     """A breaker of this test alone."""
-    breaker = breakers.Breaker()
+    breaker = breakers.LatenessBreaker()
     monkeypatch.setattr(looking, "BREAKER", breaker)
     return breaker
 
@@ -405,7 +405,7 @@ def test_a_slow_search_holds_no_reply_up_and_after_three_nobody_waits(
     say: Say,
     settings: Any,
     monkeypatch: pytest.MonkeyPatch,
-    no_breaker: breakers.Breaker,
+    no_breaker: breakers.LatenessBreaker,
 ) -> None:
     govern()
     settings.REFERENCES_SECONDS = 0.02

@@ -17,10 +17,10 @@ from chats.streams.follow import (
     Beginning,
     Delta,
     Done,
-    Row,
     Snapshot,
     StreamPosition,
     TurnFollower,
+    TurnRow,
 )
 from chats.streams.person import (
     ChatChanged,
@@ -59,8 +59,8 @@ class Bus:
         return self.waiting.pop(0) if self.waiting else None
 
 
-def row(text: str, *, status: str = "running") -> Row:
-    return Row(status=status, is_over=status != "running", beginning=FIRST, text=text)
+def row(text: str, *, status: str = "running") -> TurnRow:
+    return TurnRow(status=status, is_over=status != "running", beginning=FIRST, text=text)
 
 
 def words(turn: uuid.UUID, text: str, offset: int) -> Frame:
@@ -72,7 +72,7 @@ def changed(chat: str, at: int) -> Frame:
 
 
 def told(
-    rows: dict[uuid.UUID, list[Row]],
+    rows: dict[uuid.UUID, list[TurnRow]],
     *frames: Frame,
     seen: Mapping[uuid.UUID, StreamPosition] | None = None,
     since: int = 0,
@@ -82,7 +82,7 @@ def told(
     """What the pages are told while the rows go through these states."""
     left = {turn: list(states) for turn, states in rows.items()}
 
-    async def read(turn: uuid.UUID) -> Row:
+    async def read(turn: uuid.UUID) -> TurnRow:
         return left[turn].pop(0) if len(left[turn]) > 1 else left[turn][0]
 
     async def watch() -> list[PersonUpdate]:

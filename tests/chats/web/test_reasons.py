@@ -71,7 +71,7 @@ def test_every_verdict_has_words() -> None:
     documented = acceptance.verdict.__doc__ or ""
     policy = {item.name for item in fields(PolicyValues)}
     codes = {part for part in documented.split("`")[1::2] if part.islower()}
-    codes -= {"stop", "finish", *policy}
+    codes -= {"stop", "finish", "by_model", *policy}
 
     assert len(codes) > 10
     assert codes <= reasons.NOT_USED.keys()
