@@ -207,6 +207,11 @@ def put_tables(data: Path) -> None:
     shutil.copyfile(kept, data / "palimpsest.sqlite3")
 
 
+def apart(folder: Path) -> dict[str, str]:
+    """The environment of a program of ours whose data are its own, not those of this process."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PALIMPSEST_DATA": str(folder)}
+
+
 def python(*arguments: str) -> list[str]:
     """A command line of this interpreter."""
     return [sys.executable, *arguments]

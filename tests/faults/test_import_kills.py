@@ -1,11 +1,11 @@
 """An import whose workers are killed goes on where it was, and makes each chat once."""
 
-import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import ROOT, apart, python
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from tests.faults.programs import ROOT, python
         pytest.param(2_000, 20, 900, id="many", marks=pytest.mark.whole),
     ],
 )
-def test_every_chat_is_made_once(chats: int, kills: int, seconds: int) -> None:
+def test_every_chat_is_made_once(chats: int, kills: int, seconds: int, tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
         python("-m", "tests.load.imports", "--chats", str(chats), "--kills", str(kills)),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=apart(tmp_path),
         capture_output=True,
         text=True,
         check=False,

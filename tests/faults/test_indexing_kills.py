@@ -1,18 +1,18 @@
 """Indexing that is killed again and again leaves no message out and has none twice."""
 
-import os
 import subprocess
+from pathlib import Path
 
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import ROOT, apart, python
 
 ARGUMENTS = ("--messages", "3000", "--chats", "12", "--people", "3", "--kills", "3")
 
 
-def test_each_message_is_found_once_after_kills() -> None:
+def test_each_message_is_found_once_after_kills(tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
         python("-m", "tests.load.search", *ARGUMENTS, "--only", "index"),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=apart(tmp_path),
         capture_output=True,
         text=True,
         check=False,

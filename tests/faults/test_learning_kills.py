@@ -1,17 +1,17 @@
 """Vectors and proposed preferences whose workers are killed: none missing, none twice."""
 
-import os
 import re
 import subprocess
+from pathlib import Path
 
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import ROOT, apart, python
 
 
-def test_vectors_and_proposals_are_made_once_after_kills() -> None:
+def test_vectors_and_proposals_are_made_once_after_kills(tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
         python("-m", "tests.load.learning", "--messages", "400", "--kills", "3"),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=apart(tmp_path),
         capture_output=True,
         text=True,
         check=False,

@@ -1,11 +1,11 @@
 """A count of chats that is killed and stopped goes on where it was, and counts each chat once."""
 
-import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import ROOT, apart, python
 
 
 @pytest.mark.policy_case(7)
@@ -16,11 +16,11 @@ from tests.faults.programs import ROOT, python
         pytest.param(10_000, 3, 800, id="ten thousand", marks=pytest.mark.whole),
     ],
 )
-def test_every_chat_is_counted_once(chats: int, kills: int, seconds: int) -> None:
+def test_every_chat_is_counted_once(chats: int, kills: int, seconds: int, tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
         python("-m", "tests.load.radius", "--chats", str(chats), "--kills", str(kills)),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=apart(tmp_path),
         capture_output=True,
         text=True,
         check=False,

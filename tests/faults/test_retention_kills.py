@@ -1,19 +1,19 @@
 """A run of retention that is killed at any border goes on where it ended."""
 
-import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import ROOT, apart, python
 
 
 @pytest.mark.policy_case(27)
-def test_a_killed_run_erases_everything_once_and_nothing_that_is_held() -> None:
+def test_a_killed_run_erases_everything_once_and_nothing_that_is_held(tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
         python("-m", "tests.faults.retention_kills", "--kills", "15", "--chats", "12"),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=apart(tmp_path),
         capture_output=True,
         text=True,
         check=False,

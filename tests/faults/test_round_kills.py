@@ -12,7 +12,7 @@ from tests.faults.round_ways import WAYS
 # What each broken way is noticed as: a pattern in what is said.
 NOTICED = {
     "forget-the-next": "the round was forgotten|the rounds are",
-    "forget-what-was-seen": "a later attempt|a turn of a round was absorbed",
+    "forget-what-was-seen": "a later attempt|a turn of a round was absorbed|was not shown",
     "go-on-later": "the round was forgotten|the rounds are",
     "look-anew": "lanes of a round do not see the same|a lane was shown|a later attempt",
     "stand-anywhere": "the lanes of a round do not stand in their order",
