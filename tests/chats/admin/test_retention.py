@@ -228,8 +228,9 @@ def test_the_shortest_time_of_all_levels_holds(
 
 
 def test_it_takes_what_was_made_of_the_messages(
-    ninety: None, alice: User, chat: Chat, now: datetime, work: Any
+    ninety: None, alice: User, chat: Chat, work: Any
 ) -> None:
+    now = timezone.now()
     preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
     for text in ("My name is Alice Berg.", "And the code is 7781.", "Thanks"):
         work(start(user=alice, chat=chat, text=text, now=now).turn)

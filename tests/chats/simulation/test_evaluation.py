@@ -366,10 +366,10 @@ class TestUpkeep:
         assert simulations.enqueue_due(now=now) == 0
 
     def test_a_reply_whose_row_came_late_is_not_left_out(
-        self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
+        self, chat: Chat, policy: ContextPolicy, work: Work
     ) -> None:
         """Rows of the ledger may appear behind others with a higher number."""
-        row = evaluated(policy, NARROW, now=now)
+        row = evaluated(policy, NARROW, now=timezone.now())
         turns = say(chat, 2, work=work)
         late = AuditEvent.objects.get(turn_id=turns[0].pk, type="turn.completed")
         hidden = AuditEvent.objects.exclude(pk=late.pk)
