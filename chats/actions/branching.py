@@ -134,9 +134,9 @@ def regenerate(
         raise NotAReply
     question, cause = asked(message, turn=message.turn)
     is_agent = message.turn.agent_id is not None
-    own = message.turn.messages.filter(seq__isnull=False).order_by("seq")
-    # What an agent's turn took up is not of its reply: others of its round saw it, too.
-    first = (own.exclude(role=Message.Role.USER) if is_agent else own).first() or message
+    # What a turn took up is not of its reply: it stays before the other one.
+    own = message.turn.messages.filter(seq__isnull=False).exclude(role=Message.Role.USER)
+    first = own.order_by("seq").first() or message
     # An agent's question is the opening of its round, which may stand on a branch before this one.
     at = message if is_agent or question is None else question
     fork_seq = (question.seq if question and not is_agent else None) or (first.seq or 1) - 1

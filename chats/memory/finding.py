@@ -99,7 +99,7 @@ def find(
     wanted, chosen = choose(asked, within=within, counts=counts)
     led_to = cited(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
     chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
-    wanted = meant(told_of(wanted, led_to, line=line), chosen, alike=alike)
+    wanted = meant(with_citations(wanted, led_to, line=line), chosen, alike=alike)
     read = read_texts(chosen, wanted=wanted, line=line)
     best = best_alone(read, wanted=wanted, most=MOST_WITH_NEIGHBOURS)
     around = beside(best, read, wanted=wanted, line=line)
@@ -117,8 +117,10 @@ def find(
     return found, counts
 
 
-def told_of(wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder) -> SearchTerms:
-    """Add what is said about some texts to what is looked for."""
+def with_citations(
+    wanted: SearchTerms, led_to: Mapping[int, Cited], *, line: TextOrder
+) -> SearchTerms:
+    """Return what is looked for, with how well each cited text is told of elsewhere."""
     places = {line.place_of(key): about.mark for key, about in led_to.items()}
     return replace(
         wanted, cited={place: mark for place, mark in places.items() if place is not None}

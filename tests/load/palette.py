@@ -96,7 +96,7 @@ def beginnings(number: int) -> list[str]:
     from tests.load import bulk
 
     words = bulk.vocabulary()
-    chance = random.Random(11)  # noqa: S311  # to be repeated
+    chance = random.Random(11)  # noqa: S311  # the same beginnings in each run
     found = []
     for place in range(number):
         kind = list(RANKS)[place % len(RANKS)]
