@@ -142,8 +142,11 @@ def _first_words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Escape the Markdown marks of a text, so that they are shown instead of obeyed."""
-    return re.sub(r"([\\`*_\[\]<>#|!~])", r"\\\1", text)
+    """Escape the Markdown marks of a text, so that they are shown instead of obeyed.
+
+    Of brackets only the closing one: an opening one behind a backslash begins a formula.
+    """
+    return re.sub(r"([\\`*_\]<>#|!~$])", r"\\\1", text)
 
 
 def _prompt_tokens(request: ProviderRequest) -> int:

@@ -9,6 +9,7 @@ from tests.browser.desk import Person
 from tests.browser.product import Product
 
 LATER = "An unfinished thought"
+FORMULA = "Twice $\\frac{1}{2}$ is *one*[^1]\n\n- [x] done\n\n[^1]: See [it](https://a.example)."
 
 
 def test_the_box_keeps_the_focus_after_the_first_message_of_a_chat(admin: Person) -> None:
@@ -62,11 +63,11 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
         page.reload()
         expect(box).to_have_value(words)
     assert len(answered) == 2
-    box.fill(LATER)
+    box.fill(FORMULA)
     page.context.unroute_all()
     # It arrives, and nobody hears the answer.
     box.press("Enter")
-    expect(page.locator(".msg--user", has_text=LATER)).to_be_visible()
+    expect(page.locator(".msg--user", has_text="Twice")).to_be_visible()
     page.evaluate(
         """([text, behind]) => {
           const path = new URL(document.querySelector("#composer").action).pathname;
@@ -74,11 +75,11 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
           localStorage.setItem(key, text);
           localStorage.setItem(`${key}#sent`, JSON.stringify({ text, behind }));
         }""",
-        [LATER, page.locator(".msg--user").nth(1).get_attribute("id")],
+        [FORMULA, page.locator(".msg--user").nth(1).get_attribute("id")],
     )
     page.reload()
     expect(box).to_have_value("")
-    expect(page.locator(".msg--user", has_text=LATER)).to_have_count(1)
+    expect(page.locator(".msg--user", has_text="Twice")).to_have_count(1)
 
 
 def test_drafts_are_gone_after_signing_out(open_tab: Any, fresh: Product) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar
-from zlib import crc32
+from zlib import adler32, crc32
 
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -127,6 +127,16 @@ class MessageEntry:
             "erased": message.erased_at,
         }
         return " ".join(name for name, is_set in found.items() if is_set)
+
+    @property
+    def said(self) -> str:
+        """A checksum of what a person typed; empty for others.
+
+        A page that was left while words were on their way tells by it that they arrived.
+        """
+        if self.stands or self.message.role != Message.Role.USER:
+            return ""
+        return f"{adler32(self.message.text.strip().encode('utf-8', 'replace')):x}"
 
     @property
     def offered(self) -> Sequence[str]:

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from dataclasses import replace
+from html import escape
 
 import pytest
 
 from chats.providers.base import ContextFacts, StateTask, UsageReport
 from chats.providers.demo import DemoProvider, demo_answer
+from chats.rendering.markdown import render_markdown
 from contextpolicy.engine.messages import WireMessage
 from tests.fakes.calls import asked, collect, text_in
 
@@ -76,8 +78,9 @@ def test_long_question_is_quoted_by_its_first_words() -> None:
 
 
 def test_markdown_of_the_question_is_shown_not_obeyed() -> None:
-    answer = demo_answer(asked("<img src=x> [a](b) `c`"))
-    assert "\\<img src=x\\> \\[a\\](b) \\`c\\`" in answer
+    question = "<img src=x> [a](b) `c` $x_1$[^1] \\[y\\] \\(z\\)"
+    shown = render_markdown(demo_answer(asked(question)))
+    assert f"“{escape(question)}”" in shown
 
 
 def test_last_question_is_the_one_quoted() -> None:
