@@ -32,7 +32,7 @@ from contextpolicy.engine.sayings import (
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import cut
 
-EXTRACTIVE_V3 = "extractive-v3"
+EXTRACTIVE_V4 = "extractive-v4"
 # In characters; the shorter ones are tried if not even one bullet fits.
 BULLET_LENGTHS = (400, 120, 50)
 # A summary takes at most this share of the messages it folds; a larger one would gain little.
@@ -271,11 +271,14 @@ def _told(
 
 def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
     named = (name.casefold() for name in said.names)
-    return {**{name: NAME for name in named if name in names}, **said.facts}
+    clauses = dict.fromkeys(said.clauses, CLAUSE)
+    return {**clauses, **{name: NAME for name in named if name in names}, **said.facts}
 
 
 # A name is what later questions ask by, and seldom more than two words long.
 NAME = 1.5
+# Where no capital tells names, each clause may hold one.
+CLAUSE = 0.8
 
 
 def _topic(times: int) -> float:

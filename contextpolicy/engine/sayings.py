@@ -29,7 +29,8 @@ class Saying:
     """A sentence: its section, what it weighs by itself, and what it says, each with its weight.
 
     `names` are words that may be names, with whether they open the sentence: only the whole chat
-    tells. `words` are its longer words by their beginnings; `small` those in lower case.
+    tells. `words` are its longer words by their beginnings; `small` those in lower case. `clauses`
+    are those in scripts without capitals.
     """
 
     text: str
@@ -39,6 +40,7 @@ class Saying:
     names: Mapping[str, bool]
     words: frozenset[str]
     small: frozenset[str]
+    clauses: frozenset[str] = frozenset()
 
 
 def sayings_in(text: str, *, by_person: bool) -> Iterator[Saying]:
@@ -68,6 +70,7 @@ def saying(sentence: str, *, by_person: bool) -> Saying:
         names=names,
         words=frozenset(stems(plain)),
         small=frozenset(_SMALL.findall(plain)),
+        clauses=frozenset(_CLAUSE.findall(plain)),
     )
 
 
@@ -184,6 +187,8 @@ _POSSESSIVE = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _SMALL = re.compile(r"\b[a-zà-öø-ÿ]{2,}")
 _WORD = re.compile(r"[^\W\d_\u2e80-\u9fff]{4,}")
 _IDEOGRAPHS = re.compile(r"[\u3400-\u9fff]{2,}")
+# A run of Chinese or Japanese, and in a list the short ones too.
+_CLAUSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}|(?<=、)[\u3040-\u30ff\u3400-\u9fff]{2}")
 _PRICE = re.compile(
     r"[$€£¥]\s?\d[\d.,]*\d|[$€£¥]\s?\d|\d[\d.,]*\s?(?:[$€£¥]|(?:euros?|dollars?|pounds?|EUR|USD|GBP|CHF)\b|[元块])"
 )
@@ -231,6 +236,8 @@ _COURTESY = re.compile(
     r"definitely|exactly|sure|of course|no problem|"
     r"(?:how|what) about you|how are you|"
     r"danke|hallo|gerne|super|toll|merci|bonjour|salut|gracias|hola|de nada)(?![^\W_])"
-    r"|\W*(?:谢谢|多谢|不客气|你好|您好|再见|太好了|太棒了)",
+    r"|.*(?:谢谢|多谢|感谢|感激|不客气|你好|您好|再见|晚安|祝你|加油|太好了|太棒了|很高兴|真高兴|同感|"
+    r"保持联系|谨记|试试看|受益|启发|幸运|没错|学到了很多|有道理|你说得|说得(?:很|非常|太)?[对好]|"
+    r"(?:好|不错)的?(?:主意|建议|选择|想法))",
     re.IGNORECASE,
 )

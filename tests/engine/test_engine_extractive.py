@@ -150,6 +150,17 @@ def test_titles_and_names_outlive_what_only_keeps_the_talk_going(talk: str) -> N
     assert not any(one in text for one in chatter)
 
 
+def test_in_chinese_what_people_tell_of_themselves_outlives_courtesies() -> None:
+    told = "我喜欢徒步、长跑、打篮球和攀岩。昨天晚上我做了一道宫保鸡丁，味道还不错。"
+    chatter = "这些建议都很好，感谢你一直以来的陪伴和支持，希望我们继续保持联系。"
+    talk = [told, "你可以多和朋友交流，也可以听听音乐放松自己。"]
+    talk += [f"{chatter[number % 4 :]}很高兴认识你，希望每天和你聊天。" for number in range(20)]
+    text = summarised([message(seq, said) for seq, said in enumerate(talk, start=1)], most=100)
+    assert "徒步、长跑" in text
+    assert "宫保鸡丁" in text
+    assert "感谢" not in text
+
+
 def test_speakers_and_tool_calls_are_named() -> None:
     spoken = Message(**{**{f: getattr(TALK[1], f) for f in Message.__slots__}, "speaker": "Ann"})
     text = summarised([spoken, step(3, "r" * 400)])
