@@ -132,6 +132,6 @@ def test_codex(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
         "SELECT count(DISTINCT branch_id) AS branches, count(*) AS turns FROM chats_turn"
         " JOIN chats_branch b ON b.id = branch_id JOIN chats_chat c ON c.id = b.chat_id"
         " WHERE client IS NOT NULL AND c.title LIKE %s",
-        ["<environment%"],
+        ["Look around%"],
     )
     assert (rows[0]["branches"], rows[0]["turns"]) == (1, 3)
