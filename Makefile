@@ -18,7 +18,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic semantic \
-	chaos round-kills team-long team-load faults whole together beside clients presets races previews recall search-load bench gateway-load clean
+	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews recall search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -130,6 +130,17 @@ round-kills: $(VENV)/.for-testing
 # What a team chat of 100,000 messages costs beside one of 1,000.
 team-long: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.long_team
+
+# The description of the REST API, anew from its endpoints: a test tells where the file is behind.
+SCHEMA := docs/openapi.yaml
+schema: $(VENV)/.for-testing
+	@$(BIN)/python manage.py spectacular --generator-class chats.api.schema.Generator --file $(SCHEMA)
+
+# Requests made up from the schema, to every endpoint, with more examples of each than `make test-all`
+# has: make schema-fuzz [EXAMPLES=100]
+schema-fuzz: $(VENV)/.for-testing
+	@SCHEMA_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest -q -n $(TESTERS) --dist load --timeout 1800 \
+		tests/security/test_every_endpoint.py
 
 # Other programs against the gateway, as docs/api.md shows them; they are installed beside the rest.
 CLIENTS := $(VENV)/clients

@@ -106,6 +106,9 @@ TEMPLATES = [
 DATABASES = {"default": env.database(DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = instance.REDIS_URL
+# Where the web processes of several hosts count rates together. The launcher's own broker, behind a
+# socket of this host, has one web process.
+RATES_URL = "" if REDIS_URL.startswith("unix:") else REDIS_URL
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # --- Celery ----------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
 """The messages of a chat: list them in order, send one."""
 
 import uuid
+from collections.abc import Iterable
 from typing import ClassVar
 
 from django.http import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
-from rest_framework.renderers import JSONRenderer
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -24,10 +26,36 @@ from chats.streams.api import FollowingPerson, check_room, stream_of
 from chats.streams.web import cookie_of
 from chats.turns.start import start
 
+EVENTS = "text/event-stream"
+
+
+class EventsOrJSON(DefaultContentNegotiation):
+    """Lets a client that sends something accept events alone; a refusal is JSON all the same."""
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """Return JSON for such a client, and what the framework chooses for any other."""
+        if request.method == "POST" and accepts_events_alone(request):
+            return JSONRenderer(), JSONRenderer.media_type
+        chosen: tuple[BaseRenderer, str] = super().select_renderer(
+            request, renderers, format_suffix
+        )
+        return chosen
+
+
+def accepts_events_alone(request: Request) -> bool:
+    """Tell whether the `Accept` header names events and nothing else."""
+    named = {
+        each.partition(";")[0].strip() for each in request.headers.get("Accept", "").split(",")
+    }
+    return named == {EVENTS}
+
 
 class Messages(Endpoint):
     """The messages on the active branch of a chat."""
 
+    content_negotiation_class = EventsOrJSON
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     knows_repetitions = True
 
@@ -66,19 +94,18 @@ class Messages(Endpoint):
         operation_id="chats_messages_send",
         request=NewMessage,
         parameters=[IDEMPOTENCY_KEY],
-        responses=answers(
-            {202: AcceptedOut, (200, "text/event-stream"): OpenApiResponse(str, ACCEPTED_EVENTS)}
-        ),
+        responses=answers({202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)}),
     )
     def post(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """Send a message. 202: it is stored and will be answered; follow the turn.
 
-        With `stream` the answer is a 200 whose events follow the turn at once. A key needs the
-        scope `chats:read` too for that.
+        With `stream`, or for a client that accepts `text/event-stream` alone, the answer is a 200
+        whose events follow the turn at once. A key needs the scope `chats:read` too for that.
         """
         chat = access.named_chat_for(user=person(request), chat_id=chat_id)
         sent = NewMessage.read(request.data)
-        viewer = follower(request) if sent["stream"] else None
+        is_stream = sent["stream"] or accepts_events_alone(request)
+        viewer = follower(request) if is_stream else None
         count_message(request)
         accepted = start(
             user=person(request),

@@ -66,7 +66,10 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     base = serializers.IntegerField(help_text="The version in force when it began; 0: none.")
     place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
     group = serializers.CharField(
-        source="group.name", default=None, help_text="Null: not of a group alone."
+        source="group.name",
+        default=None,
+        allow_null=True,
+        help_text="Null: not of a group alone.",
     )
     state = serializers.ChoiceField(choices=BlastRadius.State.choices)
     started_at = serializers.DateTimeField()

@@ -84,6 +84,8 @@ def refused(refusal: Refusal) -> HttpResponseBase:
         answer["Retry-After"] = str(refusal.retry_after)
     if refusal.status == 401:
         answer["WWW-Authenticate"] = 'Bearer realm="Palimpsest"'
+    if isinstance(refusal, WrongMethod):
+        answer["Allow"] = refusal.details["allowed"]
     return answer
 
 

@@ -1,8 +1,9 @@
-"""Limits the rate of requests: a token bucket per person or key, in this process's memory.
+"""Limits the rate of requests: a token bucket per person or key.
 
-Not in Redis, because the API must answer while Redis is down, and not in the database, because each
-request would then cost a write. With n web processes a client can reach n times the rate;
-`turns.start` counts in the database what must be exact (parallel replies, quotas).
+Where web processes share a broker it holds the buckets (`ground.shared_rates`); else, and while it
+does not answer, each process counts in its own memory, because the API must answer while the broker
+is down. Not in the database: each request would then cost a write. `turns.start` counts there what
+must be exact (parallel replies, quotas).
 """
 
 import math
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from chats.ground.refusals import Refusal
+from chats.ground.shared_rates import SHARED
 
 # With more clients at once, the one that was quiet longest begins with a full bucket again.
 CLIENTS = 10_000
@@ -51,21 +53,29 @@ class Buckets:
         """Count one request; `now` in monotonic seconds. Raises `RateLimited`."""
         limit: int = getattr(settings, self.setting)
         per_second = limit / 60
-        with self.lock:
-            level, at = self.levels.pop(client, (float(limit), now))
-            level = min(float(limit), level + (now - at) * per_second)
-            allowed = level >= 1
-            left = level - 1 if allowed else level
-            self.levels[client] = (left, now)
-            if len(self.levels) > CLIENTS:
-                self.levels.popitem(last=False)
+        bucket = f"{self.setting}:{client}"
+        allowed, left = SHARED.take(bucket, limit=limit, now=now) or self.own(
+            client, limit=limit, now=now
+        )
         rate = Rate(limit=limit, remaining=int(left), reset=math.ceil((limit - left) / per_second))
         if not allowed:
             raise RateLimited(rate, seconds=max(1, math.ceil((1 - left) / per_second)))
         return rate
 
+    def own(self, client: str, *, limit: int, now: float) -> tuple[bool, float]:
+        """Count one request in this process; return whether it is allowed, and what is left."""
+        with self.lock:
+            level, at = self.levels.pop(client, (float(limit), now))
+            level = min(float(limit), level + (now - at) * limit / 60)
+            allowed = level >= 1
+            left = level - 1 if allowed else level
+            self.levels[client] = (left, now)
+            if len(self.levels) > CLIENTS:
+                self.levels.popitem(last=False)
+        return allowed, left
+
     def clear(self) -> None:
-        """Fill every bucket."""
+        """Fill every bucket of this process."""
         with self.lock:
             self.levels.clear()
 

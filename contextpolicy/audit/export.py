@@ -26,7 +26,7 @@ FORMS: dict[Form, str] = {"jsonl": "application/jsonl", "csv": "text/csv; charse
 PAGE = 1000
 COLUMNS = ("scope", "seq", "at", "type", "actor", "chat_id", "turn_id", "data", "hash")
 # A cell that begins so is a formula for a spreadsheet.
-FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 @dataclass(slots=True)

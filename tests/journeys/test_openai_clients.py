@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any
 
 import httpx2
@@ -14,6 +13,7 @@ import pytest
 from tests.fakes.fake_server import FakeServer
 from tests.faults.harness import Tree, running_tree
 from tests.faults.programs import MANAGE, ROOT, free_port, python, run, until
+from tests.journeys.growing import TURNS, assert_grown, prepare
 
 pytestmark = pytest.mark.processes
 TOOL: Any = {
@@ -22,9 +22,6 @@ TOOL: Any = {
 }
 DOCUMENT = ROOT / "docs" / "api.md"
 EXAMPLE = re.compile(r"```(?:sh|python)\n(.*?)```", re.DOTALL)
-LIMIT = 8000
-TURNS = 60
-MOST_COMPACTIONS = 12
 
 
 @pytest.fixture(autouse=True)
@@ -160,12 +157,7 @@ def answers(address: str) -> bool:
 def test_a_conversation_of_sixty_turns_with_tools_in_a_small_window(
     tree: Tree, client: openai.OpenAI
 ) -> None:
-    calls = [{"name": "look", "arguments": {"n": n}, "id": f"call_{n}"} for n in range(TURNS)]
-    replies = [
-        {"tool_calls": [made], "match": f"Question {n}:"} for n, made in enumerate(calls) if n % 2
-    ]
-    tree.fake.configure(context_limit=LIMIT, replies=replies)
-    tree.fake.forget_requests()
+    prepare(tree, "Question")
     said: list[Any] = [{"role": "system", "content": "You look things up."}]
     for n in range(TURNS):
         said.append({"role": "user", "content": f"Question {n}: " + f"word{n} " * 60})
@@ -176,34 +168,13 @@ def test_a_conversation_of_sixty_turns_with_tools_in_a_small_window(
             found = {"role": "tool", "tool_call_id": call_id, "content": f"found{n} " * 40}
             said.append(found)
             said.append(ask(client, said))
-    records = [r for r in tree.fake.requests() if is_turn(r)]
-    done = [record for record in records if record["outcome"] == "done"]
-    sent = [record["body"]["messages"] for record in done]
-    assert len(sent) == TURNS + TURNS // 2
-    assert all(record["prompt_tokens"] <= LIMIT for record in done)
-    # The provider refused a prompt once at most: from that its limit is known.
-    assert len(records) - len(sent) <= 1
-    grown = [b[: len(a)] == a for a, b in pairwise(sent)]
-    # Every other prompt only adds to the one before; the rest follow a summary or a window.
-    assert grown.count(False) <= MOST_COMPACTIONS
-    for messages in sent:
-        open_calls = {c["id"] for m in messages for c in m.get("tool_calls") or ()}
-        assert open_calls == {m["tool_call_id"] for m in messages if m["role"] == "tool"}
-    chats = tree.database.rows(
-        "SELECT archived FROM chats_chat WHERE title LIKE %s", ["Question 0%"]
-    )
-    assert [bool(row["archived"]) for row in chats] == [False]
+    assert_grown(tree, "Question")
 
 
 def ask(client: openai.OpenAI, said: list[Any]) -> Any:
     """The reply to a conversation, in the form in which it is sent back."""
     reply = client.chat.completions.create(model="fake", messages=said, tools=[TOOL])
     return reply.choices[0].message.model_dump(exclude_none=True)
-
-
-def is_turn(record: Any) -> bool:
-    """Whether the model was asked for a reply to the program, not for a summary."""
-    return "tools" in record["body"]
 
 
 @pytest.mark.parametrize("many", [20, pytest.param(200, marks=pytest.mark.whole)])

@@ -10,6 +10,7 @@ import pytest
 
 from tests.faults.harness import Tree
 from tests.faults.programs import MANAGE, ROOT, free_port, python, until
+from tests.journeys.growing import JAVASCRIPT, LANGCHAIN, TURNS, assert_grown, prepare
 from tests.journeys.test_openai_clients import DOCUMENT, answers
 from tests.journeys.test_openai_clients import tree as tree
 
@@ -33,10 +34,15 @@ def sent() -> None:
     """Here the broker is real."""
 
 
+@pytest.fixture(autouse=True)
+def roomy(tree: Tree) -> None:
+    """A model that only replies, in a window that holds everything."""
+    tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
+
+
 @pytest.fixture(scope="module")
 def env(tree: Tree) -> dict[str, str]:
     """What a program is told of the server."""
-    tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
     port = free_port()
     tree.start("web", python(MANAGE, "web", "--port", str(port)))
     address = f"http://127.0.0.1:{port}"
@@ -88,6 +94,21 @@ def test_python(tree: Tree, env: dict[str, str], tmp_path: Path, name: str) -> N
     assert is_one_chat(tree)
 
 
+@pytest.mark.parametrize("name", ["LangChain", "JavaScript"])
+def test_a_conversation_of_sixty_turns_with_tools_in_a_small_window(
+    tree: Tree, env: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    prepare(tree, name)
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
+    command = {
+        "LangChain": [str(CLIENTS / "bin" / "python"), "-c", LANGCHAIN],
+        "JavaScript": ["node", "it.mjs"],
+    }[name]
+    env = {**env, "TITLE": name, "TURNS": str(TURNS)}
+    run(command, env=env, folder=tmp_path, it_mjs=JAVASCRIPT)
+    assert_grown(tree, name)
+
+
 def test_the_command_llm(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
     shown = run(["sh", "-ec", EXAMPLES["LLM"]], env=env, folder=tmp_path)
     assert shown.count(" 0@") == 2
@@ -111,6 +132,6 @@ def test_codex(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
         "SELECT count(DISTINCT branch_id) AS branches, count(*) AS turns FROM chats_turn"
         " JOIN chats_branch b ON b.id = branch_id JOIN chats_chat c ON c.id = b.chat_id"
         " WHERE client IS NOT NULL AND c.title LIKE %s",
-        ["<environment%"],
+        ["Look around%"],
     )
     assert (rows[0]["branches"], rows[0]["turns"]) == (1, 3)

@@ -132,7 +132,12 @@ def build(*, alice: User, now: datetime, texts: Texts | None = None) -> World:
         policy=policy, digest="0" * 64, base=1, place="instance", started_at=now
     )
     evaluation = Evaluation.objects.create(
-        policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
+        policy=policy,
+        version=policy.versions.get(),
+        base=1,
+        place="instance",
+        started_at=now,
+        ends_at=now,
     )
     ids = {
         "import_id": file.pk,

@@ -3,6 +3,7 @@
 import uuid
 from datetime import datetime
 
+from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -13,6 +14,9 @@ from chats.models import ApiKey
 from chats.people import keys
 from chats.web.account.confirming import confirm_here, is_fresh
 from chats.web.auth import PersonRequest, actor, signed_in
+
+# Where a key is tried, by the first of these scopes that it has; any key may read the schema.
+TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 
 
 @require_http_methods(["GET", "POST"])
@@ -64,9 +68,18 @@ def keys_page(
         "refusal": refusal,
         "made": made,
         "secret": secret,
+        "curl": curl_line(request, made=made, secret=secret),
     }
     status = refusal.status if refusal else 200
     return render(request, "api_keys.html", context, status=status)
+
+
+def curl_line(request: PersonRequest, *, made: ApiKey | None, secret: str) -> str:
+    """Return a command that tries the key just made, or with its place left open any other."""
+    scopes = made.scopes if made else [*TRIALS]
+    path = next((path for scope, path in TRIALS.items() if scope in scopes), "/api/v1/schema")
+    address = f"{settings.PUBLIC_URL or request.build_absolute_uri('/').rstrip('/')}{path}"
+    return f'curl -H "Authorization: Bearer {secret or "plm_…"}" {address}'
 
 
 def state_of(key: ApiKey, *, now: datetime) -> str:

@@ -386,6 +386,20 @@ def test_S18_message_and_its_reply_in_one_request(
     assert [event for event, _, _ in events][-1] == "done"
 
 
+def test_S18_a_client_that_accepts_events_alone_gets_them(
+    of_alice: Program, chat: Chat, bus: Bus, now: datetime
+) -> None:
+    bus.steps = begin_and_end(now)
+    path, alone = f"chats/{chat.pk}/messages", {"Accept": "text/event-stream; charset=utf-8"}
+    refused = of_alice.post(path, {"text": 7}, headers=alone)
+    assert (refused.status_code, refused["Content-Type"]) == (400, "application/json")
+    (event, _, _), *events = events_of(of_alice.post(path, {"text": "Hello"}, headers=alone))
+    assert (event, text_of(events)) == ("accepted", REPLY)
+    either = {"Accept": "application/json, text/event-stream"}
+    assert of_alice.post(path, {"text": "Again"}, headers=either).status_code == 202
+    assert of_alice.client.get(f"/api/v1/{path}", headers=alone).status_code == 406
+
+
 def test_S18_repeated_message_follows_the_turn_of_the_first(
     of_alice: Program, chat: Chat, bus: Bus, now: datetime
 ) -> None:

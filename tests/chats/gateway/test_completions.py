@@ -269,7 +269,21 @@ def test_S17_who_may_not_is_told_so(
         "/v1/chat/completions"
     )
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert answer["Allow"] == "POST"
     assert Chat.objects.count() == 1
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/v1/responses/resp_1", "/v1/%00"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
+def test_S17_what_is_not_there_is_an_error_in_openais_form_also_without_a_key(
+    program: Program, path: str, method: str
+) -> None:
+    for headers in ({}, {"Authorization": f"Bearer {program.secret}"}, {"Accept": "text/html"}):
+        answer = Client().generic(method, path, headers=headers)
+        assert (answer.status_code, answer["Content-Type"]) == (404, "application/json")
+        error = answer.json()["error"]
+        assert error.keys() == {"message", "type", "param", "code"}
+        assert (error["code"], error["param"]) == ("not_found", None)
 
 
 def listed_by(program: Program) -> list[str]:

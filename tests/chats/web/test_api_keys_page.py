@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.contrib.auth.models import User
@@ -59,6 +60,29 @@ def test_a_key_is_made_shown_once_used_and_revoked(fresh: Client, alice: User) -
     html = fresh.get(PAGE).content.decode()
     assert "revoked" in html
     assert f"{PAGE}{key.pk}/revoke" not in html
+
+
+@pytest.mark.parametrize(
+    ("scopes", "path"),
+    [
+        (["chats:read", "gateway"], "/api/v1/chats"),
+        (["gateway"], "/v1/models"),
+        (["policy:write"], "/api/v1/schema"),
+    ],
+)
+def test_a_line_for_the_terminal_tries_the_key(
+    scopes: list[str], path: str, fresh: Client, alice: User
+) -> None:
+    assert "curl -H" not in fresh.get(PAGE).content.decode()
+    shown = unescape(fresh.post(PAGE, {**FORM, "scopes": scopes}).content.decode())
+    found = re.search(r'<code>curl -H "Authorization: (Bearer plm_[^"]+)" (\S+)</code>', shown)
+    assert found is not None
+    assert found[2] == f"http://testserver{path}"
+    assert Client().get(path, headers={"Authorization": found[1]}).status_code == 200
+    again = unescape(fresh.get(PAGE).content.decode())
+    assert (
+        '<code>curl -H "Authorization: Bearer plm_…" http://testserver/api/v1/chats</code>' in again
+    )
 
 
 @pytest.mark.parametrize(

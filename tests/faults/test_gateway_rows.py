@@ -1,0 +1,75 @@
+"""Row F1 through `/v1`: a program's stream whose worker is killed never passes for complete."""
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.faults.client import Client
+from tests.faults.harness import Tree
+
+KILLS = 3
+TOKENS = 150
+WORDS = f"[[fake tokens={TOKENS} ms=25]]"
+
+
+def asked(path: str, number: int) -> dict[str, Any]:
+    """A request for a stream."""
+    text = f"Killed {number} {WORDS}"
+    if path == "responses":
+        return {"model": "fake", "stream": True, "input": text}
+    return {"model": "fake", "stream": True, "messages": [{"role": "user", "content": text}]}
+
+
+def data_of(lines: Iterator[str]) -> Iterator[Any]:
+    """What the events of a stream say, in order; `[DONE]` as it is."""
+    for line in lines:
+        if line.startswith("data: "):
+            said = line.removeprefix("data: ")
+            yield said if said == "[DONE]" else json.loads(said)
+
+
+def is_word(said: Any) -> bool:
+    """Whether an event carries some of the reply."""
+    if said == "[DONE]":
+        return False
+    if "choices" in said:
+        return any(choice["delta"].get("content") for choice in said["choices"])
+    return bool(said.get("type") == "response.output_text.delta")
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
+    tree: Tree, alice: Client, path: str
+) -> None:
+    seed = random.randrange(2**32)  # noqa: S311  # a moment, no secret
+    print(f"seed {seed}")  # noqa: T201  # shown where the test fails
+    moments = random.Random(seed)  # noqa: S311
+    for number in range(KILLS):
+        after, heard, last = moments.randint(1, TOKENS // 2), 0, []
+        address = f"http://localhost/v1/{path}"
+        with alice.http.stream("POST", address, json=asked(path, number)) as answer:
+            assert answer.status_code == 200, answer.read()
+            turn = answer.headers["X-Context-Report-Id"]
+            for said in data_of(answer.iter_lines()):
+                heard += is_word(said)
+                last.append(said)
+                if heard == after and is_word(said):
+                    tree.worker_of(turn).kill()
+                    tree.worker(wait=False)
+        assert heard >= after
+        assert ends_with_an_error(last, path), last[-3:]
+        assert tree.wait_until_over(turn)["status"] != "completed"
+
+
+def ends_with_an_error(said: list[Any], path: str) -> bool:
+    """Whether a stream says at its end that it broke off, and nowhere that it is complete."""
+    if "[DONE]" in said:
+        return False
+    if path == "responses":
+        kinds = [event["type"] for event in said]
+        return kinds[-2:] == ["error", "response.failed"] and "response.completed" not in kinds
+    finished = [c["finish_reason"] for event in said for c in event.get("choices", ())]
+    return not any(finished) and said[-1]["error"]["code"] in {"reply_restarted", "worker_lost"}
