@@ -40,6 +40,8 @@ def in_words(form: PolicyForm, name: str, value: object) -> str:
         return ", ".join(cast("tuple[str, ...]", value) or SECTIONS)
     if isinstance(value, tuple):
         return ", ".join(value) or "none"
+    if isinstance(value, dict) and value:
+        return told_value(name, value)
     return default_words(form.fields[name], shown(name, value))
 
 
@@ -133,9 +135,5 @@ def before_of(form: PolicyForm, name: str, value: object) -> str:
     """Say what a field was before; of what is long only that it is another."""
     if is_empty(value) and name.startswith("config__"):
         return "was not set"
-    words = (
-        told_value(name, value)
-        if isinstance(value, dict)
-        else in_words(form, name, as_tuple(value))
-    )
+    words = in_words(form, name, as_tuple(value))
     return "changed" if "\n" in words or len(words) > LONGEST_WAS else f"was {words}"

@@ -264,6 +264,29 @@ def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: d
     assert current(policy).values == {**SUMMARY, "summary_max_tokens": 600}
 
 
+def test_buttons_write_rules_and_the_value_that_a_lock_needs(
+    browser: Client, now: datetime
+) -> None:
+    policy = made(now, {**SUMMARY, "tool_output_rules": {"a": {"limit": 900}}})
+
+    def pressed(code: str, **changes: Any) -> Any:
+        told = looked_at(browser, page_of(policy), **changes).told
+        button = next(each for each in told if each.finding.code == code)
+        answer = submitted(browser, page_of(policy), _mend=button.key, **changes)
+        fields = Page(answer.content.decode()).fields
+        assert code not in {each.finding.code for each in answer.context["editor"].told}
+        return button.mend, fields
+
+    said, fields = pressed("lock_without_value", lock_reserve_tokens="on")
+    assert said == "Set “Reserved for the reply” to 2,000"
+    assert fields["reserve_tokens"] == ["2000"]
+    rules = "a: limit 5000\nb: limit 90, keep newest 2"
+    changes = {"tool_output_limit": "800", "tool_output_rules": rules}
+    said, fields = pressed("tool_limit_above_general", **changes)
+    assert said.endswith("to a: limit 800\nb: limit 90, keep newest 2")
+    assert fields["tool_output_rules"] == ["a: limit 800\nb: limit 90, keep newest 2"]
+
+
 def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) -> None:
     answer = submitted(
         browser,
