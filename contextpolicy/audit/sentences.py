@@ -152,6 +152,8 @@ def value_words(name: str, value: object, *, names: Names) -> str:
         return names.person(value)
     if name == "group":
         return names.group(value)
+    if name == "policy":
+        return names.policy(value)
     if isinstance(value, dict) and value.keys() <= {"from", "to"}:
         old, new = short(value.get("from")), short(value.get("to"))
         return f"{old} → {new}" if old != new else ""
