@@ -18,6 +18,7 @@ from django.utils.safestring import SafeString
 
 from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
+from chats.admin.words import LEFT_OUT
 from chats.compaction.rebuilt import number_in, summary_file
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
@@ -112,7 +113,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
             return as_file(file_of(sent, form=form))
         more = {"sent": sent, "lines": sent.lines, "fault": sent.fault}
         more |= {"earlier": sent.prefix.before if sent.prefix else None}
-        left_out = call.row.left_out
+        left_out = [(a, b, LEFT_OUT.get(why, why)) for a, b, why in call.row.left_out]
         return self.shown(request, call=call, until=until, left_out=left_out, **more)
 
     def answered(self, request: HttpRequest, *, actor: str) -> HttpResponse:
