@@ -22,7 +22,7 @@ from contextpolicy.audit.phrases import PHRASES
 from contextpolicy.ledger import EVENT_TYPES, record
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from contextpolicy.presets import seed_policies
-from contextpolicy.publish import new_version
+from contextpolicy.publish import create_policy, new_version
 from contextpolicy.resolution import resolve
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.conftest import NOW, Lay
@@ -236,6 +236,23 @@ def test_an_effective_policy_names_the_source_of_each_value(browser: Client, now
     assert "token_budget 2600 instance demo v1" in words
     assert "Lowered to fit: nothing" in words
     assert EffectivePolicy.objects.count() == 1
+
+
+def test_what_was_tried_on_chats_is_told_in_words(browser: Client, now: datetime) -> None:
+    create_policy(slug="support", name="Support", values={}, actor="system", now=now)
+    counts = {"in_use": 1_200, "judged": 900, "changed": 14, "would_refuse": 2, "failed": 0}
+    radius = {"policy": "support", "base": 2, "place": "instance", **counts}
+    record("radius.stopped", actor="system", now=now, data=radius)
+    draft = {"policy": "support", "version": 3, "base": 2, "days": 7}
+    record("evaluation.started", actor="system", now=now, data=draft)
+
+    words = opened(browser, LIST).words
+
+    assert (
+        "Count of chats that policy “Support” would change stopped: 900 of 1,200 judged, 14 would "
+        "change, 2 would refuse; place instance; failed 0"
+    ) in words
+    assert "Evaluation of draft v3 of policy “Support” begun: days 7" in words
 
 
 def test_every_event_has_a_sentence() -> None:
