@@ -259,6 +259,17 @@ def test_every_event_has_a_sentence() -> None:
     assert set(PHRASES) == EVENT_TYPES
 
 
+def noting(made: Any, *, into: list[bool]) -> Any:
+    """Make exports as `made` does, and note which of them walk."""
+
+    def making(*args: Any, **fields: Any) -> Any:
+        found = made(*args, **fields)
+        into.append(found.walks)
+        return found
+
+    return making
+
+
 @pytest.mark.policy_case(23)
 class TestExporting:
     @pytest.mark.policy_case(16)
@@ -282,6 +293,30 @@ class TestExporting:
         assert started.data["export"] == ended.data["export"] == foot["export"]
         assert ended.data["rows"] == 10
         assert ended.data["search"] == f"chat:{CHAT}"
+
+    def test_much_that_is_found_is_taken_from_a_walk_over_all_chains(
+        self, browser: Client, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(export, "PAGE", 3)
+        for number in range(30):
+            chat_id = uuid.UUID(int=number % 4 + 1)
+            # In the middle come stretches of which nothing is wanted.
+            kind = "chat.created" if number % 4 < 2 else "chat.titled"
+            record(kind, actor="user:1", now=now, chat_id=chat_id, data={"n": number})
+        search, walked = "event:chat.created", list[bool]()
+        monkeypatch.setattr(export, "ExportUnderWay", noting(export.ExportUnderWay, into=walked))
+
+        sorted_anew = exported(browser, "jsonl", search).splitlines()
+        monkeypatch.setattr(export, "MOST_SORTED", 5)
+        walk = exported(browser, "jsonl", search).splitlines()
+        exported(browser, "jsonl", "")
+
+        assert walked == [False, True, False]
+        assert walk[:-1] == sorted_anew[:-1]
+        feet = [json.loads(lines[-1]) for lines in (walk, sorted_anew)]
+        for key, wanted in (("rows", 16), ("chains", 2)):
+            assert [foot[key] for foot in feet] == [wanted, wanted]
+        assert feet[0]["sha256"] == feet[1]["sha256"]
 
     def test_S22_a_table_holds_no_formula_and_all_that_was_found(
         self, browser: Client, now: datetime
