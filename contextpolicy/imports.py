@@ -111,16 +111,17 @@ def of_history(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
     told = history_in(form)
     if not told:
         return {}
-    unknown = sorted(set(told) - set(HISTORY_KEYS))
-    if unknown:
-        raise MalformedImport(
-            f"context.history has the key {unknown[0]!r}, which nothing stands for. Remove it."
-        )
-    for key, value in told.items():
-        wanted = bool if key == "archiveOnCompact" else int
+    found = [
+        f"context.history has the key {key!r}, which nothing stands for. Remove it."
+        for key in sorted(set(told) - set(HISTORY_KEYS))
+    ]
+    for key in HISTORY_KEYS.keys() & told.keys():
+        value, wanted = told[key], bool if key == "archiveOnCompact" else int
         if type(value) is not wanted or (wanted is int and value < 1):
             kind = "true or false" if wanted is bool else "a whole number above 0"
-            raise MalformedImport(f"context.history.{key} must be {kind}.")
+            found.append(f"context.history.{key} must be {kind}.")
+    if found:
+        raise MalformedImport(" ".join(sorted(found)))
     fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in told.items()}
     if "token_budget" in fields:
         # There the limit of the prompt alone, here that of prompt and reply.
@@ -132,7 +133,10 @@ def of_history(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
 
 
 def history_in(form: object) -> dict[str, Any]:
-    """Return what a form says under `context.history`, by the last part of its key."""
+    """Return what a form says under `context.history`, by the last part of its key.
+
+    Raises `MalformedImport` for a value that is there nested and with dots.
+    """
     if not isinstance(form, Mapping):
         return {}
     found = {
@@ -140,7 +144,13 @@ def history_in(form: object) -> dict[str, Any]:
     }
     context = form.get("context")
     history = context.get("history") if isinstance(context, Mapping) else None
-    return {**(history if isinstance(history, Mapping) else {}), **found}
+    nested = dict(history) if isinstance(history, Mapping) else {}
+    if twice := sorted(nested.keys() & found.keys()):
+        raise MalformedImport(
+            f"The form has context.history.{', '.join(twice)} twice, nested and with dots. Keep "
+            "the value that you mean."
+        )
+    return {**nested, **found}
 
 
 def is_own(form: object) -> bool:

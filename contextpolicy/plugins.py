@@ -158,11 +158,17 @@ def imported_strategy(data: object) -> dict[str, object]:
 def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
     known = defaults_for(name).to_json()
     fields = {FOREIGN_KEYS.get(key, key): value for key, value in config.items()}
-    unknown = sorted(set(fields) - set(known) | {"strategy"} & set(fields))
-    if unknown:
-        raise MalformedImport(
-            f"The config of {name} has the key {unknown[0]!r}, which nothing stands for. Remove it."
-        )
+    found = [
+        f"The config of {name} names one value as {foreign!r} and {own!r}. Keep one of them."
+        for foreign, own in FOREIGN_KEYS.items()
+        if foreign in config and own in config
+    ]
+    found += [
+        f"The config of {name} has the key {key!r}, which nothing stands for. Remove it."
+        for key in sorted(set(fields) - set(known) | {"strategy"} & set(fields))
+    ]
+    if found:
+        raise MalformedImport(" ".join(found))
     return fields
 
 

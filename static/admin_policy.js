@@ -45,7 +45,9 @@ function openWhere(id) {
   }
   if (found) {
     found.scrollIntoView({ block: "center" });
-    found.focus({ preventScroll: true });
+    // Several boxes are one field: the first that is ticked, or the first.
+    const one = found.matches("div") ? found.querySelector(":checked") ?? found.querySelector("input") : found;
+    one?.focus({ preventScroll: true });
   }
 }
 

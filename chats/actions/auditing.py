@@ -48,9 +48,9 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
 
 
 def read_summary_request(
-    row: Compaction, *, number: int, actor: str, now: datetime
+    row: Compaction, *, number: int, actor: str, now: datetime, form: str = ""
 ) -> SummaryRequest:
-    """Return what a summariser was asked in a call of a summary; the ledger has it first.
+    """Return what a summariser was asked, for a file where `form` names one; the ledger has it.
 
     Raises `ReadingNotOpen` where nobody said why the chat is read, and `NoSuchCall`.
     """
@@ -58,5 +58,7 @@ def read_summary_request(
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
     found = summary_request_of(row, number=number, sees_hidden=True)
     call = {"compaction": str(row.pk)}
-    reading.note_read(chat_id=chat_id, call=call, actor=actor, now=now)
+    # One that cannot be given whole is no file.
+    form = form if found.file else ""
+    reading.note_read(chat_id=chat_id, call=call, actor=actor, now=now, form=form)
     return found

@@ -125,23 +125,29 @@ class Bars:
 
 
 def bars_of(
-    title: str, labels: Sequence[str], series: Sequence[Sequence[int]], *, names: Sequence[str]
+    title: str,
+    labels: Sequence[str],
+    series: Sequence[Sequence[int]],
+    *,
+    names: Sequence[str],
+    kinds: Sequence[str] = ("series-0", "series-1"),
 ) -> Bars:
     """Draw one bar for each label; the first series stands at the bottom."""
     sums = [sum(values) for values in zip(*series, strict=True)]
-    top = max(sums, default=0) or 1
+    # The numbers beside the lines are whole.
+    top = -(-max(sums, default=0) // TICKS) * TICKS or TICKS
     step = (WIDTH - LEFT) / max(len(labels), 1)
     drawn = []
     for place, label in enumerate(labels):
         below = 0
-        for kind, (name, values) in enumerate(zip(names, series, strict=True)):
+        for kind, name, values in zip(kinds, names, series, strict=True):
             if not (value := values[place]):
                 continue
             y, base = y_of(below + value, top), y_of(below, top)
             x, below = round(LEFT + place * step, 1), below + value
             said = f"{label}: {value:,} {name}"
             height = max(round(base - y, 1), 0.5)
-            drawn.append(ChartBar(f"series-{kind}", x, y, round(step * 0.8, 1), height, said))
+            drawn.append(ChartBar(kind, x, y, round(step * 0.8, 1), height, said))
     whole = ", ".join(f"{sum(values):,} {name}" for name, values in zip(names, series, strict=True))
     return Bars(
         title=title,

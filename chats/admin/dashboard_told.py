@@ -102,8 +102,14 @@ def figures_of(whole: Totals, *, wanted: Range, rows: Rows) -> list[NumberInWord
         NumberInWords(
             "Failed",
             f"{n['failed']:,}",
-            f"{n['stopped']:,} stopped",
+            "",
             rows.of_turns(wanted, status__exact="failed"),
+        ),
+        NumberInWords(
+            "Stopped",
+            f"{n['stopped']:,}",
+            "by a person",
+            rows.of_turns(wanted, status__exact="stopped"),
         ),
         NumberInWords(
             "First token",
@@ -164,13 +170,14 @@ def charts_of(groups: Mapping[str, Totals], *, wanted: Range) -> list[Bars]:
     labels = [f"{day:%d %b}" for day, _ in days]
     return [
         bars_of(
-            "Replies a day; below, in another colour: failed",
+            "Replies a day; below, in red: failed",
             labels,
             [
                 [total.numbers["failed"] for _, total in days],
                 [total.numbers["replies"] for _, total in days],
             ],
             names=["failed", "replies"],
+            kinds=["bad", "good"],
         ),
         bars_of(
             "Input tokens a day; below, in another colour: read anew",
@@ -260,11 +267,24 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
     waits = f"the oldest for {age(now, found['oldest'])}" if found["oldest"] else "nothing waits"
     may_see = request.user.has_perm("chats.view_turn")
     turns = reverse(TURNS) if may_see else ""
+    summaries = request.user.has_perm("chats.view_compaction")
     providers = "chats.view_provideraccount"
     accounts = reverse("admin:chats_provideraccount_changelist")
     last, whole = signing.newest(), asked_at(whole=True)
+    reads_ledger = request.user.has_perm("contextpolicy.view_auditevent")
+
+    def of_ledger(page: str) -> str:
+        return reverse(f"admin:contextpolicy_{page}") if reads_ledger else ""
+
     shipped = (
-        [NumberInWords("Ledger lines that wait", f"{shipping.lag():,}", "for the standard output")]
+        [
+            NumberInWords(
+                "Ledger lines that wait",
+                f"{shipping.lag():,}",
+                "for the standard output",
+                of_ledger("auditevent_changelist"),
+            )
+        ]
         if settings.LEDGER_LINES
         else []
     )
@@ -286,7 +306,7 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
             "Summaries being written",
             f"{made['count']:,}",
             f"by {made['workers']:,} workers",
-            f"{reverse(COMPACTIONS)}?status__exact=preparing",
+            f"{reverse(COMPACTIONS)}?status__exact=preparing" if summaries else "",
         ),
         NumberInWords(
             "Providers that rest",
@@ -294,8 +314,13 @@ def state_of(request: HttpRequest, *, now: datetime) -> list[NumberInWords]:
             ", ".join(str(account) for account in paused) or "every breaker is closed",
             accounts if request.user.has_perm(providers) else "",
         ),
-        NumberInWords("Last checkpoint", said_at(last.signed_at if last else None)),
-        NumberInWords("Last full verification", said_at(whole)),
+        NumberInWords(
+            "Last checkpoint",
+            said_at(last.signed_at if last else None),
+            "",
+            of_ledger("ledger_checkpoints"),
+        ),
+        NumberInWords("Last full verification", said_at(whole), "", of_ledger("ledger_verify")),
     ]
 
 

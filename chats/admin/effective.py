@@ -101,8 +101,9 @@ class ExplainedPolicyAdmin(EffectivePolicyAdmin):
 
 
 def told(name: str, value: object) -> str:
-    """Write a value as a text; without a list of models any may be used."""
-    return "any" if name == "allowed_models" and value is None else told_value(name, value)
+    """Write a value as a text; without a list of models or providers any may be used."""
+    is_any = name in ("allowed_models", "memory_providers") and value is None
+    return "any" if is_any else told_value(name, value)
 
 
 def row_of(field: ExplainedField) -> dict[str, Any]:

@@ -1,11 +1,38 @@
 """One side of a preview of a policy as the pages show it."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from chats.admin.words import DUE, LEFT_OUT
 from chats.counts import balances
 from chats.simulation.estimates import FARTHEST, TURNS, Estimate
 from chats.simulation.preview import Side
+
+# The width of the bar, in units of its drawing; the prompt limit is all of it.
+WIDE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class BarPiece:
+    """A part of a prompt in the bar: where it begins, and how wide it is."""
+
+    name: str
+    tokens: int
+    x: float
+    width: float
+
+
+def bar_of(parts: Mapping[str, int], *, limit: int) -> list[BarPiece]:
+    """Return the parts of a prompt side by side, as shares of the prompt limit."""
+    whole = max(limit, sum(parts.values()), 1)
+    pieces, before = [], 0
+    for name, tokens in parts.items():
+        if tokens:
+            x, width = (round(n * WIDE / whole, 1) for n in (before, tokens))
+            pieces.append(BarPiece(name, tokens, x, width))
+            before += tokens
+    return pieces
 
 
 def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
@@ -17,6 +44,7 @@ def side_told(side: Side, likely: Estimate | None = None) -> dict[str, Any]:
             (LEFT_OUT.get(reason, reason), count) for reason, count in side.left_out.items()
         ],
         "parts": [(name, tokens) for name, tokens in side.parts.items() if tokens],
+        "bar": bar_of(side.parts, limit=side.limit),
         "due": DUE.get(side.due, side.due[1]),
     }
 

@@ -18,7 +18,8 @@ from django.utils.safestring import SafeString
 
 from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
-from chats.compaction.rebuilt import number_in
+from chats.admin.words import LEFT_OUT
+from chats.compaction.rebuilt import number_in, summary_file
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
 from chats.prompt.as_sent import FORMS, RequestFile, SentLine, file_of
@@ -97,20 +98,22 @@ class ReadReceiptAdmin(ReceiptAdmin):
     ) -> HttpResponse:
         """Show the words of a call, or send them as a file; the ledger has it first."""
         now = timezone.now()
+        form = request.POST.get("form", "")
+        form = form if form in FORMS else ""
         if isinstance(call.row, Compaction):
             number = number_in(request.GET.get("call", ""), call.row)
-            found = read_summary_request(call.row, number=number, actor=actor, now=now)
+            found = read_summary_request(call.row, number=number, actor=actor, now=now, form=form)
+            if form and found.file:
+                return as_file(summary_file(found, form=form))
             lines = [SentLine("new", wire.role, wire.content) for wire in found.messages]
             more = {"lines": lines, "fault": found.reason, "asked": found}
             return self.shown(request, call=call, until=until, **more)
-        form = request.POST.get("form", "")
-        form = form if form in FORMS else ""
         sent = read_prompt(call.row, actor=actor, now=now, form=form)
         if form and not sent.found.fault:
             return as_file(file_of(sent, form=form))
         more = {"sent": sent, "lines": sent.lines, "fault": sent.fault}
         more |= {"earlier": sent.prefix.before if sent.prefix else None}
-        left_out = call.row.left_out
+        left_out = [(a, b, LEFT_OUT.get(why, why)) for a, b, why in call.row.left_out]
         return self.shown(request, call=call, until=until, left_out=left_out, **more)
 
     def answered(self, request: HttpRequest, *, actor: str) -> HttpResponse:

@@ -18,6 +18,7 @@ from chats.api.outputs import items, one
 from chats.api.policy_access import require
 from chats.api.requests_sent import (
     FILE,
+    CallFileQuery,
     CallQuery,
     FileQuery,
     SentRequestOut,
@@ -27,6 +28,7 @@ from chats.api.requests_sent import (
     summary_json,
 )
 from chats.api.schema import READ_ERRORS, answers
+from chats.compaction.rebuilt import summary_file
 from chats.ground.refusals import NotFound
 from chats.models import Chat
 from chats.prompt.as_sent import file_of
@@ -272,6 +274,31 @@ class ReadSummaryRequest(Endpoint):
         number = CallQuery.read(request.query_params.dict())["call"]
         found = auditing.read_summary_request(row, number=number, actor=actor, now=timezone.now())
         return Response(summary_json(row.pk, found))
+
+
+class ReadSummaryRequestFile(Endpoint):
+    """The request of a summary in somebody's chat as a file."""
+
+    scopes: ClassVar = {"GET": "audit:read"}
+    http_method_names: ClassVar = ONLY_SENT  # type: ignore[misc]  # as in `Endpoint`
+
+    @extend_schema(
+        operation_id="audit_compactions_request_file",
+        parameters=[CallFileQuery],
+        responses=answers(FILE, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
+        """Read the body that the summariser was sent, or a command that sends it again.
+
+        Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
+        """
+        actor = auditor(request)
+        row = auditing.summary_of(compaction_id)
+        query = CallFileQuery.read(request.query_params.dict())
+        number, form = query["call"], query["form"]
+        now = timezone.now()
+        found = auditing.read_summary_request(row, number=number, actor=actor, now=now, form=form)
+        return as_file(summary_file(found, form=form))
 
 
 def answered(request: Request, asked_id: uuid.UUID, *, is_granted: bool) -> Response:

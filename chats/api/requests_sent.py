@@ -15,7 +15,7 @@ from chats.api.inputs import Strict
 from chats.api.outputs import one
 from chats.api.receipt_outputs import SegmentOut
 from chats.api.schema import READ_ERRORS, Code, answers
-from chats.compaction.rebuilt import SummaryRequest, summary_request_of
+from chats.compaction.rebuilt import SummaryRequest, summary_file, summary_request_of
 from chats.models import Receipt
 from chats.prompt.as_sent import BODIES, FORMS, AsSent, RequestFile, SentLine, as_sent, file_of
 from chats.record import access
@@ -51,6 +51,10 @@ class CallQuery(Strict):
         max_value=MOST_CALLS,
         help_text="Which of its calls, from 1: a long range is read in parts, which are merged.",
     )
+
+
+class CallFileQuery(FileQuery, CallQuery):
+    """The call of a summary that is asked for as a file, and the form of it."""
 
 
 class SentMessageOut(serializers.Serializer[Any]):
@@ -198,6 +202,29 @@ class SummaryAsked(Endpoint):
         )
         number = CallQuery.read(request.query_params.dict())["call"]
         return Response(summary_json(row.pk, summary_request_of(row, number=number)))
+
+
+class SummaryAskedFile(Endpoint):
+    """The request of a summary as a file."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="chats_compactions_request_file",
+        parameters=[CallFileQuery],
+        responses=answers(FILE, errors=(*READ_ERRORS, 409)),
+    )
+    def get(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
+        """Read the body that the summariser was sent, or a command that sends it again.
+
+        Raises `NotFound`, `NoSuchCall` and `RequestNotWhole`.
+        """
+        row = access.compaction_for(
+            user=person(request), chat_id=chat_id, compaction_id=compaction_id
+        )
+        query = CallFileQuery.read(request.query_params.dict())
+        found = summary_request_of(row, number=query["call"])
+        return as_file(summary_file(found, form=query["form"]))
 
 
 def request_json(row: Receipt, sent: AsSent) -> dict[str, Any]:

@@ -68,6 +68,7 @@ TURN = f"{CHAT}/turns/<uuid:turn_id>"
 RECEIPT = f"{TURN}/receipts/<uuid:receipt_id>/request"
 ASKED = "audit/readings/asked/<uuid:asked_id>"
 READ = "audit/receipts/<uuid:receipt_id>/request"
+READ_SUMMARY = "audit/compactions/<uuid:compaction_id>/request"
 MESSAGE = f"{CHAT}/messages/<uuid:message_id>"
 HOLD = "holds/<uuid:hold_id>"
 EVALUATION = "evaluations/<uuid:evaluation_id>"
@@ -124,6 +125,11 @@ urlpatterns = [
     path(f"{CHAT}/compactions/compare", compactions.Compare.as_view(), name="compactions-compare"),
     path(COMPACTION, compactions.OneCompaction.as_view(), name="compaction"),
     path(f"{COMPACTION}/request", requests_sent.SummaryAsked.as_view(), name="summary-asked"),
+    path(
+        f"{COMPACTION}/request/file",
+        requests_sent.SummaryAskedFile.as_view(),
+        name="summary-asked-file",
+    ),
     path(f"{COMPACTION}/cancel", compactions.Cancel.as_view(), name="compaction-cancel"),
     path(f"{COMPACTION}/undo", compactions.Undo.as_view(), name="compaction-undo"),
     path(f"{COMPACTION}/redo", compactions.Redo.as_view(), name="compaction-redo"),
@@ -214,10 +220,11 @@ urlpatterns = [
     path("audit/readings/<uuid:chat_id>", readings.OneReading.as_view(), name="reading"),
     path(READ, readings.ReadRequest.as_view(), name="read-request"),
     path(f"{READ}/file", readings.ReadRequestFile.as_view(), name="read-request-file"),
+    path(READ_SUMMARY, readings.ReadSummaryRequest.as_view(), name="read-summary-request"),
     path(
-        "audit/compactions/<uuid:compaction_id>/request",
-        readings.ReadSummaryRequest.as_view(),
-        name="read-summary-request",
+        f"{READ_SUMMARY}/file",
+        readings.ReadSummaryRequestFile.as_view(),
+        name="read-summary-request-file",
     ),
     path("models", models.Models.as_view(), name="models"),
     path("keys", own_keys.Keys.as_view(), name="keys"),

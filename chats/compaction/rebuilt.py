@@ -13,12 +13,21 @@ from chats.compaction.calls import CallRecord, SummaryCall, SummarySources
 from chats.ground.refusals import Refusal
 from chats.ground.seals import holds
 from chats.models import Compaction
-from chats.prompt.as_sent import BODIES, BodyCheck, compared, forms_of, speaks_anthropic
+from chats.prompt.as_sent import (
+    BODIES,
+    BodyCheck,
+    RequestFile,
+    RequestNotWhole,
+    compared,
+    forms_of,
+    speaks_anthropic,
+    written,
+)
 from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages import Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import prompt_json
+from contextpolicy.engine.segments import prompt_json, text_ref
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import values_of
@@ -54,7 +63,8 @@ class SummaryRequest:
     """A request for a summary; `fault`: `none`, `erased`, `parts` or `differs`, empty when sound.
 
     `none`: no model was asked. It is the call `number` of `calls`, with its commitment.
-    `body_sha256`: of the bytes that left; empty where none is kept.
+    `body_sha256`: of the bytes that left; empty where none is kept. `file`: the body, as it went
+    where that is known; empty where it cannot be given whole.
     """
 
     messages: tuple[WireMessage, ...] = ()
@@ -64,6 +74,8 @@ class SummaryRequest:
     commitment: str = ""
     body_sha256: str = ""
     body: BodyCheck = "unknown"
+    file: str = ""
+    is_anthropic: bool = False
 
     @property
     def body_words(self) -> str:
@@ -112,13 +124,30 @@ def summary_request_of(
     # A call that brought no answer has no hash; it was the last one.
     known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
     values = sources.values
-    body = body_check(row, messages, values=values, known=known) if known else "unknown"
+    model = model_of(row)
+    made = list(bodies(row, messages, values=values, model=model))
+    body = compared(iter(made), known) if known else "unknown"
+    file = next((text for text in made if text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
     if own and values.hide_system_text and not sees_hidden:
         told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
         hiding = replace(sources, values=replace(values, summary_instruction=told))
-        messages = hiding.request(call, record)
-    return replace(found, messages=messages, body_sha256=known, body=body)
+        messages, file = hiding.request(call, record), ""
+    return replace(
+        found,
+        messages=messages,
+        body_sha256=known,
+        body=body,
+        file=file,
+        is_anthropic=speaks_anthropic(model),
+    )
+
+
+def summary_file(found: SummaryRequest, *, form: str) -> RequestFile:
+    """Write the request of a call in one of the `FORMS`. Raises `RequestNotWhole`."""
+    if not found.file:
+        raise RequestNotWhole
+    return written(found.file, form=form, is_anthropic=found.is_anthropic)
 
 
 def number_in(text: str, row: Compaction) -> int:
@@ -155,18 +184,19 @@ def is_known(row: Compaction) -> bool:
     return bool(row.made_of) or (len(row.calls) == 1 and row.rung == "model")
 
 
-def body_check(
-    row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues, known: str
-) -> BodyCheck:
-    """Compare the body of a request as it is built now with the bytes that left."""
-    return compared(bodies(row, messages, values=values), known)
+def model_of(row: Compaction) -> ModelSpec | None:
+    """Return the model that wrote a summary, if there is one of its name."""
+    return ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
 
 
 def bodies(
-    row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues
+    row: Compaction,
+    messages: tuple[WireMessage, ...],
+    *,
+    values: PolicyValues,
+    model: ModelSpec | None,
 ) -> Iterator[str]:
     """Yield the body of a request for a summary in each form that its server may take."""
-    model = ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
     request = ProviderRequest(
         model=row.model_name,
         messages=messages,

@@ -194,14 +194,14 @@ def compared(made: Iterator[str], known: str) -> BodyCheck:
     return "same" if any(text_ref(text) == known for text in made) else "options"
 
 
-def as_curl(found: Rebuilt) -> str:
-    """Write the request as a command for a shell; no secret is in it.
+def as_curl(body: str, *, is_anthropic: bool) -> str:
+    """Write a request with this body as a command for a shell; no secret is in it.
 
     The body is ASCII on one line, so no word in it can end it.
     """
-    body = json.dumps(json.loads(body_json(found)), separators=(",", ":"))
+    body = json.dumps(json.loads(body), separators=(",", ":"))
     path, version = "/chat/completions", ""
-    if _is_anthropic(found):
+    if is_anthropic:
         path, version = "/v1/messages", f'  -H "anthropic-version: {ANTHROPIC_VERSION}" \\\n'
     return (
         "# Set BASE_URL to the provider's address and API_KEY to its key first.\n"
@@ -224,8 +224,8 @@ def speaks_anthropic(model: ModelSpec | None) -> bool:
 
 
 FORMS = {
-    "json": ("request.json", "application/json", body_json),
-    "curl": ("request.sh", "text/plain; charset=utf-8", as_curl),
+    "json": ("request.json", "application/json"),
+    "curl": ("request.sh", "text/plain; charset=utf-8"),
 }
 
 
@@ -242,5 +242,12 @@ def file_of(sent: AsSent, *, form: str) -> RequestFile:
     """Write a request in one of the `FORMS`. Raises `RequestNotWhole`."""
     if sent.has_hidden or sent.found.fault:
         raise RequestNotWhole
-    name, kind, write = FORMS[form]
-    return RequestFile(name, kind, write(sent.found))
+    is_anthropic = _is_anthropic(sent.found)
+    return written(body_json(sent.found), form=form, is_anthropic=is_anthropic)
+
+
+def written(body: str, *, form: str, is_anthropic: bool) -> RequestFile:
+    """Write a request with this body in one of the `FORMS`."""
+    name, kind = FORMS[form]
+    text = as_curl(body, is_anthropic=is_anthropic) if form == "curl" else body
+    return RequestFile(name, kind, text)

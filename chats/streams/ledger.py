@@ -22,6 +22,7 @@ async def written(export: ExportUnderWay) -> AsyncIterator[bytes]:
     """Yield the file; its end is recorded when it was reached."""
     note = await sync_to_async(upkeep.last_note)()
     made = pieces(export, checkpoint=note)
-    while piece := await sync_to_async(lambda: next(made, b""))():
-        yield piece
+    while (piece := await sync_to_async(lambda: next(made, None))()) is not None:
+        if piece:
+            yield piece
     await sync_to_async(end)(export, now=timezone.now())

@@ -17,13 +17,13 @@ from django.utils.safestring import SafeString
 from contextpolicy import blast, publish, two_persons
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
+from contextpolicy.admin.plain_words import plain_words
 from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_configs
 from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.policy_page import editor_of
 from contextpolicy.admin.site import actor_of
 from contextpolicy.admin.told_values import differences, told_value
 from contextpolicy.admin.viewpoint import ViewpointForm
-from contextpolicy.admin.words import plain_words
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import exported
 from contextpolicy.linter.judge import judge, read_whole

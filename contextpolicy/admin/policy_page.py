@@ -1,30 +1,27 @@
 """The policy editor as its page shows it: cards, first fields, groups, sentences and findings."""
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from django.forms import BoundField
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
+from contextpolicy.admin.form_words import (
+    as_tuple,
+    in_words,
+    label_of,
+    linked,
+    sentence_of,
+    was_of,
+)
 from contextpolicy.admin.offered import strategies
 from contextpolicy.admin.policy_form import PolicyForm
 from contextpolicy.admin.policy_groups import TOLD, first_of, more_of
-from contextpolicy.admin.stored_values import default_words, shown
 from contextpolicy.admin.viewpoint import Effective, Viewpoint, effective
-from contextpolicy.admin.words import plain_words
-from contextpolicy.engine.budget import prompt_limit
-from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import SECTIONS
 from contextpolicy.linter.findings import UNSET, Finding
 from contextpolicy.linter.judge import judge, read_whole
 from contextpolicy.resolution import Layer
-
-NAMES = re.compile(rf"\b({'|'.join(sorted(PolicyValues().to_json(), key=len, reverse=True))})\b")
-# Names that are words too: only the longer ones are certain to mean a field.
-ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +43,8 @@ class FieldRow:
     bound: BoundField
     lock: BoundField | None
     hint: str
+    # What the saved version has instead; empty: the same.
+    was: str
     is_set: bool
     is_locked: bool
     told: Sequence[FindingLine] = ()
@@ -81,7 +80,9 @@ class Editor:
     search: str
     more: Sequence[FieldGroup]
     told: Sequence[FindingLine]
-    sentence: str
+    sentence: SafeString
+    # What the saved version has as its strategy; empty: the same.
+    strategy_was: str
     viewpoint: Viewpoint
     mended: str = ""
     names: Sequence[str] = field(default_factory=tuple)
@@ -91,6 +92,11 @@ class Editor:
         """Every row of the page, whichever part it stands in."""
         inner = (row for group in self.more for row in group.rows)
         return [*self.found, *self.first, *self.also, *inner]
+
+    @property
+    def is_changed(self) -> bool:
+        """Tell whether anything differs from the saved version."""
+        return bool(self.strategy_was) or any(row.was for row in self.rows)
 
     @property
     def errors(self) -> list[FieldRow]:
@@ -125,7 +131,6 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
         )
         for title, description, group in groups
     ]
-    whole = read_whole(values)
     wrong = next((rows[name] for name in (*found, *first, *also) if rows[name].bound.errors), None)
     if wrong is not None and not form.is_look:
         # The page opens where something has to be done.
@@ -139,19 +144,11 @@ def editor_of(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Ed
         search=search,
         more=[group for group in more if group.rows],
         told=told,
-        sentence=sentence_of(whole),
+        sentence=sentence_of(form, values),
+        strategy_was=was_of(form, "strategy", values, locks),
         viewpoint=viewpoint,
         mended=", ".join(label_of(form, name) for name in form.mended),
     )
-
-
-def sentence_of(values: PolicyValues | None) -> str:
-    """Say in plain words what values do, as far as they can do anything."""
-    if values is None:
-        return "A value cannot be read yet."
-    if prompt_limit(values, model_window=None) < 1:
-        return "As it is written, nothing is left for a prompt."
-    return plain_words(values)
 
 
 def form_values(form: PolicyForm) -> dict[str, Any]:
@@ -212,6 +209,7 @@ def row_of(
         bound=form[name],
         lock=lock,
         hint=hint_of(form, name, is_set=is_set, holds=holds),
+        was=was_of(form, name, values, locks),
         is_set=is_set,
         is_locked=name in locks,
         errors=[linked(form, str(error)) for error in form.errors.get(name, ())],
@@ -231,30 +229,10 @@ def hint_of(form: PolicyForm, name: str, *, is_set: bool, holds: Effective | Non
     return "" if is_ours else f"Not in effect here: {value} · {holds.source_of(name)}"
 
 
-def in_words(form: PolicyForm, name: str, value: object) -> str:
-    """Return a value in the words of its field."""
-    if value is None:
-        return "any" if name in ("allowed_models", "memory_providers") else "none"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{shown(name, value)} %"
-    if name == "summary_sections":
-        return ", ".join(cast("tuple[str, ...]", value) or SECTIONS)
-    if isinstance(value, tuple):
-        return ", ".join(value) or "none"
-    return default_words(form.fields[name], shown(name, value))
-
-
 def matches(row: FieldRow, search: str) -> bool:
     """Tell whether every word of a search is in a field's name, label or help."""
     text = f"{row.name} {row.bound.label} {row.bound.help_text}".lower()
     return all(word in text for word in search.lower().split())
-
-
-def label_of(form: PolicyForm, name: str) -> str:
-    """Return the label of a field."""
-    return str(form.fields[name].label) if name in form.fields else name
 
 
 def told_of(form: PolicyForm, finding: Finding) -> FindingLine:
@@ -273,25 +251,3 @@ def told_of(form: PolicyForm, finding: Finding) -> FindingLine:
         mend=f"{words[:1].upper()}{words[1:]}",
         key=f"{finding.code}:{finding.field}",
     )
-
-
-def as_tuple(value: object) -> object:
-    """Return a list as the engine holds it."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def linked(form: PolicyForm, sentence: str) -> SafeString:
-    """Write a sentence with each field under its label, as a link to it."""
-    pieces = NAMES.split(sentence)
-    return format_html_join(
-        "",
-        "{}",
-        (
-            (
-                format_html('<a href="#id_{}">“{}”</a>', piece, label_of(form, piece))
-                if place % 2 and piece not in ALSO_WORDS and piece in form.fields
-                else piece,
-            )
-            for place, piece in enumerate(pieces)
-        ),
-    ) or mark_safe("")

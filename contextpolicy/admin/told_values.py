@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from contextpolicy.admin.stored_values import YES_OR_NO
 from contextpolicy.admin.written import BUILT_IN, rules_text, schema_text
 from contextpolicy.models import PolicyVersion
 
@@ -36,6 +37,8 @@ def told_value(name: str, value: Any) -> str:
         return ", ".join(value) or BUILT_IN
     if value is None or value == []:
         return "none"
+    if isinstance(value, bool):
+        return YES_OR_NO[value]
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

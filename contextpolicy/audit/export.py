@@ -24,6 +24,8 @@ from contextpolicy.models import AuditEvent
 Form = Literal["jsonl", "csv"]
 FORMS: dict[Form, str] = {"jsonl": "application/jsonl", "csv": "text/csv; charset=utf-8"}
 PAGE = 1000
+# So many rows that fit a search are sorted anew for each page; of more the whole ledger is walked.
+MOST_SORTED = 5 * PAGE
 COLUMNS = ("scope", "seq", "at", "type", "actor", "chat_id", "turn_id", "data", "hash")
 # A cell that begins so is a formula for a spreadsheet.
 FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -31,27 +33,44 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 @dataclass(slots=True)
 class ExportUnderWay:
-    """One export while it is written: what it is of, and what it has said so far."""
+    """One export while it is written: what it is of, and what it has said so far.
+
+    `walks`: it reads the ledger stretch by stretch in the order of its chains, and keeps of each
+    what fits. A database that looks for what fits first sorts all of it for each page.
+    """
 
     search: LedgerSearch
     form: Form
     actor: str
+    walks: bool = False
     key: str = field(default_factory=lambda: str(uuid.uuid4()))
     rows: int = 0
     chains: int = 0
     place: tuple[str, int] = ("", 0)
+    chain: str = ""
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
-    def next_piece(self) -> bytes:
-        """Return the next thousand rows as bytes; empty after the last."""
+    def next_piece(self) -> bytes | None:
+        """Return a thousand rows or fewer as bytes, also none; None after the last."""
         scope, seq = self.place
-        rows = AuditEvent.objects.filter(self.search.condition).order_by("scope", "seq")
         beyond = Q(scope=scope, seq__gt=seq) | Q(scope__gt=scope)
-        found = list(rows.filter(Q(scope__gte=scope) & beyond)[:PAGE])
+        rows = AuditEvent.objects.order_by("scope", "seq")
+        ahead = rows.filter(Q(scope__gte=scope) & beyond)
+        fitting = Q(self.search.condition)
+        if self.walks:
+            stretch = list(ahead.values_list("scope", "seq", "pk")[:PAGE])
+            found = list(rows.filter(fitting, pk__in=[pk for _, _, pk in stretch]))
+            place = stretch[-1][:2] if stretch else None
+        else:
+            found = list(ahead.filter(fitting)[:PAGE])
+            place = (found[-1].scope, found[-1].seq) if found else None
+        if place is None:
+            return None
+        self.place = place
         for event in found:
             self.rows += 1
-            self.chains += event.scope != self.place[0]
-            self.place = (event.scope, event.seq)
+            self.chains += event.scope != self.chain
+            self.chain = event.scope
         return self.said("".join(self.written(event) for event in found))
 
     def said(self, text: str) -> bytes:
@@ -100,11 +119,19 @@ class ExportUnderWay:
 
 def begin(*, search: LedgerSearch, form: Form, actor: str, now: datetime) -> ExportUnderWay:
     """Record that an export begins, and return it."""
-    export = ExportUnderWay(search, form, actor)
+    export = ExportUnderWay(search, form, actor, walks=finds_much(search))
     data = {"export": export.key, "form": form, "search": search.text}
     with transaction.atomic():
         ledger.record("ledger.export_started", actor=actor, now=now, data=data)
     return export
+
+
+def finds_much(search: LedgerSearch) -> bool:
+    """Tell whether a search leaves something out and still finds more than `MOST_SORTED` rows."""
+    if not search.terms:
+        return False
+    found = AuditEvent.objects.filter(search.condition)[: MOST_SORTED + 1]
+    return found.count() > MOST_SORTED
 
 
 def end(export: ExportUnderWay, *, now: datetime) -> None:
@@ -121,10 +148,10 @@ def end(export: ExportUnderWay, *, now: datetime) -> None:
 
 
 def pieces(export: ExportUnderWay, *, checkpoint: str) -> Iterator[bytes]:
-    """Yield an export piece by piece."""
+    """Yield an export piece by piece; a piece may be empty."""
     if head := export.head():
         yield head
-    while piece := export.next_piece():
+    while (piece := export.next_piece()) is not None:
         yield piece
     if foot := export.foot(checkpoint=checkpoint):
         yield foot

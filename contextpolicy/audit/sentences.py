@@ -91,8 +91,10 @@ def sentence(event: AuditEvent, *, names: Names) -> str:
     opening = PHRASES.get(event.type, event.type)
     if event.type.startswith("policy."):
         opening = policy_words(event.type, data, names=names)
+    elif event.type.startswith(("radius.", "evaluation.")):
+        opening = tried_words(opening, data, names=names)
     details = "; ".join(told(data, names=names))
-    said = f"{opening}: {details}" if details else opening
+    said = f"{opening}{'; ' if ': ' in opening else ': '}{details}" if details else opening
     return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
@@ -121,6 +123,25 @@ def policy_words(kind: str, data: dict[str, Any], *, names: Names) -> str:
         instead = f", instead of {names.policy(previous)}" if previous else ""
         return f"Policy {name} {done} {target_words(data, names=names)}{instead}"
     return f"Policy {name} {'created' if kind == 'policy.created' else 'changed'}"
+
+
+def tried_words(opening: str, data: dict[str, Any], *, names: Names) -> str:
+    """Say which policy was tried on chats, and how many were judged; takes that out of the details.
+
+    The opening speaks of “a policy”, or of a draft.
+    """
+    name, number = names.policy(data.pop("policy", "?")), data.pop("version", None)
+    data.pop("base", None)
+    opening = opening.replace("a policy", f"policy {name}").replace("a draft", "draft")
+    if number is not None:
+        opening = opening.replace("draft", f"draft v{number} of policy {name}")
+    if (all_of_them := data.pop("in_use", None)) is not None:
+        counted = {key: data.pop(key, 0) for key in ("judged", "changed", "would_refuse")}
+        opening += (
+            f": {counted['judged']:,} of {all_of_them:,} judged, {counted['changed']:,} would "
+            f"change, {counted['would_refuse']:,} would refuse"
+        )
+    return opening
 
 
 def target_words(data: dict[str, Any], *, names: Names) -> str:
@@ -152,6 +173,8 @@ def value_words(name: str, value: object, *, names: Names) -> str:
         return names.person(value)
     if name == "group":
         return names.group(value)
+    if name == "policy":
+        return names.policy(value)
     if isinstance(value, dict) and value.keys() <= {"from", "to"}:
         old, new = short(value.get("from")), short(value.get("to"))
         return f"{old} → {new}" if old != new else ""

@@ -95,6 +95,7 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "summary_instruction",
             "No model writes the summaries, and the built-in extractor follows no instruction: it "
             "picks sentences that people said.",
+            mend={"summary_instruction": UNSET},
         )
     if values.chat_system == "ignore":
         yield Finding(
@@ -102,6 +103,7 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "chat_system",
             "People cannot give a chat a system text of its own. What a chat already has is kept, "
             "but not sent.",
+            mend={"chat_system": UNSET},
         )
 
 
@@ -113,6 +115,7 @@ def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "unmanaged",
             f"What {whose} says is sent whole, without this policy's text and limits, and nobody "
             "can read it here later; only the allowed models still hold.",
+            mend={"unmanaged": PolicyValues().unmanaged},
         )
 
 
@@ -137,13 +140,19 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
         )
 
 
+def _rules(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
+    """Return the mend that leaves these rules of tools; one that says nothing is left out."""
+    kept = {tool: rule for tool, rule in rules.items() if rule}
+    return {"tool_output_rules": kept or UNSET}
+
+
 def _gap(values: PolicyValues, limit: int) -> float:
     high = compact_mark(values, prompt_limit=limit)
     return (high - low_mark(values, prompt_limit=limit)) / limit
 
 
 def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
-    layout = values.layout
+    layout, usual = values.layout, {"layout": "multi_turn"}
     if layout == "multi_turn":
         return
     yield Finding(
@@ -152,6 +161,7 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         f"Layout {layout} sends the history as text in a user message: the model no longer sees "
         "who spoke by the roles of the request, and tool calls and results of earlier turns stay "
         "out.",
+        mend=usual,
     )
     yield Finding(
         "layout_costs_cache",
@@ -159,6 +169,7 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         f"In layout {layout} the message that holds the history changes at each turn: providers "
         "that cache whole messages use nothing again behind the system text, others only what "
         "stands before the last entry. The default layout keeps all of the history cached.",
+        mend=usual,
     )
     if any("keep_newest" in rule for rule in values.tool_output_rules.values()):
         yield Finding(
@@ -166,6 +177,12 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "tool_output_rules",
             f"“keep newest” has no effect in layout {layout}: results of earlier turns are not "
             "sent at all.",
+            mend=_rules(
+                {
+                    tool: {name: number for name, number in rule.items() if name != "keep_newest"}
+                    for tool, rule in values.tool_output_rules.items()
+                }
+            ),
         )
 
 
@@ -237,13 +254,19 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
 
 
 def _tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+    most = values.tool_output_limit
+    capped = {
+        tool: {name: min(number, most) if name == "limit" else number for name, number in r.items()}
+        for tool, r in values.tool_output_rules.items()
+    }
     for tool, rule in values.tool_output_rules.items():
-        if rule.get("limit", 0) > values.tool_output_limit:
+        if rule.get("limit", 0) > most:
             yield Finding(
                 "tool_limit_above_general",
                 "tool_output_rules",
-                f"Results of {tool} are cut to {values.tool_output_limit:,} characters by "
+                f"Results of {tool} are cut to {most:,} characters by "
                 f"tool_output_limit; the rule's {rule['limit']:,} are never reached.",
+                mend=_rules(capped),
             )
 
 

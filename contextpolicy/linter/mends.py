@@ -13,6 +13,7 @@ from contextpolicy.engine.policy_checks import (
     estimated_tokens,
 )
 from contextpolicy.linter.findings import UNSET
+from contextpolicy.models import ModelSpec, Skill
 
 Mend = Mapping[str, object]
 MARKS = tuple(
@@ -24,6 +25,8 @@ MARKS = tuple(
 
 def mended(problem: Problem, values: PolicyValues) -> Mend:
     """Return values that would end a clash; empty where only a person can say."""
+    if problem.code == "lock_without_value":
+        return _held(problem.fields[0], values)
     find = _MENDS.get(problem.code)
     return find(values) if find else {}
 
@@ -60,6 +63,32 @@ def _kept(values: PolicyValues) -> Mend:
     return {"keep_last_messages": min([*ceilings, values.keep_last_messages])}
 
 
+def _held(name: str, values: PolicyValues) -> Mend:
+    """Return the value that holds in a field by itself, so that the lock holds it."""
+    value = getattr(values, name)
+    return {name: value} if isinstance(value, int | float | str) and value != "" else {}
+
+
+def _headings(values: PolicyValues) -> Mend:
+    headings = "".join(f"## {name}\n" for name in values.summary_sections)
+    return {"summary_max_tokens": 2 * estimated_tokens(headings)}
+
+
+def _models(values: PolicyValues) -> Mend:
+    """Leave out the models that are not there; none at all would be another policy."""
+    known = set(ModelSpec.objects.values_list("slug", flat=True))
+    allowed = [slug for slug in values.allowed_models or () if slug in known]
+    found: dict[str, object] = {"allowed_models": allowed} if allowed else {}
+    if values.summarization_model not in {"", *known}:
+        found["summarization_model"] = UNSET
+    return found
+
+
+def _skills(values: PolicyValues) -> Mend:
+    known = set(Skill.objects.values_list("slug", flat=True))
+    return {"skills": [slug for slug in values.skills if slug in known] or UNSET}
+
+
 _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
     "reserve_exceeds_budget": lambda v: {"reserve_tokens": quarter(v.token_budget)},
     "prompt_limit_too_small": lambda v: {
@@ -83,5 +112,7 @@ _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
     "too_many_references": lambda _: {"reference_count": MOST_REFERENCES},
     "retention_too_long": lambda _: {"retention_days": MOST_DAYS},
     "question_prefix_too_long": lambda v: {"question_prefix": v.question_prefix[:LONGEST_PREFIX]},
-    "unknown_model": lambda _: {"summarization_model": UNSET},
+    "headings_too_large": _headings,
+    "unknown_model": _models,
+    "unknown_skill": _skills,
 }

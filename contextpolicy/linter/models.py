@@ -27,8 +27,9 @@ def models_met(values: PolicyValues) -> list[ModelSpec]:
 def model_findings(values: PolicyValues) -> Iterator[Finding]:
     """Yield what is found of each model that these values would meet."""
     models = models_met(values)
+    large = [model.slug for model in models if _works_with(values, model)]
     for model in models:
-        yield from _window(values, model)
+        yield from _window(values, model, large=large)
         yield from _longest_reply(values, model)
     if values.strategy == "simple" and values.window_size is not None:
         yield _slides(values, models)
@@ -38,7 +39,15 @@ def model_findings(values: PolicyValues) -> Iterator[Finding]:
             yield from _summariser(values, summariser)
 
 
-def _window(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
+def _works_with(values: PolicyValues, model: ModelSpec) -> bool:
+    try:
+        made_to_work(values, model_window=model.window)
+    except PolicyImpossible:
+        return False
+    return True
+
+
+def _window(values: PolicyValues, model: ModelSpec, *, large: Sequence[str]) -> Iterator[Finding]:
     window = model.window
     if window is None or window >= values.token_budget:
         return
@@ -50,6 +59,7 @@ def _window(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
             "allowed_models",
             f"With {model} ({window:,} tokens) this policy cannot work: {error}",
             "risk",
+            {"allowed_models": list(large)} if large else {},
         )
         return
     told = ", ".join(f"{name} {wanted} → {used}" for name, wanted, used in adjusted)

@@ -132,6 +132,73 @@ def test_a_strategy_of_a_package_brings_its_own_inputs(
     expect(count).to_have_count(0)
 
 
+def saved(person: Person, name: str) -> str:
+    """Make a policy with a summary, and stay on its page: its address."""
+    page = person.page
+    person.open(ADD)
+    page.locator("#id_name").fill(name)
+    card(page, "a summary of the rest").click()
+    page.locator("#id_token_budget").fill("24000")
+    page.get_by_role("button", name="Save and continue editing").click()
+    expect(page.locator(".messagelist")).to_contain_text("was added successfully")
+    return page.url
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_figures_in_plain_words_lead_to_their_fields_and_tell_what_changed(
+    open_tab: Callable[..., Person], extended: Product, editor: Any, scheme: str, width: int
+) -> None:
+    screen = {"viewport": {"width": width, "height": 844}, "color_scheme": scheme}
+    person = open_tab(extended, storage_state=editor, **screen)
+    page = person.page
+    saved(person, f"Figures {scheme} {width}")
+    sentence = page.locator(".policy-sentence")
+    expect(sentence.locator(".is-changed")).to_have_count(0)
+    plain = sentence.locator("a").first.evaluate("link => getComputedStyle(link).color")
+
+    page.locator("#id_token_budget").fill("16000")
+    changed = sentence.locator(".is-changed").first
+    expect(changed).to_have_text("12,000 (was 18,000)")
+    expect(changed).to_have_attribute("title", "was 18,000")
+    expect(page.locator("#was-token_budget")).to_have_text("was 24,000")
+    expect(page.locator("#was-reserve_tokens")).to_be_hidden()
+    style = changed.evaluate(
+        "link => [getComputedStyle(link).color, getComputedStyle(link).textDecorationThickness]"
+    )
+    assert style[0] != plain
+    assert style[1] == "3px"
+    assert not person.scrolls_sideways()
+
+    # A figure of a folded field opens the fold.
+    refused = page.locator("#id_input_length_limit")
+    expect(refused).to_be_hidden()
+    sentence.get_by_role("link", name="32,000").click()
+    expect(refused).to_be_focused()
+    expect(refused).to_be_in_viewport()
+    # Of a field of several boxes the first is ready.
+    page.locator("#field-pinned_kinds input").first.check()
+    sentence.get_by_role("link", name="addresses").click()
+    expect(page.locator("#id_pinned_kinds_0")).to_be_focused()
+    page.locator("#id_token_budget").fill("24000")
+    expect(page.locator("#was-token_budget")).to_be_hidden()
+    assert person.complaints == []
+
+
+def test_figures_are_anchors_without_scripts(
+    open_tab: Callable[..., Person], extended: Product, editor: Any
+) -> None:
+    person = open_tab(extended, storage_state=editor, java_script_enabled=False)
+    page = person.page
+    person.open(ADD)
+    refused = page.locator("#id_input_length_limit")
+    card(page, "a summary of the rest").click()
+    page.get_by_role("button", name="Look, without saving").click()
+    expect(refused).to_be_hidden()
+    page.locator(".policy-sentence").get_by_role("link", name="32,000").click()
+    expect(refused).to_be_in_viewport()
+
+
 def test_the_form_works_without_scripts(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:

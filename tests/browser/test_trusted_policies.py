@@ -64,6 +64,10 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
     page.locator("#id_try-chat").select_option(label="The seeded chat begins.")
     page.get_by_role("button", name="Preview", exact=True).click()
     expect(page.locator(".policy-side").last).to_contain_text("Trusted, as it is written")
+    # Each line of both prompts stands on a line of its own.
+    page.get_by_text("The exact prompts, line by line").click()
+    lines = page.locator(".policy-diff").inner_text().splitlines()
+    assert lines[:2] == ["--- now", "+++ proposed"]
     page.get_by_role("button", name="Save and continue editing").click()
     expect(page.locator(".messagelist")).to_contain_text("was added successfully")
 

@@ -242,3 +242,56 @@ def test_settings_of_a_kept_history_that_nothing_stands_for_are_refused(
     answer = browser.post(IMPORT, {"into": "", "name": "", "pasted": json.dumps(form)})
     assert "context.history" in answer.content.decode()
     assert not ContextPolicy.objects.filter(slug="ship").exists()
+
+
+@pytest.mark.policy_case(5)
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [
+        (
+            {
+                "type": "plugin",
+                "pluginId": "std-summarization-strategy",
+                "config": {"threshold": 4, "turn_threshold": 9, "compressionModel": "", "x": 1},
+            },
+            ["'threshold' and 'turn_threshold'", "'x'"],
+        ),
+        (
+            {
+                "type": "plugin",
+                "pluginId": "std-summarization-strategy",
+                "config": {"zeal": 1, "colour": 2},
+            },
+            ["'colour'", "'zeal'"],
+        ),
+        (
+            {
+                "id": "ship",
+                "context": {"history": {"archiveOnCompact": 1, "keep": 3}},
+                "context.history.maxInputTokensApprox": "many",
+            },
+            [
+                "'keep'",
+                "maxInputTokensApprox must be a whole",
+                "archiveOnCompact must be true or false",
+            ],
+        ),
+        (
+            {
+                "id": "ship",
+                "context": {"history": {"keepLastMessages": 5}},
+                "context.history.keepLastMessages": 9,
+            },
+            ["context.history.keepLastMessages twice"],
+        ),
+    ],
+    ids=["two names", "unknown keys", "history", "nested and dotted"],
+)
+def test_two_names_of_one_value_are_refused_and_all_is_said_at_once(
+    browser: Client, form: dict[str, Any], said: list[str]
+) -> None:
+    answer = browser.post(IMPORT, {"into": "", "name": "Twice", "pasted": json.dumps(form)})
+    words = Page(answer.content.decode()).words
+    for each in said:
+        assert each in words
+    assert not ContextPolicy.objects.exists()

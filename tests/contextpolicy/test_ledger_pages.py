@@ -22,7 +22,7 @@ from contextpolicy.audit.phrases import PHRASES
 from contextpolicy.ledger import EVENT_TYPES, record
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from contextpolicy.presets import seed_policies
-from contextpolicy.publish import new_version
+from contextpolicy.publish import create_policy, new_version
 from contextpolicy.resolution import resolve
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.conftest import NOW, Lay
@@ -238,8 +238,36 @@ def test_an_effective_policy_names_the_source_of_each_value(browser: Client, now
     assert EffectivePolicy.objects.count() == 1
 
 
+def test_what_was_tried_on_chats_is_told_in_words(browser: Client, now: datetime) -> None:
+    create_policy(slug="support", name="Support", values={}, actor="system", now=now)
+    counts = {"in_use": 1_200, "judged": 900, "changed": 14, "would_refuse": 2, "failed": 0}
+    radius = {"policy": "support", "base": 2, "place": "instance", **counts}
+    record("radius.stopped", actor="system", now=now, data=radius)
+    draft = {"policy": "support", "version": 3, "base": 2, "days": 7}
+    record("evaluation.started", actor="system", now=now, data=draft)
+
+    words = opened(browser, LIST).words
+
+    assert (
+        "Count of chats that policy “Support” would change stopped: 900 of 1,200 judged, 14 would "
+        "change, 2 would refuse; place instance; failed 0"
+    ) in words
+    assert "Evaluation of draft v3 of policy “Support” begun: days 7" in words
+
+
 def test_every_event_has_a_sentence() -> None:
     assert set(PHRASES) == EVENT_TYPES
+
+
+def noting(made: Any, *, into: list[bool]) -> Any:
+    """Make exports as `made` does, and note which of them walk."""
+
+    def making(*args: Any, **fields: Any) -> Any:
+        found = made(*args, **fields)
+        into.append(found.walks)
+        return found
+
+    return making
 
 
 @pytest.mark.policy_case(23)
@@ -265,6 +293,30 @@ class TestExporting:
         assert started.data["export"] == ended.data["export"] == foot["export"]
         assert ended.data["rows"] == 10
         assert ended.data["search"] == f"chat:{CHAT}"
+
+    def test_much_that_is_found_is_taken_from_a_walk_over_all_chains(
+        self, browser: Client, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(export, "PAGE", 3)
+        for number in range(30):
+            chat_id = uuid.UUID(int=number % 4 + 1)
+            # In the middle come stretches of which nothing is wanted.
+            kind = "chat.created" if number % 4 < 2 else "chat.titled"
+            record(kind, actor="user:1", now=now, chat_id=chat_id, data={"n": number})
+        search, walked = "event:chat.created", list[bool]()
+        monkeypatch.setattr(export, "ExportUnderWay", noting(export.ExportUnderWay, into=walked))
+
+        sorted_anew = exported(browser, "jsonl", search).splitlines()
+        monkeypatch.setattr(export, "MOST_SORTED", 5)
+        walk = exported(browser, "jsonl", search).splitlines()
+        exported(browser, "jsonl", "")
+
+        assert walked == [False, True, False]
+        assert walk[:-1] == sorted_anew[:-1]
+        feet = [json.loads(lines[-1]) for lines in (walk, sorted_anew)]
+        for key, wanted in (("rows", 16), ("chains", 2)):
+            assert [foot[key] for foot in feet] == [wanted, wanted]
+        assert feet[0]["sha256"] == feet[1]["sha256"]
 
     def test_S22_a_table_holds_no_formula_and_all_that_was_found(
         self, browser: Client, now: datetime

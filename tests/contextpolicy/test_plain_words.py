@@ -2,7 +2,7 @@
 
 import pytest
 
-from contextpolicy.admin.words import plain_words
+from contextpolicy.admin.plain_words import Figure, plain_words, told
 from contextpolicy.engine.policy import PolicyValues
 
 STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
@@ -62,3 +62,66 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
 )
 def test_the_sentences_carry_the_numbers(values: PolicyValues, words: str) -> None:
     assert words in plain_words(values)
+
+
+def figures(values: PolicyValues) -> dict[str, tuple[str, str]]:
+    """The figures of a description: what each is of, how it reads, and its field."""
+    return {e.of: (e.text, e.field) for e in told(values) if isinstance(e, Figure)}
+
+
+def test_each_figure_knows_the_field_that_decides_it() -> None:
+    found = figures(
+        PolicyValues(
+            summarization_model="light",
+            compact_at_tokens=9_000,
+            window_turns=8,
+            pinned_kinds=("number",),
+            tool_output_rules={"a": {"limit": 4_000}, "b": {"limit": 7, "keep_newest": 3}},
+        )
+    )
+
+    assert found["token_budget"] == ("12,000", "token_budget")
+    assert found["compact_at"] == ("9,000", "compact_at_tokens")
+    assert found["compact_to"] == ("5,400", "compact_to")
+    assert found["summarization_model"] == ("light", "summarization_model")
+    assert found["window_turns"] == ("8", "window_turns")
+    assert found["pinned_kinds"] == ("numbers", "pinned_kinds")
+    assert found["limit of a"] == ("4,000", "tool_output_rules")
+    assert found["keep_newest of b"] == ("3", "tool_output_rules")
+
+
+@pytest.mark.parametrize("strategy", ["simple", "sliding_window", "dynamic_summary", "other"])
+def test_every_number_is_a_figure(strategy: str) -> None:
+    values = PolicyValues(
+        strategy=strategy,
+        window_size=12,
+        window_turns=8,
+        window_tokens=7_000,
+        turn_threshold=9,
+        max_bytes=60_000,
+        pins_tokens=900,
+        max_chars_per_message=4_000,
+        references=True,
+        retention_days=30,
+        recent_by_user=5,
+        compact_every_turns=6,
+    )
+
+    plain = "".join(each for each in told(values) if isinstance(each, str))
+
+    assert not any(letter.isdigit() for letter in plain), plain
+
+
+def test_braces_that_people_wrote_are_no_places_for_figures() -> None:
+    values = PolicyValues(
+        strategy="{}",
+        allowed_models=("{0}", "b"),
+        skills=("{name}",),
+        tool_output_rules={"{}": {"limit": 9}},
+    )
+
+    words = plain_words(values)
+
+    assert "The strategy {} chooses" in words
+    assert "Allowed models: {0}, b." in words
+    assert "Results of {} are cut to 9 characters." in words

@@ -1,6 +1,7 @@
 """The policy form shows what matters first, judges what is typed, and saves nothing unasked."""
 
 import json
+import re
 import uuid
 from datetime import datetime
 from typing import Any
@@ -150,12 +151,98 @@ def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -
 
     html = part.content.decode()
     assert html.lstrip().startswith('<div id="policy-told">')
-    assert "Sends at most 6,750 tokens and keeps 2,250 free for the reply." in html
+    told = Page(html).words
+    assert "Sends at most 6,750 (was 6,000) tokens and keeps 2,250 (was 2,000) free for" in told
     assert "layout_flattens_roles" in html
     assert 'id="hint-reserve_tokens" hx-swap-oob="true">2,250 · a quarter of' in html
     assert Page(html).inline == []
     assert current(policy).values == SUMMARY
     assert AuditEvent.objects.count() == events
+
+
+def test_each_figure_in_plain_words_is_a_link_to_its_field(browser: Client, now: datetime) -> None:
+    policy = made(now, {**SUMMARY, "turn_threshold": 90})
+
+    html = browser.get(page_of(policy)).content.decode()
+
+    assert '<a class="policy-figure" href="#id_token_budget">6,000</a>' in html
+    assert '<a class="policy-figure" href="#id_turn_threshold">90</a>' in html
+    for target in re.findall(r'class="policy-figure[^"]*" href="#([^"]+)"', html):
+        assert f'id="{target}"' in html
+    assert "is-changed" not in html
+    assert 'id="was-token_budget"></span>' in html
+    assert "differs from the saved version" not in html
+
+
+def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: datetime) -> None:
+    ModelSpec.objects.create(slug="light", provider="demo", name="light")
+    values = {**SUMMARY, "summarization_model": "light", "summary_max_tokens": 700}
+    policy = made(now, {**values, "compact_at": 0.8, "archive": False}, locks=["token_budget"])
+
+    editor = looked_at(
+        browser,
+        page_of(policy),
+        token_budget="9000",
+        lock_token_budget=None,
+        summarization_model="(built in)",
+        summary_max_tokens="",
+        compact_at="75",
+        archive="yes",
+        pinned_kinds=["number"],
+        system_text="One.\nTwo.",
+        summary_instruction="x" * 90,
+    )
+
+    was = {row.name: row.was for row in editor.rows if row.was}
+    assert was == {
+        "token_budget": "was 8,000, was locked",
+        "summarization_model": "was light (demo)",
+        "summary_max_tokens": "was 700",
+        "compact_at": "was 80 %",
+        "archive": "was no",
+        "pinned_kinds": "was not set",
+        "system_text": "was not set",
+        "summary_instruction": "was not set",
+    }
+    assert editor.is_changed
+    changed = '<a class="policy-figure is-changed" href="#id_{}" title="{}">{}<span'
+    for field, title, text in (
+        ("token_budget", "was 6,000", "6,750"),
+        ("compact_at", "was 4,800", "5,062"),
+        ("summarization_model", "was light", "the built-in extractor"),
+        ("pinned_kinds", "new", "numbers"),
+    ):
+        assert changed.format(field, title, text) in editor.sentence
+    assert '<a class="policy-figure" href="#id_keep_last_messages">20</a>' in editor.sentence
+    # The texts of a version are long: what they were stands in the list of versions.
+    submitted(browser, page_of(policy), system_text="One.\nTwo.")
+    editor = looked_at(browser, page_of(policy), system_text="Three.", strategy="simple")
+    assert {row.name: row.was for row in editor.rows if row.was} == {"system_text": "changed"}
+    assert editor.strategy_was == "was newest messages and a summary of the rest"
+
+
+def test_a_new_policy_and_a_copy_have_nothing_to_differ_from(
+    browser: Client, now: datetime
+) -> None:
+    made(now, SUMMARY)
+    for address in (ADD, f"{ADD}?start=support"):
+        editor = looked_at(browser, address, token_budget="9000")
+        assert not editor.is_changed
+        assert "is-changed" not in editor.sentence
+
+
+def test_what_people_wrote_stands_escaped_in_plain_words(browser: Client, now: datetime) -> None:
+    evil = '"><img src=x onerror=alert(1)>'
+    values = {**SUMMARY, "tool_output_rules": {evil: {"limit": 9}}, "summary_sections": [evil]}
+    policy = made(now, values)
+
+    for changes in ({}, {"summary_sections": f"{evil}2", "tool_output_rules": f"{evil}2: limit 8"}):
+        answer = submitted(browser, page_of(policy), _look="all", **changes)
+        html = answer.content.decode()
+        assert "&lt;img src=x" in answer.context["editor"].sentence
+        assert "<img src=x" not in html
+        assert Page(html).inline == []
+    assert "was &quot;&gt;&lt;img" in answer.context["editor"].sentence
 
 
 def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: datetime) -> None:
@@ -175,6 +262,29 @@ def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: d
     assert current(policy).values == SUMMARY
     browser.post(page_of(policy), page.fields)
     assert current(policy).values == {**SUMMARY, "summary_max_tokens": 600}
+
+
+def test_buttons_write_rules_and_the_value_that_a_lock_needs(
+    browser: Client, now: datetime
+) -> None:
+    policy = made(now, {**SUMMARY, "tool_output_rules": {"a": {"limit": 900}}})
+
+    def pressed(code: str, **changes: Any) -> Any:
+        told = looked_at(browser, page_of(policy), **changes).told
+        button = next(each for each in told if each.finding.code == code)
+        answer = submitted(browser, page_of(policy), _mend=button.key, **changes)
+        fields = Page(answer.content.decode()).fields
+        assert code not in {each.finding.code for each in answer.context["editor"].told}
+        return button.mend, fields
+
+    said, fields = pressed("lock_without_value", lock_reserve_tokens="on")
+    assert said == "Set “Reserved for the reply” to 2,000"
+    assert fields["reserve_tokens"] == ["2000"]
+    rules = "a: limit 5000\nb: limit 90, keep newest 2"
+    changes = {"tool_output_limit": "800", "tool_output_rules": rules}
+    said, fields = pressed("tool_limit_above_general", **changes)
+    assert said.endswith("to a: limit 800\nb: limit 90, keep newest 2")
+    assert fields["tool_output_rules"] == ["a: limit 800\nb: limit 90, keep newest 2"]
 
 
 def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) -> None:

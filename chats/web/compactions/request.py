@@ -6,7 +6,8 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats.compaction.rebuilt import number_in, summary_request_of
+from chats.compaction.rebuilt import number_in, summary_file, summary_request_of
+from chats.prompt.as_sent import FORMS
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
 
@@ -16,9 +17,18 @@ from chats.web.auth import PersonRequest, signed_in
 def summary_asked(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Show a request of a summary, the first or `?call=`, or say why it cannot be shown."""
+    """Show a request of a summary, the first or `?call=`, or send it as the file `?as=`.
+
+    One that cannot be shown says why. Raises `NotFound` and `RequestNotWhole`.
+    """
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     found = summary_request_of(row, number=number_in(request.GET.get("call", ""), row))
+    form = request.GET.get("as", "")
+    if form in FORMS:
+        file = summary_file(found, form=form)
+        response = HttpResponse(file.text, content_type=file.kind)
+        response["Content-Disposition"] = f'attachment; filename="{file.name}"'
+        return response
     context = {
         "chat": access.chat_for(user=request.user, chat_id=chat_id),
         "compaction": row,

@@ -87,6 +87,21 @@ def test_the_page_tells_what_happened_and_leads_to_the_rows(
     assert "1 turn" in operator.get(failed.replace("&amp;", "&")).content.decode()
 
 
+def test_each_number_leads_to_its_rows(counted: Chat) -> None:
+    boss = signed_in(User.objects.create_superuser("boss"))
+    html = boss.get(DASHBOARD).content.decode()
+    figures = re.findall(r"<dt>([^<]+)</dt>\s*<dd>(.*?)</dd>", html, re.DOTALL)
+    assert len(figures) > 14
+    assert [label for label, value in figures if "<a href=" not in value] == []
+    tables = html.partition('id="content-main"')[2]
+    cells = re.findall(r"<td>(.*?)</td>", tables, re.DOTALL)
+    assert [cell for cell in cells if "<a href=" not in cell] == []
+    for label in ("Last checkpoint", "Last full verification", "Stopped"):
+        value = dict(figures)[label]
+        address = value.partition('href="')[2].partition('"')[0].replace("&amp;", "&")
+        assert boss.get(address).status_code == 200, label
+
+
 @pytest.mark.parametrize("by", ["day", "model", "policy"])
 def test_numbers_are_told_apart(operator: Client, counted: Chat, by: str) -> None:
     html = operator.get(DASHBOARD, {"by": by, "days": "7"}).content.decode()

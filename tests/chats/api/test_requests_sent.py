@@ -10,7 +10,7 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.models import Chat, Message, PassedOn, Receipt
+from chats.models import Chat, Compaction, Message, PassedOn, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.record import reading
 from chats.turns.start import start
@@ -19,12 +19,22 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign, create_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN, seed_roles
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.compaction.conftest import GOOD, VALUES, Fold, Work, Writes, wrote
+from tests.chats.compaction.conftest import GOOD, VALUES, Fold, SetPolicy, Work, Writes, wrote
 from tests.chats.compaction.test_ladder import ONE_REQUEST
 from tests.conftest import NOON
 from tests.contextpolicy.people import person, signed_in
 
 REASON = "Complaint 2026-118"
+
+
+@pytest.fixture
+def asked_summary(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, fold: Fold
+) -> Compaction:
+    """A summary that a model wrote in one call."""
+    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
+    writes(*[wrote()] * 3)
+    return fold(long_chat)
 
 
 def said(chat: Chat, work: Work, text: str) -> Receipt:
@@ -191,6 +201,50 @@ def test_the_request_of_a_summary_is_read_by_the_same_rule(
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     assert auditor.get(request).json() == own.json()
     assert rows("content.read", chat) == [{"compaction": str(summary.pk)}]
+
+
+def test_the_request_of_a_summary_is_a_file_by_the_same_rule(
+    of_alice: Program,
+    program: MakeProgram,
+    chat: Chat,
+    asked_summary: Compaction,
+) -> None:
+    own = f"chats/{chat.pk}/compactions/{asked_summary.pk}/request/file"
+    body = of_alice.get(own)
+    assert [message["role"] for message in body.json()["messages"]] == ["system", "user"]
+    assert body["Content-Disposition"] == 'attachment; filename="request.json"'
+    curl = of_alice.get(own, form="curl").content.decode()
+    assert "$API_KEY" in curl
+    assert "/chat/completions" in curl
+    assert code(of_alice.get(own, call=9)) == (404, "no_such_call")
+
+    auditor = program(person("priya", AUDITOR))
+    theirs = f"audit/compactions/{asked_summary.pk}/request/file"
+    assert code(auditor.get(theirs)) == (403, "reading_not_open")
+    auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
+    assert auditor.get(theirs).content == body.content
+    downloaded = {"compaction": str(asked_summary.pk), "form": "json"}
+    assert rows("content.downloaded", chat) == [downloaded]
+
+    # What was written by rule was asked of nobody: that is no file.
+    Compaction.objects.filter(pk=asked_summary.pk).update(calls=[], salt="")
+    assert code(of_alice.get(own)) == (409, "request_not_whole")
+    assert code(auditor.get(theirs)) == (409, "request_not_whole")
+    assert len(rows("content.downloaded", chat)) == 1
+
+
+def test_the_pages_have_the_file_of_a_summary_too(asked_summary: Compaction, alice: User) -> None:
+    mine = signed_in(alice)
+    address = f"/chats/{asked_summary.branch.chat_id}/compactions/{asked_summary.pk}/request"
+    assert "?call=1&amp;as=curl" in mine.get(address).content.decode()
+    body = mine.get(address, {"as": "json"})
+    assert body["Content-Disposition"] == 'attachment; filename="request.json"'
+    assert "$API_KEY" in mine.get(address, {"as": "curl"}).content.decode()
+    priya = signed_in(person("priya", AUDITOR))
+    words = f"/admin/chats/receipt/words/?compaction={asked_summary.pk}"
+    shown = priya.post(words, {"reason": REASON}, follow=True).content.decode()
+    assert "Download as curl" in shown
+    assert priya.post(words, {"form": "json"}).content == body.content
 
 
 def test_the_page_ends_a_reading_too(chat: Chat, work: Work) -> None:

@@ -165,8 +165,8 @@ def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: Program)
     line = f"[Image: image/png, {len(PNG)} bytes, SHA-256 {sha(PNG)}]"
     shown = as_sent.as_sent(receipt, sees_hidden=True)
     assert line in "".join(each.text for each in shown.lines)
-    for write in (as_sent.body_json, as_sent.as_curl):
-        text = write(found)
+    for form in as_sent.FORMS:
+        text = as_sent.file_of(as_sent.as_sent(receipt, sees_hidden=True), form=form).text
         assert line in json.dumps(text) or sha(PNG) in text
         assert base64.b64encode(PNG).decode() not in text
     assert sha(PNG) not in json.dumps(list(AuditEvent.objects.values("data")))

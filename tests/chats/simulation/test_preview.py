@@ -18,7 +18,7 @@ from django.urls import reverse
 
 from chats.actions import lifecycle
 from chats.admin import words
-from chats.admin.previews import estimate_words
+from chats.admin.previews import bar_of, estimate_words
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.simulation.estimates import Estimate
 from chats.simulation.forecast import Size, continued, forecast
@@ -328,6 +328,19 @@ def test_the_parts_are_the_whole_and_the_reserve_is_no_part(
     for side in (found.now, found.proposed):
         assert sum(side.parts.values()) == side.tokens
     assert found.proposed.limit == 3_000
+
+
+def test_the_bar_shows_the_parts_as_shares_of_the_limit() -> None:
+    parts = {"system": 100, "pins": 0, "summary": 300, "history": 600}
+    bar = bar_of(parts, limit=4_000)
+    assert [(piece.name, piece.x, piece.width) for piece in bar] == [
+        ("system", 0, 25),
+        ("summary", 25, 75),
+        ("history", 100, 150),
+    ]
+    # A prompt above its limit fills all of it, and no more.
+    assert sum(piece.width for piece in bar_of(parts, limit=500)) == 1_000
+    assert bar_of({}, limit=0) == []
 
 
 def test_every_reason_has_its_words() -> None:

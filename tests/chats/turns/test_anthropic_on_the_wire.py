@@ -14,8 +14,7 @@ from django.test import Client
 
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.people import keys
-from chats.prompt.as_sent import as_curl
-from chats.prompt.rebuilt import rebuilt
+from chats.prompt.as_sent import as_sent, file_of
 from chats.turns.start import start
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
@@ -235,7 +234,7 @@ def test_the_command_of_a_past_request_has_its_address_and_version(
 ) -> None:
     ask(chat, "Hello")
     row = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner").get()
-    command = as_curl(rebuilt(row))
+    command = file_of(as_sent(row, sees_hidden=True), form="curl").text
     assert '"$BASE_URL/v1/messages"' in command
     assert "anthropic-version: " in command
     assert [server.host] == configured.ALLOWED_PRIVATE_PROVIDERS

@@ -187,3 +187,18 @@ def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
     assert reading.open_until(chat_id=elsewhere.pk, actor=priya, now=opened_at) is None
     with pytest.raises(Chat.DoesNotExist):
         reading.open_chat(chat_id=turn.pk, actor=priya, reason="Complaint 2026-118", now=NOON)
+
+
+def test_an_auditor_is_told_in_words_why_messages_were_left_out(
+    chat: Chat, talk: Callable[..., Turn]
+) -> None:
+    narrow = {"strategy": "simple", "window_size": 1}
+    policy = create_policy(slug="narrow", name="Narrow", values=narrow, actor="system", now=NOON)
+    assign(policy=policy, level="instance", actor="system", now=NOON)
+    talk("first")
+    receipt = Receipt.objects.get(turn=talk("second"))
+    assert receipt.left_out
+    words = f"/admin/chats/receipt/words/?receipt={receipt.pk}"
+    browser = signed_in(person("priya", AUDITOR))
+    page = browser.post(words, {"reason": "Complaint 2026-118"}, follow=True).content.decode()
+    assert "older than the window" in page
