@@ -102,11 +102,11 @@ def find(
     wanted = meant(with_citations(wanted, led_to, line=line), chosen, alike=alike)
     read = read_texts(chosen, wanted=wanted, line=line)
     best = best_alone(read, wanted=wanted, most=MOST_WITH_NEIGHBOURS)
-    around = beside(best, read, wanted=wanted, line=line)
-    wanted = meant(wanted, [text.place for text in (*best, *around)], alike=alike)
-    ranked = rank([*best, *around], wanted=wanted)
+    read = sorted([*read, *beside(best, read, wanted=wanted, line=line)], key=lambda t: t.place)
+    wanted = meant(wanted, [text.place for text in read], alike=alike)
+    ranked = rank(read, wanted=wanted)
     likeness = alike.of([place for place, _ in ranked]) if alike else {}
-    shared = {text.place: text.counts for text in (*best, *read)}
+    shared = {text.place: text.counts for text in read}
     found = []
     for place, mark in ranked:
         key = line.id_at(place)
@@ -216,14 +216,12 @@ def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> 
 def beside(
     best: Sequence[RankedText], read: Sequence[RankedText], *, wanted: SearchTerms, line: TextOrder
 ) -> list[RankedText]:
-    """Return the texts around the best ones that are not among them."""
+    """Read the texts around the best ones that were not read before."""
     steps = range(-REACH, REACH + 1)
     near = {text.place + step for text in best for step in steps}
-    near -= {text.place for text in best}
-    known = [text for text in read if text.place in near]
-    near -= {text.place for text in known}
+    near -= {text.place for text in read}
     keys = [key for place in sorted(near) if (key := line.id_at(place)) is not None]
-    return [*known, *read_texts(keys, wanted=wanted, line=line)]
+    return read_texts(keys, wanted=wanted, line=line)
 
 
 def is_above_floor(asked: ParsedQuestion, found: FoundText, *, counts: WordCounts) -> bool:

@@ -24,7 +24,7 @@ class TextLikeness(Protocol):
         ...
 
     def scaled(self, ids: Collection[int]) -> Mapping[int, float]:
-        """Return it from 0, that of any two texts, to 1, that of the best."""
+        """Return it from 0, that of all texts on average, to 1, that of the best."""
         ...
 
 

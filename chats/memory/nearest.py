@@ -42,8 +42,9 @@ SAME = 0.995
 class QuestionLikeness:
     """The likeness of a person's texts with a question.
 
-    `nearest`: the most alike, by their ids. `usual` is that of two texts taken at random, `floor`
-    what hardly any two reach; above 1 where there are too few texts to tell.
+    `nearest`: the most alike, by their ids. `usual` is that of all texts with the question on
+    average, `floor` what hardly any two texts taken at random reach; 0, and above 1, where there
+    are too few texts to tell.
     """
 
     nearest: Mapping[int, float]
@@ -63,7 +64,7 @@ class QuestionLikeness:
         return found
 
     def scaled(self, ids: Collection[int]) -> dict[int, float]:
-        """Return the likeness of some texts from 0, that of any two, to 1, that of the best."""
+        """Return the likeness of some texts from 0, the usual one, to 1, that of the best."""
         best = max(self.nearest.values(), default=self.usual)
         width = best - self.usual
         if width <= 0:
@@ -231,15 +232,15 @@ def compare(
     for place in best.tolist():
         if len(nearest) < MOST_NEAREST:
             nearest.setdefault(int(ids[place]), float(marks[place]))
-    usual, floor = of_pairs(matrix)
-    return QuestionLikeness(nearest, usual, floor, ids, marks)
+    usual = float(marks[at].mean()) if len(at) >= FEWEST else 0.0
+    return QuestionLikeness(nearest, usual, floor_of(matrix), ids, marks)
 
 
-def of_pairs(matrix: Matrix) -> tuple[float, float]:
-    """Return how alike random pairs of a person's texts are: on average, and nearly all at most."""
+def floor_of(matrix: Matrix) -> float:
+    """Return how alike nearly all random pairs of a person's texts are at most."""
     np = numpy()
     if matrix.number < FEWEST:
-        return 0.0, 2.0
+        return 2.0
     chosen = np.random.default_rng(matrix.number).integers(0, matrix.number, size=(PAIRS, 2))
     ends = np.cumsum([len(block) for block in matrix.rows])
 
@@ -250,6 +251,4 @@ def of_pairs(matrix: Matrix) -> tuple[float, float]:
     pairs = [float(at(one) @ at(other)) for one, other in chosen.tolist()]
     # The same words again ("Thanks.") tell nothing of how alike different texts are.
     alike = [mark for mark in pairs if mark < SAME]
-    if not alike:
-        return 0.0, 2.0
-    return float(np.mean(alike)), float(np.quantile(alike, FLOOR_SHARE))
+    return float(np.quantile(alike, FLOOR_SHARE)) if alike else 2.0

@@ -19,18 +19,20 @@ from typing import Any, Self
 K1 = 1.2
 B = 0.75
 # The shares of the parts of a mark; stems have 1. How they were chosen: docs/measurements.md.
-FULL = 0.3
+FULL = 0.15
 PAIRS = 0.3
 MEANING = 1.0
 CITED = 0.5
-NEIGHBOURS = 0.4
-BESIDE = 0.0
-WINDOW = 0.5
-SESSION = 0.3
-SPEAKER = 0.45
+NEIGHBOURS = 0.3
+WINDOW = 1.1
+SESSION = 0.4
+SPEAKER = 1.0
+OWN = 0.6
 DAY = 0.4
-# The messages before and after a text that its window has.
+# The messages before and after a text that its window has; and the words of a window from which on
+# it counts less: short messages live on what stands around them, long ones speak for themselves.
 REACH = 2
+WINDOW_WORDS = 400
 # The best texts of a talk that say what it is about.
 OF_A_SESSION = 3
 # Marks are compared to so many digits: the sum of the same fractions depends on their order.
@@ -171,20 +173,19 @@ def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int,
     own = alone(texts, wanted=wanted)
     window = windows(texts, wanted=wanted)
     sessions = of_sessions(texts, own=own)
-    first: dict[int, float] = {}
+    marks: dict[int, float] = {}
     for text in texts:
         at = text.place
+        if not own[at] and not window[at]:
+            continue
         mark = own[at] + NEIGHBOURS * (own.get(at - 1, 0.0) + own.get(at + 1, 0.0))
         mark += WINDOW * window[at] + SESSION * sessions[text.session]
-        is_asked_about = is_named(text.speaker, wanted.names) or (wanted.own and text.is_own)
-        mark += SPEAKER * is_asked_about
+        if is_named(text.speaker, wanted.names):
+            mark += SPEAKER
+        elif wanted.own and text.is_own:
+            mark += OWN
         mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
-        first[at] = mark
-    marks = {
-        at: round(mark + BESIDE * (first.get(at - 1, 0.0) + first.get(at + 1, 0.0)), DIGITS)
-        for at, mark in first.items()
-        if own[at] or window[at]
-    }
+        marks[at] = round(mark, DIGITS)
     newest = {text.place: text.written_at for text in texts}
     best = sorted(marks, key=lambda at: (newest[at], at), reverse=True)
     return [(at, marks[at]) for at in sorted(best, key=lambda at: -marks[at])]
@@ -203,7 +204,11 @@ def windows(texts: Sequence[RankedText], *, wanted: SearchTerms) -> dict[int, fl
             for word, number in text.counts.items():
                 total[word] = total.get(word, 0) + number
         sizes.append((total, sum(text.length for text in around)))
-    return dict(zip(places, scores(sizes, wanted.stems), strict=True))
+    marks = scores(sizes, wanted.stems)
+    return {
+        place: mark * min(1.0, WINDOW_WORDS / max(length, 1))
+        for place, mark, (_, length) in zip(places, marks, sizes, strict=True)
+    }
 
 
 def of_sessions(
