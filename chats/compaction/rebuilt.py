@@ -124,8 +124,7 @@ def summary_request_of(
     # A call that brought no answer has no hash; it was the last one.
     known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
     values = sources.values
-    model = model_of(row)
-    made = list(bodies(row, messages, values=values, model=model))
+    made = list(bodies(row, messages, values=values))
     body = compared(iter(made), known) if known else "unknown"
     file = next((text for text in made if text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
@@ -139,7 +138,7 @@ def summary_request_of(
         body_sha256=known,
         body=body,
         file=file,
-        is_anthropic=speaks_anthropic(model),
+        is_anthropic=speaks_anthropic(model_of(row)),
     )
 
 
@@ -190,13 +189,10 @@ def model_of(row: Compaction) -> ModelSpec | None:
 
 
 def bodies(
-    row: Compaction,
-    messages: tuple[WireMessage, ...],
-    *,
-    values: PolicyValues,
-    model: ModelSpec | None,
+    row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues
 ) -> Iterator[str]:
     """Yield the body of a request for a summary in each form that its server may take."""
+    model = model_of(row)
     request = ProviderRequest(
         model=row.model_name,
         messages=messages,
