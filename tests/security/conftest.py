@@ -31,6 +31,12 @@ HERE = Path(__file__).parent
 WHO = [roles.USER, roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNER, SUPERUSER]
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out where no slow test is asked for what takes seconds to collect."""
+    is_left_out = collection_path == HERE / "test_every_endpoint.py"
+    return (is_left_out and "not slow" in config.option.markexpr) or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ask a served instance each thing on one of the databases; `make faults` asks both."""
     if not EVERY_ROW:
