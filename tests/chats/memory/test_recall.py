@@ -48,6 +48,15 @@ def test_what_was_said_is_found_before_any_summary(chat: Chat, say: Say, ask: As
     assert "herons" in first.why
 
 
+def test_a_text_that_is_not_the_best_by_its_words_is_ranked_too(
+    chat: Chat, say: Say, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("a heron at a pond of the park", *["noise"] * 5, "heron heron", *["noise"] * 5):
+        say(each)
+    monkeypatch.setattr(finding, "MOST_WITH_NEIGHBOURS", 1)
+    assert {"heron heron", "a heron at a pond of the park"} <= set(said(ask("heron")))
+
+
 @pytest.mark.memory_case(19)
 def test_another_person_is_never_found(
     chat: Chat, say: Say, ask: Ask, charlie: User, now: datetime
