@@ -186,7 +186,7 @@ def wanted_of(
         full={full: weigh((stems_of(full) or [full])[0]) for full in asked.full},
         pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
         beginning=asked.beginning if asked.beginning in stems else "",
-        names=frozenset(asked.full),
+        names=asked.names,
         own=asked.is_of_oneself,
         days=asked.days,
     )

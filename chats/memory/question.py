@@ -37,6 +37,7 @@ _ONESELF = """
 _OF_ONESELF = frozenset(_ONESELF.split())
 _IN_WORDS = re.compile("[我咱私僕俺]|ฉัน|ผม|मैं|मेर|मुझ")
 _LETTERS = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile("['’]s$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class ParsedQuestion:
     ignored: Sequence[str]
     # The person asks about themselves.
     is_of_oneself: bool = False
+    # Its words as they may be of a name.
+    names: frozenset[str] = frozenset()
 
     def units(self, shared: Sequence[str]) -> list[str]:
         """Return the words of the question, as they were written, that a text shares with it.
@@ -98,7 +101,14 @@ def asked_in(text: str, *, at: datetime, is_typed: bool = False) -> ParsedQuesti
         days=days_named(text, at=at),
         ignored=list(ignored),
         is_of_oneself=is_of_oneself(text),
+        names=frozenset(name_of(word, text) for word in found if word.full),
     )
+
+
+def name_of(word: Word, text: str) -> str:
+    """Return a word of a text as it may be of a name: *Ann* where *Ann's* is written."""
+    is_possessive = _POSSESSIVE.search(text[word.start : word.end]) is not None
+    return word.full.removesuffix("s") if is_possessive else word.full
 
 
 def is_of_oneself(text: str) -> bool:

@@ -26,13 +26,16 @@ CITED = 0.5
 NEIGHBOURS = 0.3
 WINDOW = 1.1
 SESSION = 0.4
-SPEAKER = 1.0
+SPEAKER = 1.2
 OWN = 0.6
 DAY = 0.4
+LENGTH = 0.4
 # The messages before and after a text that its window has; and the words of a window from which on
 # it counts less: short messages live on what stands around them, long ones speak for themselves.
 REACH = 2
-WINDOW_WORDS = 400
+WINDOW_WORDS = 200
+# A text of fewer words tells little: "Wow, that is great!"
+WORDS_THAT_TELL = 20
 # The best texts of a talk that say what it is about.
 OF_A_SESSION = 3
 # Marks are compared to so many digits: the sum of the same fractions depends on their order.
@@ -184,6 +187,7 @@ def rank(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int,
             mark += SPEAKER
         elif wanted.own and text.is_own:
             mark += OWN
+        mark += LENGTH * min(text.length / WORDS_THAT_TELL, 1.0)
         mark += DAY * any(begin <= text.written_at < end for begin, end in wanted.days)
         marks[at] = round(mark, DIGITS)
     newest = {text.place: text.written_at for text in texts}

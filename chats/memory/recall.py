@@ -14,12 +14,13 @@ from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from chats.memory import archive, fulltext
-from chats.memory.finding import FoundText, find, is_above_floor, telling_of
+from chats.memory.finding import MOST_CHOOSING, FoundText, find, is_above_floor, telling_of
 from chats.memory.fulltext import Within
 from chats.memory.marking import around, marks_of
 from chats.memory.meaning import Look, TextLikeness
-from chats.memory.question import ParsedQuestion, asked_in
-from chats.memory.words import read
+from chats.memory.question import ParsedQuestion, asked_in, name_of, told
+from chats.memory.ranking import is_named
+from chats.memory.words import read, spans
 from chats.models import Chat, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 
@@ -27,6 +28,8 @@ ScopeKind = Literal["chat", "folder", "person"]
 # Of those found, so many are looked at for what may be shown, page by page.
 MOST_LOOKED_AT = 1_000
 PAGE = 25
+# The newest texts with a word of the question that say whether it is a speaker's name.
+SPEAKERS_LOOKED_FOR = 100
 # The chats of a folder, or outside of folders, that are looked through; those used last.
 MOST_CHATS = 200
 
@@ -135,6 +138,31 @@ def recall(
             if len(passages) == limit:
                 return Recalled(passages, asked.ignored, share, is_late)
     return Recalled(passages, asked.ignored, share, is_late)
+
+
+def without_speakers(owner_id: int, question: str) -> str:
+    """Return a question without the names of those who speak in the person's chats.
+
+    What they said seldom has their name in it, and what others say to them does: by meaning the
+    name leads to the wrong ones. Who is asked about counts by itself, in `ranking`.
+    """
+    found = [word for word in spans(question) if word.full]
+    names = {name_of(word, question) for word in found}
+    within = Within(keys=[archive.owner_key(owner_id)])
+    named: set[str] = set()
+    for stem in list(dict.fromkeys(word.stem for word in told(found)))[:MOST_CHOOSING]:
+        newest = fulltext.holders(stem, within=within, most=SPEAKERS_LOOKED_FOR)
+        speakers = SearchText.objects.filter(pk__in=newest).exclude(speaker="").order_by()
+        for speaker in speakers.values_list("speaker", flat=True).distinct():
+            if is_named(speaker, names):
+                named.update(speaker.split())
+    left, end = [], 0
+    for word in found:
+        if name_of(word, question) in named:
+            left.append(question[end : word.start])
+            end = word.end
+    rest = " ".join("".join([*left, question[end:]]).split())
+    return rest if any(word.full for word in spans(rest)) else question
 
 
 def like(

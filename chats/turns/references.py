@@ -21,6 +21,7 @@ from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreach
 from chats.compaction.people import rights
 from chats.ground.breakers import LatenessBreaker
 from chats.memory import meaning, references
+from chats.memory.recall import without_speakers
 from chats.memory.references import ChosenReferences
 from chats.models import Chat, Message, Turn, TurnReference
 from chats.prompt import composition
@@ -88,11 +89,12 @@ async def ask(
 
 
 def question_of(*, turn: Turn) -> str:
-    """Return what is looked up for a turn; empty where it has no question."""
+    """Return what is compared by meaning for a turn; empty where it has no question."""
     question = turn.trigger
     if question is None:
         return ""
-    return references.asked_with(question, branch=composition.read_branch(turn))
+    branch = composition.read_branch(turn)
+    return without_speakers(branch.chat.owner_id, references.asked_with(question, branch=branch))
 
 
 def search(

@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
+from tests.browser.test_accessibility import faults
 from tests.faults.programs import MANAGE, python, run
 
 BOOKING = """
@@ -109,3 +110,28 @@ def test_the_state_is_corrected_without_scripts(
     plain.page.get_by_role("button", name="Save").click()
     expect(plain.page.locator("#field-f1")).to_contain_text("Corrected by you")
     expect(plain.page.get_by_label("Destination")).to_have_value("Rome")
+
+
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_axe_finds_nothing_serious_on_the_pages_of_a_state(
+    governed: Product, signed_in: Any, open_tab: Callable[..., Person], scheme: str
+) -> None:
+    # Without motion a colour is what it is; the judge itself tries out a style.
+    options: dict[str, Any] = {"color_scheme": scheme, "reduced_motion": "reduce"}
+    person = open_tab(governed, storage_state=signed_in, bypass_csp=True, **options)
+    person.new_chat("Destination: Oslo")
+    person.wait_for_reply()
+    chat = person.page.url
+    person.page.goto(chat + "state")
+    person.page.get_by_label("Destination").fill("Rome")
+    person.page.get_by_role("button", name="Save").click()
+    expect(person.page.locator("#field-f1")).to_contain_text("Corrected by you")
+    for width in (1280, 390):
+        person.page.set_viewport_size({"width": width, "height": 800})
+        assert faults(person) == []
+    person.page.goto(chat + "state/history")
+    # One version in force, and one that could come back.
+    expect(person.page.locator("section.section")).to_have_count(2)
+    for width in (390, 1280):
+        person.page.set_viewport_size({"width": width, "height": 800})
+        assert faults(person) == []

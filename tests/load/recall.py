@@ -114,7 +114,7 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
             seqs = [row.seq or 0 for row in search(branch, question=text[:500], most=20).rows]
         else:
             owner = branch.chat.owner_id
-            look = looked(text)
+            look = looked(text, owner_id=owner)
             at = timezone.now()
             result = recall(owner, text, scope=Scope(role=""), limit=30, at=at, look=look)
             seqs = [each.seq for each in result.passages if each.message_id][:20]
@@ -151,14 +151,16 @@ def embed(address: str, *, model: str) -> None:
     )
 
 
-def looked(text: str) -> Any:
+def looked(text: str, *, owner_id: int) -> Any:
     """A question as it is compared by meaning; None where no model was chosen."""
     from chats.compaction import embedding
     from chats.memory import meaning
+    from chats.memory.recall import without_speakers
 
     by = embedding.asking()
     if by is None:
         return None
+    text = without_speakers(owner_id, text)
     question = asyncio.run(embedding.as_vector(text, by=by, seconds=30))
     give_up = time.monotonic() + 60
     return partial(meaning.look, question.vector, space_id=question.space_id, give_up=give_up)

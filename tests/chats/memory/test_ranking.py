@@ -68,6 +68,26 @@ def test_a_neighbour_of_the_words_counts_too() -> None:
     assert 1 not in found
 
 
+@pytest.mark.parametrize(("words", "share"), [(5, 1.0), (ranking.WINDOW_WORDS, 1 / 3)])
+def test_what_stands_around_long_texts_counts_less(words: int, share: float) -> None:
+    rest = " ".join(["noise"] * (words - 1))
+    wanted = wanted_in("heron", "heron", "noise", "noise")
+    texts = [text(place, f"{word} {rest}", wanted=wanted) for place, word in enumerate("xyz")]
+    texts[1] = text(1, f"heron {rest}", wanted=wanted)
+    assert ranking.windows(texts, wanted=wanted)[0] == pytest.approx(share)
+
+
+def test_a_short_text_tells_less() -> None:
+    wanted = wanted_in("heron", "heron")
+    rest = " ".join(f"w{each}" for each in range(ranking.WORDS_THAT_TELL))
+    texts = [
+        text(place, said, wanted=wanted)
+        for place, said in ((1, "noise"), (2, "heron"), (3, f"noise {rest}"))
+    ]
+    marks = dict(rank(texts, wanted=wanted))
+    assert marks[3] > marks[1] + ranking.LENGTH / 2
+
+
 def test_of_equal_texts_the_newer_comes_first() -> None:
     wanted = wanted_in("heron", "heron", "heron")
     texts = [text(place, "heron", wanted=wanted) for place in (10, 30, 20)]

@@ -12,7 +12,8 @@ from django.db import connection
 from chats.actions import deletion, erasure, lifecycle, marks
 from chats.memory import archive, finding
 from chats.memory.days import days_named
-from chats.memory.recall import Recalled, Scope, recall
+from chats.memory.question import asked_in
+from chats.memory.recall import Recalled, Scope, recall, without_speakers
 from chats.memory.titles import titled
 from chats.memory.words import VERSION
 from chats.models import Branch, Chat, Folder, Message, SearchCount, SearchPlace, SearchText
@@ -46,6 +47,41 @@ def test_what_was_said_is_found_before_any_summary(chat: Chat, say: Say, ask: As
     assert [first.text[a:b] for a, b in first.marks] == ["heron", "stood"][: len(first.marks)]
     assert (first.chat_id, first.seq, first.role, first.speaker) == (chat.pk, 1, "user", "You")
     assert "herons" in first.why
+
+
+def test_a_text_that_is_not_the_best_by_its_words_is_ranked_too(
+    chat: Chat, say: Say, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for each in ("a heron at a pond of the park", *["noise"] * 5, "heron heron", *["noise"] * 5):
+        say(each)
+    monkeypatch.setattr(finding, "MOST_WITH_NEIGHBOURS", 1)
+    assert {"heron heron", "a heron at a pond of the park"} <= set(said(ask("heron")))
+
+
+@pytest.mark.parametrize(
+    ("question", "left"),
+    [
+        ("What is Ann Lee's boat called?", "What is boat called?"),
+        ("Where does Lee live?", "Where does Lee live?"),
+        ("Where is Bob's boat?", "Where is Bob's boat?"),
+        ("Ann Lee", "Ann Lee"),
+    ],
+)
+def test_names_of_speakers_are_not_compared_by_meaning(
+    alice: User, charlie: User, say: Say, ask: Ask, now: datetime, question: str, left: str
+) -> None:
+    row = say("My boat is the Heron, Bob")
+    Message.objects.filter(pk=row.pk).update(speaker={"roleId": "a", "roleName": "Ann Lee"})
+    say("Ann Lee, what a boat! Bob, look")
+    ask("boat")
+    assert without_speakers(alice.pk, question) == left
+    # Nobody else's speakers are known.
+    assert without_speakers(charlie.pk, question) == question
+
+
+def test_a_possessive_names_too(now: datetime) -> None:
+    assert {"ann", "boats"} <= asked_in("Where are Ann's boats?", at=now).names
+    assert "anns" not in asked_in("Where are Ann’s boats?", at=now).names
 
 
 @pytest.mark.memory_case(19)
