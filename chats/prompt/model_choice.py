@@ -51,7 +51,7 @@ class PolicyRefused(Refusal):
 
     code = "policy_impossible"
     status = 409
-    sentence = "The policies that apply here cannot work until an administrator changes one. {reason}"
+    sentence = "The policies here cannot work until an administrator changes one. {reason}"
 
 
 @dataclass(frozen=True, slots=True)
