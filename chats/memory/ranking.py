@@ -98,12 +98,12 @@ class RankedText:
         is_own: bool,
         written_at: Any,
     ) -> Self:
-        """Count what is wanted in a text, whose words stand between spaces."""
+        """Count what is wanted in a text, whose words stand apart by one space each."""
         said = words.split()
         whole = full.split()
         counts = counted(said, wanted.stems)
         if wanted.beginning:
-            begun = sum(word.startswith(wanted.beginning) for word in whole)
+            begun = f" {full}".count(f" {wanted.beginning}")
             if begun:
                 counts[wanted.beginning] = begun
         return cls(

@@ -31,5 +31,8 @@ def has_all(title: str, wanted: set[str]) -> bool:
     plain = title.casefold()
     if all(word in plain for word in wanted):
         return True
+    # Its words are what stands there: no mark to be folded, no sign within a word.
+    if plain.isascii() and plain.replace(" ", "").isalnum():
+        return False
     folded = " ".join(word.full or word.stem for word in spans(title))
     return all(word in folded for word in wanted)
