@@ -136,7 +136,7 @@ def test_S04_only_the_renderer_makes_safe_html() -> None:
     assert found == {
         "chats/rendering/fragments.py",
         "chats/rendering/store.py",
-        "contextpolicy/admin/policy_page.py",
+        "contextpolicy/admin/form_words.py",
     }
 
 
