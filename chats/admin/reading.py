@@ -19,10 +19,10 @@ from django.utils.safestring import SafeString
 from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
 from chats.admin.words import LEFT_OUT
-from chats.compaction.rebuilt import number_in, summary_file
+from chats.compaction.rebuilt import beside_the_call_before, number_in, summary_file
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
-from chats.prompt.as_sent import FORMS, RequestFile, SentLine, file_of
+from chats.prompt.as_sent import FORMS, RequestFile, file_of
 from chats.record import reading
 from contextpolicy.admin.site import actor_of
 
@@ -105,7 +105,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
             found = read_summary_request(call.row, number=number, actor=actor, now=now, form=form)
             if form and found.file:
                 return as_file(summary_file(found, form=form))
-            lines = [SentLine("new", wire.role, wire.content) for wire in found.messages]
+            lines = beside_the_call_before(call.row, found, sees_hidden=True)
             more = {"lines": lines, "fault": found.reason, "asked": found}
             return self.shown(request, call=call, until=until, **more)
         sent = read_prompt(call.row, actor=actor, now=now, form=form)

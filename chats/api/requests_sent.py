@@ -15,8 +15,13 @@ from chats.api.inputs import Strict
 from chats.api.outputs import one
 from chats.api.receipt_outputs import SegmentOut
 from chats.api.schema import READ_ERRORS, Code, answers
-from chats.compaction.rebuilt import SummaryRequest, summary_file, summary_request_of
-from chats.models import Receipt
+from chats.compaction.rebuilt import (
+    SummaryRequest,
+    beside_the_call_before,
+    summary_file,
+    summary_request_of,
+)
+from chats.models import Compaction, Receipt
 from chats.prompt.as_sent import BODIES, FORMS, AsSent, RequestFile, SentLine, as_sent, file_of
 from chats.record import access
 from contextpolicy.engine.segments import Segment
@@ -116,6 +121,16 @@ class SummaryMessageOut(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
+class ComparedMessageOut(serializers.Serializer[Any]):
+    """A message of the request for a summary, or one that only the call before had in its place."""
+
+    kind = serializers.CharField(
+        help_text="Beside the call before: `same`, `new`, or `gone`: no longer sent."
+    )
+    role = serializers.CharField()
+    text = serializers.CharField()
+
+
 class SummaryRequestOut(serializers.Serializer[Any]):
     """The request for a summary, built again from what is stored."""
 
@@ -137,6 +152,11 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         help_text="What the ledger holds of this call's prompt. Empty: no model was asked."
     )
     messages = SummaryMessageOut(many=True)
+    compared = ComparedMessageOut(
+        many=True,
+        help_text="The messages beside those of the call before: of the same summary, else the last"
+        " one of the summary that it goes on from.",
+    )
 
 
 class SentRequest(Endpoint):
@@ -201,7 +221,7 @@ class SummaryAsked(Endpoint):
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
         number = CallQuery.read(request.query_params.dict())["call"]
-        return Response(summary_json(row.pk, summary_request_of(row, number=number)))
+        return Response(summary_json(row, summary_request_of(row, number=number)))
 
 
 class SummaryAskedFile(Endpoint):
@@ -262,10 +282,12 @@ def as_stored(segment: Segment) -> list[Any]:
     return [*place, segment.cut_to, segment.text_ref, segment.result_limit]
 
 
-def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, Any]:
-    """Return the request for a summary."""
+def summary_json(
+    row: Compaction, found: SummaryRequest, *, sees_hidden: bool = False
+) -> dict[str, Any]:
+    """Return the request for a summary, with what it shares with the call before."""
     said = {
-        "compaction": compaction_id,
+        "compaction": row.pk,
         "fault": found.fault,
         "reason": found.reason,
         "body_sha256": found.body_sha256,
@@ -274,6 +296,7 @@ def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, A
         "calls": found.calls,
         "commitment": found.commitment,
         "messages": [{"role": wire.role, "text": wire.content} for wire in found.messages],
+        "compared": beside_the_call_before(row, found, sees_hidden=sees_hidden),
     }
     return one(SummaryRequestOut, said)
 

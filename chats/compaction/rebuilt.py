@@ -18,9 +18,12 @@ from chats.prompt.as_sent import (
     BodyCheck,
     RequestFile,
     RequestNotWhole,
+    SentLine,
     compared,
     forms_of,
+    side_by_side,
     speaks_anthropic,
+    told,
     written,
 )
 from chats.providers.base import ProviderRequest
@@ -140,6 +143,31 @@ def summary_request_of(
         file=file,
         is_anthropic=speaks_anthropic(model_of(row)),
     )
+
+
+def beside_the_call_before(
+    row: Compaction, found: SummaryRequest, *, sees_hidden: bool = False
+) -> list[SentLine]:
+    """Return the messages of a request beside those of the call before it.
+
+    That is the one before of the same summary, else the last one of the summary that it goes on
+    from. Without one that can be built again every message is new.
+    """
+    before = call_before(row, found.number, sees_hidden=sees_hidden)
+    pairs = side_by_side(before.messages if before else (), found.messages)
+    lines = [SentLine(kind, wire.role, told(wire, hides=False)) for kind, wire, _ in pairs]
+    return [] if found.fault else lines
+
+
+def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:
+    """Return the request of the call before one of a summary, if there was any."""
+    if number > 1:
+        return summary_request_of(row, number=number - 1, sees_hidden=sees_hidden)
+    earlier = Compaction.objects.filter(pk=row.previous_id).first() if row.previous_id else None
+    if earlier is None:
+        return None
+    last = max(len(earlier.calls), 1)
+    return summary_request_of(earlier, number=last, sees_hidden=sees_hidden)
 
 
 def summary_file(found: SummaryRequest, *, form: str) -> RequestFile:

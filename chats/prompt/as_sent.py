@@ -117,15 +117,21 @@ def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator
     """Yield the messages of a request, and in their places those that only the one before had."""
     owners = owners_of(found)
     old = before.messages if before and not before.fault else ()
-    matcher = SequenceMatcher(None, old, found.messages, autojunk=False)
+    for kind, message, place in side_by_side(old, found.messages):
+        segments = () if place is None else owners[place]
+        yield SentLine(kind, message.role, told(message, hides=hides), segments)
+
+
+def side_by_side(
+    old: Sequence[WireMessage], new: Sequence[WireMessage]
+) -> Iterator[tuple[Kind, WireMessage, int | None]]:
+    """Yield the messages of two requests in order, those of the new one with their places."""
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
     for tag, start, end, first, last in matcher.get_opcodes():
         if tag != "equal":
-            for wire in old[start:end]:
-                yield SentLine("gone", wire.role, told(wire, hides=hides))
-        for place in range(first, last):
-            wire = found.messages[place]
-            kind: Kind = "same" if tag == "equal" else "new"
-            yield SentLine(kind, wire.role, told(wire, hides=hides), owners[place])
+            yield from (("gone", message, None) for message in old[start:end])
+        kind: Kind = "same" if tag == "equal" else "new"
+        yield from ((kind, new[place], place) for place in range(first, last))
 
 
 def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:

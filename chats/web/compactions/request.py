@@ -6,7 +6,12 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats.compaction.rebuilt import number_in, summary_file, summary_request_of
+from chats.compaction.rebuilt import (
+    beside_the_call_before,
+    number_in,
+    summary_file,
+    summary_request_of,
+)
 from chats.prompt.as_sent import FORMS
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
@@ -33,5 +38,6 @@ def summary_asked(
         "chat": access.chat_for(user=request.user, chat_id=chat_id),
         "compaction": row,
         "found": found,
+        "lines": beside_the_call_before(row, found),
     }
     return render(request, "chats/summary_request.html", context)

@@ -19,7 +19,17 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign, create_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN, seed_roles
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.compaction.conftest import GOOD, VALUES, Fold, SetPolicy, Work, Writes, wrote
+from tests.chats.compaction.conftest import (
+    GOOD,
+    SENTENCE,
+    VALUES,
+    Fold,
+    Say,
+    SetPolicy,
+    Work,
+    Writes,
+    wrote,
+)
 from tests.chats.compaction.test_ladder import ONE_REQUEST
 from tests.conftest import NOON
 from tests.contextpolicy.people import person, signed_in
@@ -231,6 +241,31 @@ def test_the_request_of_a_summary_is_a_file_by_the_same_rule(
     assert code(of_alice.get(own)) == (409, "request_not_whole")
     assert code(auditor.get(theirs)) == (409, "request_not_whole")
     assert len(rows("content.downloaded", chat)) == 1
+
+
+def test_the_request_of_a_summary_stands_beside_the_call_before(
+    program: MakeProgram, chat: Chat, asked_summary: Compaction, say: Say, fold: Fold
+) -> None:
+    for number in range(5):
+        say(chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
+    second = fold(chat)
+    assert second.previous_id == asked_summary.pk
+
+    mine = signed_in(chat.owner)
+    address = f"/chats/{chat.pk}/compactions/{{}}/request"
+    assert "no longer sent" not in mine.get(address.format(asked_summary.pk)).content.decode()
+    assert "no longer sent" in mine.get(address.format(second.pk)).content.decode()
+
+    auditor = program(person("priya", AUDITOR))
+    auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
+    first, after = (
+        auditor.get(f"audit/compactions/{row.pk}/request").json() for row in (asked_summary, second)
+    )
+    kinds = [(line["kind"], line["role"]) for line in after["compared"]]
+    assert kinds == [("same", "system"), ("gone", "user"), ("new", "user")]
+    assert after["compared"][1]["text"] == first["messages"][1]["text"]
+    assert after["compared"][2]["text"] == after["messages"][1]["text"]
+    assert [line["kind"] for line in first["compared"]] == ["new", "new"]
 
 
 def test_the_pages_have_the_file_of_a_summary_too(asked_summary: Compaction, alice: User) -> None:
