@@ -193,10 +193,11 @@ def of_summaries(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str],
     for row in rows.exclude(calls=[]):
         found.summaries += 1
         found.parts += len(row.calls) > 1
-        values = resolution.values_of(row.effective_policy)
+        values, model = resolution.values_of(row.effective_policy), summaries.model_of(row)
         for number in range(1, len(row.calls) + 1):
             made = summaries.summary_request_of(row, number=number)
-            hashes = {text_ref(t) for t in summaries.bodies(row, made.messages, values=values)}
+            built = summaries.bodies(row, made.messages, values=values, model=model)
+            hashes = {text_ref(text) for text in built}
             known = made.body_sha256
             differs = made.reason or ("" if not known or made.body == "same" else made.body_words)
             yield f"call {number} of {row}", {known} if known else hashes, differs

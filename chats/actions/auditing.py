@@ -3,7 +3,7 @@
 import uuid
 from datetime import datetime
 
-from chats.compaction.rebuilt import SummaryRequest, summary_request_of
+from chats.compaction.rebuilt import SummaryRequest, beside_the_call_before
 from chats.ground.refusals import NotFound
 from chats.models import Compaction, Receipt
 from chats.prompt.as_sent import AsSent, as_sent
@@ -50,13 +50,15 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
 def read_summary_request(
     row: Compaction, *, number: int, actor: str, now: datetime, form: str = ""
 ) -> SummaryRequest:
-    """Return what a summariser was asked, for a file where `form` names one; the ledger has it.
+    """Return what a summariser was asked, for a file where `form` names one.
+
+    The ledger has it first.
 
     Raises `ReadingNotOpen` where nobody said why the chat is read, and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
     reading.require_open(chat_id=chat_id, actor=actor, now=now)
-    found = summary_request_of(row, number=number, sees_hidden=True)
+    found = beside_the_call_before(row, number=number, sees_hidden=True)
     call = {"compaction": str(row.pk)}
     # One that cannot be given whole is no file.
     form = form if found.file else ""

@@ -19,11 +19,12 @@ from django.utils.safestring import SafeString
 from chats.actions.auditing import read_prompt, read_summary_request, receipt_of, summary_of
 from chats.admin.records import ReceiptAdmin
 from chats.admin.words import LEFT_OUT
-from chats.compaction.rebuilt import beside_the_call_before, number_in, summary_file
+from chats.compaction.rebuilt import number_in, summary_file
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Compaction, Receipt
 from chats.prompt.as_sent import FORMS, RequestFile, file_of
 from chats.record import reading
+from chats.streams import files
 from contextpolicy.admin.site import actor_of
 
 TEMPLATE = "admin/chats/words.html"
@@ -105,8 +106,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
             found = read_summary_request(call.row, number=number, actor=actor, now=now, form=form)
             if form and found.file:
                 return as_file(summary_file(found, form=form))
-            lines = beside_the_call_before(call.row, found, sees_hidden=True)
-            more = {"lines": lines, "fault": found.reason, "asked": found}
+            more = {"lines": found.lines, "fault": found.reason, "asked": found}
             return self.shown(request, call=call, until=until, **more)
         sent = read_prompt(call.row, actor=actor, now=now, form=form)
         if form and not sent.found.fault:
@@ -178,11 +178,8 @@ def waiting(*, actor: str, now: datetime) -> list[Waiting]:
 
 
 def as_file(file: RequestFile) -> HttpResponse:
-    """Send a request as a file that no browser keeps."""
-    response = HttpResponse(file.text, content_type=file.kind)
-    response["Content-Disposition"] = f'attachment; filename="{file.name}"'
-    response["Cache-Control"] = "no-store"
-    return response
+    """Send a request as a file."""
+    return files.short(file.text, name=file.name, kind=file.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,7 +273,7 @@ class ReadSummaryRequest(Endpoint):
         row = auditing.summary_of(compaction_id)
         number = CallQuery.read(request.query_params.dict())["call"]
         found = auditing.read_summary_request(row, number=number, actor=actor, now=timezone.now())
-        return Response(summary_json(row, found, sees_hidden=True))
+        return Response(summary_json(row.pk, found))
 
 
 class ReadSummaryRequestFile(Endpoint):

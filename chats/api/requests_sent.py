@@ -21,9 +21,10 @@ from chats.compaction.rebuilt import (
     summary_file,
     summary_request_of,
 )
-from chats.models import Compaction, Receipt
+from chats.models import Receipt
 from chats.prompt.as_sent import BODIES, FORMS, AsSent, RequestFile, SentLine, as_sent, file_of
 from chats.record import access
+from chats.streams import files
 from contextpolicy.engine.segments import Segment
 
 FILE: dict[Code, Any] = {
@@ -221,7 +222,7 @@ class SummaryAsked(Endpoint):
             user=person(request), chat_id=chat_id, compaction_id=compaction_id
         )
         number = CallQuery.read(request.query_params.dict())["call"]
-        return Response(summary_json(row, summary_request_of(row, number=number)))
+        return Response(summary_json(row.pk, beside_the_call_before(row, number=number)))
 
 
 class SummaryAskedFile(Endpoint):
@@ -282,12 +283,10 @@ def as_stored(segment: Segment) -> list[Any]:
     return [*place, segment.cut_to, segment.text_ref, segment.result_limit]
 
 
-def summary_json(
-    row: Compaction, found: SummaryRequest, *, sees_hidden: bool = False
-) -> dict[str, Any]:
+def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, Any]:
     """Return the request for a summary, with what it shares with the call before."""
     said = {
-        "compaction": row.pk,
+        "compaction": compaction_id,
         "fault": found.fault,
         "reason": found.reason,
         "body_sha256": found.body_sha256,
@@ -296,14 +295,11 @@ def summary_json(
         "calls": found.calls,
         "commitment": found.commitment,
         "messages": [{"role": wire.role, "text": wire.content} for wire in found.messages],
-        "compared": beside_the_call_before(row, found, sees_hidden=sees_hidden),
+        "compared": found.lines,
     }
     return one(SummaryRequestOut, said)
 
 
 def as_file(file: RequestFile) -> HttpResponse:
-    """Send a request as a file that nothing on the way keeps."""
-    answer = HttpResponse(file.text, content_type=file.kind)
-    answer["Content-Disposition"] = f'attachment; filename="{file.name}"'
-    answer["Cache-Control"] = "no-store"
-    return answer
+    """Send a request as a file."""
+    return files.short(file.text, name=file.name, kind=file.kind)

@@ -4,7 +4,7 @@ Of summaries that were read in parts, or written a second time, before the texts
 the commitments alone are left.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from django.db.models import Q
@@ -67,7 +67,8 @@ class SummaryRequest:
 
     `none`: no model was asked. It is the call `number` of `calls`, with its commitment.
     `body_sha256`: of the bytes that left; empty where none is kept. `file`: the body, as it went
-    where that is known; empty where it cannot be given whole.
+    where that is known; empty where it cannot be given whole. `lines`: its messages beside those of
+    the call before, where that was asked for.
     """
 
     messages: tuple[WireMessage, ...] = ()
@@ -79,6 +80,7 @@ class SummaryRequest:
     body: BodyCheck = "unknown"
     file: str = ""
     is_anthropic: bool = False
+    lines: Sequence[SentLine] = ()
 
     @property
     def body_words(self) -> str:
@@ -127,7 +129,8 @@ def summary_request_of(
     # A call that brought no answer has no hash; it was the last one.
     known = row.bodies[number - 1] if row.bodies and number <= len(row.bodies) else ""
     values = sources.values
-    made = list(bodies(row, messages, values=values))
+    model = model_of(row)
+    made = list(bodies(row, messages, values=values, model=model))
     body = compared(iter(made), known) if known else "unknown"
     file = next((text for text in made if text_ref(text) == known), made[0])
     own = values.summary_instruction.strip()
@@ -141,22 +144,25 @@ def summary_request_of(
         body_sha256=known,
         body=body,
         file=file,
-        is_anthropic=speaks_anthropic(model_of(row)),
+        is_anthropic=speaks_anthropic(model),
     )
 
 
 def beside_the_call_before(
-    row: Compaction, found: SummaryRequest, *, sees_hidden: bool = False
-) -> list[SentLine]:
-    """Return the messages of a request beside those of the call before it.
+    row: Compaction, *, number: int = 1, sees_hidden: bool = False
+) -> SummaryRequest:
+    """Return the request of a call, its messages beside those of the call before.
 
     That is the one before of the same summary, else the last one of the summary that it goes on
-    from. Without one that can be built again every message is new.
+    from. Without one that can be built again every message is new. Raises `NoSuchCall`.
     """
-    before = call_before(row, found.number, sees_hidden=sees_hidden)
+    found = summary_request_of(row, number=number, sees_hidden=sees_hidden)
+    if found.fault:
+        return found
+    before = call_before(row, number, sees_hidden=sees_hidden)
     pairs = side_by_side(before.messages if before else (), found.messages)
     lines = [SentLine(kind, wire.role, told(wire, hides=False)) for kind, wire, _ in pairs]
-    return [] if found.fault else lines
+    return replace(found, lines=lines)
 
 
 def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:
@@ -217,10 +223,13 @@ def model_of(row: Compaction) -> ModelSpec | None:
 
 
 def bodies(
-    row: Compaction, messages: tuple[WireMessage, ...], *, values: PolicyValues
+    row: Compaction,
+    messages: tuple[WireMessage, ...],
+    *,
+    values: PolicyValues,
+    model: ModelSpec | None,
 ) -> Iterator[str]:
     """Yield the body of a request for a summary in each form that its server may take."""
-    model = model_of(row)
     request = ProviderRequest(
         model=row.model_name,
         messages=messages,

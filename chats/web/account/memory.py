@@ -19,6 +19,7 @@ from chats.memory import preferences
 from chats.memory.told import LONGEST_TEXT
 from chats.models import Chat, MemorySettings, Message, Preference
 from chats.record import access
+from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
 
 # What the buttons of the switches say.
@@ -108,9 +109,7 @@ def switch(request: PersonRequest) -> HttpResponse:
 def export(request: PersonRequest) -> HttpResponse:
     """Give the person a file with all that is kept of them."""
     found = json.dumps(preferences.exported(request.user.pk), ensure_ascii=False, indent=2)
-    response = HttpResponse(found, content_type="application/json; charset=utf-8")
-    response["Content-Disposition"] = 'attachment; filename="memory.json"'
-    return response
+    return files.short(found, name="memory.json", kind="application/json; charset=utf-8")
 
 
 @require_POST

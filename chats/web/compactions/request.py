@@ -6,14 +6,10 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
-from chats.compaction.rebuilt import (
-    beside_the_call_before,
-    number_in,
-    summary_file,
-    summary_request_of,
-)
+from chats.compaction.rebuilt import beside_the_call_before, number_in, summary_file
 from chats.prompt.as_sent import FORMS
 from chats.record import access
+from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
 
 
@@ -27,17 +23,14 @@ def summary_asked(
     One that cannot be shown says why. Raises `NotFound` and `RequestNotWhole`.
     """
     row = access.compaction_for(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
-    found = summary_request_of(row, number=number_in(request.GET.get("call", ""), row))
+    found = beside_the_call_before(row, number=number_in(request.GET.get("call", ""), row))
     form = request.GET.get("as", "")
     if form in FORMS:
         file = summary_file(found, form=form)
-        response = HttpResponse(file.text, content_type=file.kind)
-        response["Content-Disposition"] = f'attachment; filename="{file.name}"'
-        return response
+        return files.short(file.text, name=file.name, kind=file.kind)
     context = {
         "chat": access.chat_for(user=request.user, chat_id=chat_id),
         "compaction": row,
         "found": found,
-        "lines": beside_the_call_before(row, found),
     }
     return render(request, "chats/summary_request.html", context)

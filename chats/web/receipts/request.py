@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET
 from chats.ground.refusals import NotFound
 from chats.prompt.as_sent import FORMS, as_sent, file_of
 from chats.record import access
+from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.reasons import ORIGINS
 
@@ -40,6 +41,4 @@ def request_sent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID)
         }
         return render(request, "chats/request.html", context)
     file = file_of(sent, form=form)
-    response = HttpResponse(file.text, content_type=file.kind)
-    response["Content-Disposition"] = f'attachment; filename="{file.name}"'
-    return response
+    return files.short(file.text, name=file.name, kind=file.kind)
