@@ -100,19 +100,13 @@ class ExplainedPolicyAdmin(EffectivePolicyAdmin):
         return TemplateResponse(request, template, context)
 
 
-def told(name: str, value: object) -> str:
-    """Write a value as a text; without a list of models or providers any may be used."""
-    is_any = name in ("allowed_models", "memory_providers") and value is None
-    return "any" if is_any else told_value(name, value)
-
-
 def row_of(field: ExplainedField) -> dict[str, Any]:
     """Return one field as the page shows it."""
     level, slug, version, locked = field.source
     return {
         "name": field.name,
-        "value": told(field.name, field.value),
-        "wanted": told(field.name, field.wanted) if field.was_adjusted else "",
+        "value": told_value(field.name, field.value),
+        "wanted": told_value(field.name, field.wanted) if field.was_adjusted else "",
         "policy": field.policy or slug,
         "version": version,
         "level": LEVELS.get(level, level),
@@ -122,7 +116,7 @@ def row_of(field: ExplainedField) -> dict[str, Any]:
         "is_used": field.is_used,
         "losing": [
             {
-                "value": told(field.name, lost.value),
+                "value": told_value(field.name, lost.value),
                 "policy": lost.name,
                 "version": lost.version,
                 "level": LEVELS.get(lost.level, lost.level),

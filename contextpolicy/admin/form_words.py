@@ -31,7 +31,7 @@ def label_of(form: PolicyForm, name: str) -> str:
 def in_words(form: PolicyForm, name: str, value: object) -> str:
     """Return a value in the words of its field."""
     if value is None:
-        return "any" if name in ("allowed_models", "memory_providers") else "none"
+        return told_value(name, value)
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):

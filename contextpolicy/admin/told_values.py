@@ -7,6 +7,9 @@ from contextpolicy.admin.stored_values import YES_OR_NO
 from contextpolicy.admin.written import BUILT_IN, rules_text, schema_text
 from contextpolicy.models import PolicyVersion
 
+# Lists of what may be used: without one, anything may.
+ANY_WITHOUT_A_LIST = frozenset({"allowed_models", "memory_providers"})
+
 
 def differences(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:
     """List what a version changed: the field with its value before and after, locks included."""
@@ -35,6 +38,8 @@ def told_value(name: str, value: Any) -> str:
         return schema_text(value)
     if name == "summary_sections":
         return ", ".join(value) or BUILT_IN
+    if value is None and name in ANY_WITHOUT_A_LIST:
+        return "any"
     if value is None or value == []:
         return "none"
     if isinstance(value, bool):

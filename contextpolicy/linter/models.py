@@ -8,7 +8,7 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_checks import SMALLEST_ROOM, estimated_tokens
 from contextpolicy.linter.findings import USUAL_TURN, Finding
 from contextpolicy.models import ModelSpec
-from contextpolicy.resolution import made_to_work
+from contextpolicy.resolution import Adjustment, made_to_work
 
 # What a request for a summary has beside the messages and the summary before: its instruction.
 INSTRUCTION = 600
@@ -27,9 +27,10 @@ def models_met(values: PolicyValues) -> list[ModelSpec]:
 def model_findings(values: PolicyValues) -> Iterator[Finding]:
     """Yield what is found of each model that these values would meet."""
     models = models_met(values)
-    large = [model.slug for model in models if _works_with(values, model)]
+    tried = {model.slug: _tried(values, model) for model in models}
+    large = [slug for slug, found in tried.items() if not isinstance(found, PolicyImpossible)]
     for model in models:
-        yield from _window(values, model, large=large)
+        yield from _window(values, model, tried[model.slug], large=large)
         yield from _longest_reply(values, model)
     if values.strategy == "simple" and values.window_size is not None:
         yield _slides(values, models)
@@ -39,30 +40,34 @@ def model_findings(values: PolicyValues) -> Iterator[Finding]:
             yield from _summariser(values, summariser)
 
 
-def _works_with(values: PolicyValues, model: ModelSpec) -> bool:
+def _tried(values: PolicyValues, model: ModelSpec) -> tuple[Adjustment, ...] | PolicyImpossible:
+    """Return what is lowered for a model, or why this policy cannot work with it."""
     try:
-        made_to_work(values, model_window=model.window)
-    except PolicyImpossible:
-        return False
-    return True
+        return made_to_work(values, model_window=model.window)[1]
+    except PolicyImpossible as error:
+        return error
 
 
-def _window(values: PolicyValues, model: ModelSpec, *, large: Sequence[str]) -> Iterator[Finding]:
+def _window(
+    values: PolicyValues,
+    model: ModelSpec,
+    found: tuple[Adjustment, ...] | PolicyImpossible,
+    *,
+    large: Sequence[str],
+) -> Iterator[Finding]:
     window = model.window
     if window is None or window >= values.token_budget:
         return
-    try:
-        _, adjusted = made_to_work(values, model_window=window)
-    except PolicyImpossible as error:
+    if isinstance(found, PolicyImpossible):
         yield Finding(
             "model_too_small",
             "allowed_models",
-            f"With {model} ({window:,} tokens) this policy cannot work: {error}",
+            f"With {model} ({window:,} tokens) this policy cannot work: {found}",
             "risk",
             {"allowed_models": list(large)} if large else {},
         )
         return
-    told = ", ".join(f"{name} {wanted} → {used}" for name, wanted, used in adjusted)
+    told = ", ".join(f"{name} {wanted} → {used}" for name, wanted, used in found)
     lowered = f"; lowered there: {told}" if told else ""
     yield Finding(
         "model_window_below_budget",
