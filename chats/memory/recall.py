@@ -149,13 +149,15 @@ def without_speakers(owner_id: int, question: str) -> str:
     found = [word for word in spans(question) if word.full]
     names = {name_of(word, question) for word in found}
     within = Within(keys=[archive.owner_key(owner_id)])
-    named: set[str] = set()
-    for stem in list(dict.fromkeys(word.stem for word in told(found)))[:MOST_CHOOSING]:
-        newest = fulltext.holders(stem, within=within, most=SPEAKERS_LOOKED_FOR)
-        speakers = SearchText.objects.filter(pk__in=newest).exclude(speaker="").order_by()
-        for speaker in speakers.values_list("speaker", flat=True).distinct():
-            if is_named(speaker, names):
-                named.update(speaker.split())
+    stems = list(dict.fromkeys(word.stem for word in told(found)))[:MOST_CHOOSING]
+    newest = {
+        key
+        for stem in stems
+        for key in fulltext.holders(stem, within=within, most=SPEAKERS_LOOKED_FOR)
+    }
+    texts = SearchText.objects.filter(pk__in=newest).exclude(speaker="").order_by()
+    speakers = texts.values_list("speaker", flat=True).distinct()
+    named = {word for speaker in speakers if is_named(speaker, names) for word in speaker.split()}
     left, end = [], 0
     for word in found:
         if name_of(word, question) in named:
