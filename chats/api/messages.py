@@ -26,6 +26,7 @@ from chats.streams.api import FollowingPerson, check_room, stream_of
 from chats.streams.web import cookie_of
 from chats.turns.start import start
 
+# The kind of an answer that is a stream of events.
 EVENTS = "text/event-stream"
 
 

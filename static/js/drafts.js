@@ -49,7 +49,7 @@ function arrived(words) {
   if (!words || words !== text) return false;
   const all = own();
   const later = all.slice(all.findIndex(({ id }) => id === behind) + 1);
-  return later.some((message) => message.dataset.said === checksum(text));
+  return later.some((message) => message.dataset.checksum === checksum(text));
 }
 
 export function restore() {

@@ -46,7 +46,7 @@ def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
 ) -> None:
     seed = random.randrange(2**32)  # noqa: S311  # a moment, no secret
     print(f"seed {seed}")  # noqa: T201  # shown where the test fails
-    moments = random.Random(seed)  # noqa: S311
+    moments = random.Random(seed)  # noqa: S311  # as above
     for number in range(KILLS):
         after, heard, last = moments.randint(1, TOKENS // 2), 0, []
         address = f"http://localhost/v1/{path}"

@@ -144,7 +144,7 @@ def test_f07_viewers_cut_off_at_a_hundred_random_places_see_every_character_once
     print(f"seed {seed}")  # noqa: T201  # shown where the test fails
 
     def view(number: int) -> int:
-        places = random.Random(seed + number)  # noqa: S311
+        places = random.Random(seed + number)  # noqa: S311  # as above
         chat = alice.new_chat()
         turn = alice.send(chat, "Look [[fake tokens=200 ms=30]]")
         screen = Screen()

@@ -102,9 +102,8 @@ def assert_grown(tree: Tree, title: str) -> None:
         if old == new
     ]
     compactions = len(sent) - 1 - len(shares)
-    print(f"{title}: {compactions} compactions, least share kept {min(shares):.4f}")  # noqa: T201
     assert 0 < compactions <= MOST_COMPACTIONS
-    assert min(shares) >= LEAST_SHARE
+    assert min(shares) >= LEAST_SHARE, f"{title}: {compactions} compactions, {min(shares):.4f}"
 
 
 def share(before: list[Any], after: list[Any]) -> float:

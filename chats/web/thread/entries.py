@@ -129,8 +129,8 @@ class MessageEntry:
         return " ".join(name for name, is_set in found.items() if is_set)
 
     @property
-    def said(self) -> str:
-        """A checksum of what a person typed; empty for others.
+    def checksum(self) -> str:
+        """The Adler-32 of what a person typed; empty for others.
 
         A page that was left while words were on their way tells by it that they arrived.
         """
