@@ -107,11 +107,12 @@ class ReadReceiptAdmin(ReceiptAdmin):
             if form and found.file:
                 return as_file(summary_file(found, form=form))
             more = {"lines": found.lines, "fault": found.reason, "asked": found}
+            more["prefix"] = found.prefix
             return self.shown(request, call=call, until=until, **more)
         sent = read_prompt(call.row, actor=actor, now=now, form=form)
         if form and not sent.found.fault:
             return as_file(file_of(sent, form=form))
-        more = {"sent": sent, "lines": sent.lines, "fault": sent.fault}
+        more = {"sent": sent, "lines": sent.lines, "fault": sent.fault, "prefix": sent.prefix}
         more |= {"earlier": sent.prefix.before if sent.prefix else None}
         left_out = [(a, b, LEFT_OUT.get(why, why)) for a, b, why in call.row.left_out]
         return self.shown(request, call=call, until=until, left_out=left_out, **more)

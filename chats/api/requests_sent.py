@@ -122,16 +122,6 @@ class SummaryMessageOut(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
-class ComparedMessageOut(serializers.Serializer[Any]):
-    """A message of the request for a summary, or one that only the call before had in its place."""
-
-    kind = serializers.CharField(
-        help_text="Beside the call before: `same`, `new`, or `gone`: no longer sent."
-    )
-    role = serializers.CharField()
-    text = serializers.CharField()
-
-
 class SummaryRequestOut(serializers.Serializer[Any]):
     """The request for a summary, built again from what is stored."""
 
@@ -153,11 +143,12 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         help_text="What the ledger holds of this call's prompt. Empty: no model was asked."
     )
     messages = SummaryMessageOut(many=True)
-    compared = ComparedMessageOut(
+    compared = SentMessageOut(
         many=True,
         help_text="The messages beside those of the call before: of the same summary, else the last"
         " one of the summary that it goes on from.",
     )
+    prefix = PrefixOut(allow_null=True, help_text="As for the request of a call.")
 
 
 class SentRequest(Endpoint):
@@ -295,7 +286,8 @@ def summary_json(compaction_id: uuid.UUID, found: SummaryRequest) -> dict[str, A
         "calls": found.calls,
         "commitment": found.commitment,
         "messages": [{"role": wire.role, "text": wire.content} for wire in found.messages],
-        "compared": found.lines,
+        "compared": [message_json(line) for line in found.lines],
+        "prefix": found.prefix,
     }
     return one(SummaryRequestOut, said)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from contextpolicy.engine.messages import Message, Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.prompts import merge_request, summary_request
+from contextpolicy.engine.prompts import merge_request, summary_request, transcript_tokens
+from contextpolicy.engine.segments import Segment, text_ref
+from contextpolicy.engine.tokens import TokenCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,29 @@ class SummarySources:
     values: PolicyValues
     focus: str
 
+    def read_by(self, call: SummaryCall) -> list[Message]:
+        """Return the messages that a call reads."""
+        return [m for m in self.messages if call.from_seq <= m.seq <= call.to_seq]
+
+    def pieces(
+        self, call: SummaryCall, record: CallRecord, *, counter: TokenCounter
+    ) -> list[Segment]:
+        """Return what the question of a call is made of, behind the instruction, in its order.
+
+        That is the summary so far, then messages or the texts that calls before it wrote.
+        """
+        found = []
+        if self.previous and call.is_last:
+            found.append(of_text(self.previous.text, counter=counter))
+        if call.texts:
+            texts = (record.texts[place] for place in call.texts)
+            return [*found, *(of_text(text, counter=counter) for text in texts)]
+        for message in self.read_by(call):
+            tokens = transcript_tokens(message, values=self.values, counter=counter)
+            piece = Segment("history", message.id, message.seq, "user", tokens, call.max_chars)
+            found.append(piece)
+        return found
+
     def request(self, call: SummaryCall, record: CallRecord) -> tuple[WireMessage, ...]:
         """Compose the request of a call."""
         previous = self.previous if call.is_last else None
@@ -70,10 +95,15 @@ class SummarySources:
                 focus=self.focus,
             )
         return summary_request(
-            messages=[m for m in self.messages if call.from_seq <= m.seq <= call.to_seq],
+            messages=self.read_by(call),
             previous=previous,
             values=self.values,
             max_chars_per_message=call.max_chars,
             lost=record.lost if call.is_last else (),
             focus=self.focus,
         )
+
+
+def of_text(text: str, *, counter: TokenCounter) -> Segment:
+    """Return the piece of a question that is a summary, of all or of a part."""
+    return Segment("summary", "", 0, "user", counter.count(text), text_ref=text_ref(text))

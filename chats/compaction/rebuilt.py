@@ -6,6 +6,7 @@ the commitments alone are left.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from django.db.models import Q
 
@@ -26,11 +27,12 @@ from chats.prompt.as_sent import (
     told,
     written,
 )
+from chats.prompt.rebuilt import Prefix
 from chats.providers.base import ProviderRequest
 from chats.record import history
 from contextpolicy.engine.messages import Summary, WireMessage
 from contextpolicy.engine.policy import PolicyValues
-from contextpolicy.engine.segments import prompt_json, text_ref
+from contextpolicy.engine.segments import Segment, prompt_json, text_ref
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import values_of
@@ -67,8 +69,8 @@ class SummaryRequest:
 
     `none`: no model was asked. It is the call `number` of `calls`, with its commitment.
     `body_sha256`: of the bytes that left; empty where none is kept. `file`: the body, as it went
-    where that is known; empty where it cannot be given whole. `lines`: its messages beside those of
-    the call before, where that was asked for.
+    where that is known; empty where it cannot be given whole. `pieces`: what each message is made
+    of. `lines` and `prefix`: beside the call before, where that was asked for.
     """
 
     messages: tuple[WireMessage, ...] = ()
@@ -80,7 +82,9 @@ class SummaryRequest:
     body: BodyCheck = "unknown"
     file: str = ""
     is_anthropic: bool = False
+    pieces: Sequence[Sequence[Segment]] = ()
     lines: Sequence[SentLine] = ()
+    prefix: Prefix | None = None
 
     @property
     def body_words(self) -> str:
@@ -138,12 +142,15 @@ def summary_request_of(
         told = f"(The policy keeps its instruction of {len(own):,} characters to itself.)"
         hiding = replace(sources, values=replace(values, summary_instruction=told))
         messages, file = hiding.request(call, record), ""
+    instruction = messages[0].content
+    system = Segment("system", "instruction", 0, "system", COUNTER.count(instruction))
     return replace(
         found,
         messages=messages,
         body_sha256=known,
         body=body,
         file=file,
+        pieces=[[system], sources.pieces(call, record, counter=COUNTER)],
         is_anthropic=speaks_anthropic(model),
     )
 
@@ -160,9 +167,23 @@ def beside_the_call_before(
     if found.fault:
         return found
     before = call_before(row, number, sees_hidden=sees_hidden)
-    pairs = side_by_side(before.messages if before else (), found.messages)
-    lines = [SentLine(kind, wire.role, told(wire, hides=False)) for kind, wire, _ in pairs]
-    return replace(found, lines=lines)
+    old = before.messages if before else ()
+    lines = [
+        SentLine(
+            kind, wire.role, told(wire, hides=False), () if place is None else found.pieces[place]
+        )
+        for kind, wire, place in side_by_side(old, found.messages)
+    ]
+    return replace(found, lines=lines, prefix=shared(found, old) if old else None)
+
+
+def shared(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
+    """Return the beginning that a request shares with the one before."""
+    pairs = zip(found.messages, old, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    tokens = sum(piece.tokens for pieces in found.pieces[:same] for piece in pieces)
+    rest = found.pieces[same : same + 1]
+    return Prefix(same, tokens, rest[0][0].origin if rest and rest[0] else "")
 
 
 def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:

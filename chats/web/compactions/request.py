@@ -11,6 +11,7 @@ from chats.prompt.as_sent import FORMS
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
+from chats.web.reasons import ORIGINS
 
 
 @require_GET
@@ -32,5 +33,7 @@ def summary_asked(
         "chat": access.chat_for(user=request.user, chat_id=chat_id),
         "compaction": row,
         "found": found,
+        "lines": [(line, [ORIGINS.get(o, o) for o in line.origins]) for line in found.lines],
+        "broken_by": ORIGINS.get(found.prefix.broken_by, "") if found.prefix else "",
     }
     return render(request, "chats/summary_request.html", context)

@@ -266,6 +266,14 @@ def test_the_request_of_a_summary_stands_beside_the_call_before(
     assert after["compared"][1]["text"] == first["messages"][1]["text"]
     assert after["compared"][2]["text"] == after["messages"][1]["text"]
     assert [line["kind"] for line in first["compared"]] == ["new", "new"]
+    assert first["prefix"] is None
+    prefix, (system, _, question) = after["prefix"], after["compared"]
+    assert (prefix["messages"], prefix["tokens"]) == (1, system["tokens"])
+    assert prefix["broken_by"] == "summary"
+    assert question["origins"] == ["summary", "history"]
+    seqs = [piece["seq"] for piece in question["segments"]]
+    assert seqs[0] is None
+    assert seqs[1:] == list(range(asked_summary.to_seq + 1, second.to_seq + 1))
 
 
 def test_the_pages_have_the_file_of_a_summary_too(asked_summary: Compaction, alice: User) -> None:
