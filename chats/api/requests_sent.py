@@ -145,8 +145,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     messages = SummaryMessageOut(many=True)
     compared = SentMessageOut(
         many=True,
-        help_text="The messages beside those of the call before: of the same summary, else the last"
-        " one of the summary that it goes on from.",
+        help_text="The messages beside those of the call for a summary before this one.",
     )
     prefix = PrefixOut(allow_null=True, help_text="As for the request of a call.")
 

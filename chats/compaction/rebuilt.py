@@ -160,8 +160,7 @@ def beside_the_call_before(
 ) -> SummaryRequest:
     """Return the request of a call, its messages beside those of the call before.
 
-    That is the one before of the same summary, else the last one of the summary that it goes on
-    from. Without one that can be built again every message is new. Raises `NoSuchCall`.
+    Without one that can be built again every message is new. Raises `NoSuchCall`.
     """
     found = summary_request_of(row, number=number, sees_hidden=sees_hidden)
     if found.fault:
@@ -187,14 +186,21 @@ def shared(found: SummaryRequest, old: Sequence[WireMessage]) -> Prefix:
 
 
 def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:
-    """Return the request of the call before one of a summary, if there was any."""
+    """Return the request of the call for a summary before this one, if there was any.
+
+    That is the one before of the same summary, else the last one that was asked for on its branch,
+    else of the summary that it goes on from.
+    """
     if number > 1:
         return summary_request_of(row, number=number - 1, sees_hidden=sees_hidden)
-    earlier = Compaction.objects.filter(pk=row.previous_id).first() if row.previous_id else None
-    if earlier is None:
+    asked = Compaction.objects.exclude(calls=[]).order_by("-created_at", "-attempt")
+    # Two attempts may be of one moment.
+    sooner = Q(created_at__lt=row.created_at)
+    sooner |= Q(created_at=row.created_at, attempt__lt=row.attempt)
+    earlier = asked.filter(sooner, branch=row.branch).first() or row.previous
+    if earlier is None or not earlier.calls:
         return None
-    last = max(len(earlier.calls), 1)
-    return summary_request_of(earlier, number=last, sees_hidden=sees_hidden)
+    return summary_request_of(earlier, number=len(earlier.calls), sees_hidden=sees_hidden)
 
 
 def summary_file(found: SummaryRequest, *, form: str) -> RequestFile:

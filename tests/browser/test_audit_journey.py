@@ -79,6 +79,9 @@ def reads_with_a_reason(auditor: Person) -> None:
     page.get_by_role("button", name="Write it down and read").click()
     expect(page.locator("#content")).to_contain_text("Anna Berg")
     expect(page.locator("#content")).to_contain_text("Built again, byte for byte")
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        expect(page.locator("td.palimpsest-lines").first).to_have_css("white-space", "pre-wrap")
     auditor.open(f"{LIST}?q=event:content.*")
     expect(page.get_by_role("row", name="Complaint 2026-118")).to_contain_text("audrey")
 

@@ -8,13 +8,14 @@ from django.utils import timezone
 
 from chats.actions import marks
 from chats.compaction import maintain
-from chats.compaction.rebuilt import NoSuchCall, summary_request_of
+from chats.compaction.rebuilt import NoSuchCall, beside_the_call_before, summary_request_of
 from chats.ground.seals import commitment
 from chats.models import Chat, Compaction, Message
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, Writes, later, wrote
+from tests.chats.compaction.test_ladder import BAD
 from tests.contextpolicy.people import person, signed_in
 
 # One request reads all of it.
@@ -82,6 +83,21 @@ def test_inv_53_what_was_pinned_when_the_last_summary_was_written_is_among_the_s
     found = summary_request_of(second)
     assert (found.fault, found.calls) == ("", 1)
     assert pinned.text in found.messages[1].content
+
+
+def test_a_second_attempt_stands_beside_the_first(
+    long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, now: datetime
+) -> None:
+    set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
+    writes(BAD["missing_sections"], wrote())
+    maintain.maintain(chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now))
+    first, second = Compaction.objects.filter(kind="summary").order_by("attempt")
+    assert [len(first.calls), len(second.calls)] == [1, 1]
+    found = beside_the_call_before(second)
+    assert found.lines[0].kind == "same"
+    assert found.prefix is not None
+    assert found.prefix.tokens >= found.lines[0].tokens
+    assert beside_the_call_before(first).prefix is None
 
 
 def test_its_owner_reads_it_and_an_auditor_after_a_reason(row: Compaction) -> None:

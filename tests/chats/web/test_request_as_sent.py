@@ -134,7 +134,7 @@ def test_a_changed_message_is_no_prompt_that_was_sent(
     assert rebuilt(receipt).fault == "differs"
     body = page.get(address(chat, turn)).content.decode()
     assert "changed behind the product" in body
-    assert "4712" not in body
+    assert "order is 4712" not in body
     assert page.get(address(chat, turn, **{"as": "json"})).status_code == 409
     for call in ("", "x", str(turn.pk)):
         assert page.get(url(chat, f"turns/{turn.pk}/request?call={call}")).status_code == 404
