@@ -64,20 +64,21 @@ def search_chats(
     scope: Scope,
     at: datetime,
     page: int = 1,
+    size: int = PAGE,
     is_typed: bool = False,
 ) -> Searched:
-    """Return a page of what was found in a person's own chats.
+    """Return a page of what was found in a person's own chats, of at most `size` hits.
 
     Originals under a summary are left out where the chat's policy keeps the archive closed. Raises
     `SearchTooLong`.
     """
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))
-    last = min(page, MOST // PAGE) * PAGE
+    last = min(page, MOST // size) * size
     found = recall(
         user.pk, question, scope=scope, limit=min(last + 1, MOST), at=at, is_typed=is_typed
     )
-    hits = hits_of(user, found.passages[last - PAGE : last])
+    hits = hits_of(user, found.passages[last - size : last])
     return Searched(
         chats=titled(user.pk, question, scope=scope, most=MOST_TITLES) if page == 1 else (),
         hits=hits,

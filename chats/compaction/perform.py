@@ -23,7 +23,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine import costs
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.extractive import EXTRACTIVE_V4, extractive_summary
+from contextpolicy.engine.extractive import EXTRACTIVE_V5, extractive_summary
 from contextpolicy.engine.facts import retention
 from contextpolicy.engine.messages import Message, Summary, text_of
 from contextpolicy.engine.prompts import (
@@ -60,7 +60,7 @@ class Written:
     usage: dict[str, int] = field(default_factory=dict)
     # The SHA-256 of the body of each call, as it left.
     bodies: list[str] = field(default_factory=list)
-    prompt_version: str = EXTRACTIVE_V4
+    prompt_version: str = EXTRACTIVE_V5
 
     @property
     def is_sound(self) -> bool:

@@ -30,8 +30,8 @@ ROLES = {"user": "People", "assistant": "Replies", "summary": "Summaries"}
 # A message that is no longer on the chat's newest page is shown with so many after it.
 AFTER = 10
 NEWEST = 20
-# In the palette stand the best ones; the page has the rest.
-IN_PALETTE = 8
+# In the palette stand the best ones of some more, for not all may be shown; the page has the rest.
+IN_PALETTE, LOOKED_AT = 8, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,21 @@ class Filters:
 @signed_in
 def search(request: PersonRequest) -> HttpResponse:
     """Show what was found in the person's own chats, as a page or as a part of it."""
-    _, refusal, context = found_for(request, page=page_in(request))
+    page, filters = page_in(request), filters_in(request)
+    found, refusal, context = found_for(request, filters=filters, page=page)
+    kept = [(name, value) for name, value in request.GET.items() if name != "page" and value]
+    context |= {
+        "groups": grouped(found.hits),
+        "hits": len(found.hits),
+        "wrong": filters.wrong,
+        "chat_filter": filters.chat,
+        "folders": listing.folders_of(owner=request.user),
+        "roles": ROLES,
+        "given": request.GET,
+        "page": page,
+        "last_page": MOST // PAGE,
+        "query": urlencode([(name, value[:500]) for name, value in kept]),
+    }
     part = "chats/_hits.html" if request.htmx else "chats/search.html"
     if not request.htmx:
         context |= {"shell": shell_for(user=request.user)}
@@ -85,17 +99,16 @@ def search(request: PersonRequest) -> HttpResponse:
 @signed_in
 def palette(request: PersonRequest) -> HttpResponse:
     """Show the best of what was found, as options of the palette."""
-    found, _, context = found_for(request, page=1)
+    found, _, context = found_for(request, filters=filters_in(request), size=LOOKED_AT)
     options = [each for group in grouped(found.hits[:IN_PALETTE]) for each in group.hits]
     return render(request, "chats/_palette_found.html", {**context, "options": options})
 
 
 def found_for(
-    request: PersonRequest, *, page: int
+    request: PersonRequest, *, filters: Filters, page: int = 1, size: int = PAGE
 ) -> tuple[Searched, Refusal | None, dict[str, object]]:
     """Return what was found, and what both templates need of it."""
     question = request.GET.get("q", "").replace("\x00", "").strip()
-    filters = filters_in(request)
     found = Searched()
     refusal: Refusal | None = None
     if question and not filters.wrong:
@@ -106,31 +119,18 @@ def found_for(
                 scope=filters.scope,
                 at=timezone.now(),
                 page=page,
+                size=size,
                 is_typed=True,
             )
         except SearchTooLong as refused:
             refusal = refused
-    kept = [(name, value) for name, value in request.GET.items() if name != "page" and value]
-    return (
-        found,
-        refusal,
-        {
-            "question": question[:500],
-            "found": found,
-            "groups": grouped(found.hits),
-            "hits": len(found.hits),
-            "refusal": refusal,
-            "wrong": filters.wrong,
-            "chat_filter": filters.chat,
-            "folders": listing.folders_of(owner=request.user),
-            "roles": ROLES,
-            "given": request.GET,
-            "page": page,
-            "last_page": MOST // PAGE,
-            "query": urlencode([(name, value[:500]) for name, value in kept]),
-            "percent": int(100 * found.indexed_share),
-        },
-    )
+    context = {
+        "question": question[:500],
+        "found": found,
+        "refusal": refusal,
+        "percent": int(100 * found.indexed_share),
+    }
+    return found, refusal, context
 
 
 def page_in(request: PersonRequest) -> int:

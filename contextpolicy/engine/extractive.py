@@ -32,7 +32,7 @@ from contextpolicy.engine.sayings import (
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.truncation import cut
 
-EXTRACTIVE_V4 = "extractive-v4"
+EXTRACTIVE_V5 = "extractive-v5"
 # In characters; the shorter ones are tried if not even one bullet fits.
 BULLET_LENGTHS = (400, 120, 50)
 # A summary takes at most this share of the messages it folds; a larger one would gain little.
@@ -62,8 +62,11 @@ EVERYDAY = 0.08
 SMALL_TALK = -3.0
 # Differences of sums leave crumbs.
 NOTHING = 1e-9
-# In characters a token, about, and in tokens for a bullet's own marks.
-PER_TOKEN, MARKS = 4, 8
+# In characters: without headings, bullets in Chinese or Japanese share one up to this length. The
+# marks of one each would take a third of the summary.
+SHARED_BULLET = 120
+# In characters a token, about; in tokens for a bullet's own marks, and for those of a shared one.
+PER_TOKEN, MARKS, SHARED_MARKS = 4, 8, 4
 # So many lines that did not fit in a row say that there is no room for another.
 MOST_MISFITS = 60
 
@@ -85,8 +88,8 @@ class _Line:
 
     @property
     def length(self) -> float:
-        """The tokens that it takes, about."""
-        return len(self.said.text.encode()) / PER_TOKEN + MARKS
+        """The tokens that it takes, about, without marks."""
+        return len(self.said.text.encode()) / PER_TOKEN
 
 
 def extractive_summary(
@@ -102,9 +105,9 @@ def extractive_summary(
 
     Bullets of the previous summary compete with the new ones and are carried over, never nested.
     At most `max_tokens`, and less than what is folded. A small summary is bullets in the order of
-    the chat, without headings; if not even one bullet fits, the headings alone remain. `unquoted`:
-    the tokens of messages that are folded too and not quoted. What belongs under none of the
-    `sections` stands under the first.
+    the chat, without headings, of which Chinese and Japanese messages may share one: [#12, #15]; if
+    not even one bullet fits, the headings alone remain. `unquoted`: the tokens of messages that are
+    folded too and not quoted. What belongs under none of the `sections` stands under the first.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
@@ -157,39 +160,53 @@ def _chosen(
         for thing, weight in line.told.items():
             holders[thing].append(number)
             worth[number] += weight
-    heap = [_rank(line, worth[number], number) for number, line in enumerate(lines)]
+    marks = MARKS if sections else SHARED_MARKS
+    heap = [_rank(line, worth[number], number, marks) for number, line in enumerate(lines)]
     heapq.heapify(heap)
     chosen: list[_Line] = []
-    marked: set[str] = set()
     used, misfits = counter.count(_written([], sections)), 0
     while heap and misfits < MOST_MISFITS:
         rank = heapq.heappop(heap)
         number = rank[-1]
         line = lines[number]
         # It was pushed again since, with what it is worth now.
-        if rank != _rank(line, worth[number], number):
+        if rank != _rank(line, worth[number], number, marks):
             continue
-        # A bullet's marks stand once for all of a message's sentences.
-        marks = "" if line.source in marked else f"- {line.who}{line.source}\n"
-        cost = counter.count(f"{line.said.text} {marks}") + 1
+        cost = _cost(line, chosen, used, counter, sections)
         # Nothing but what others said already: only a summary that would be empty has use for it.
         if (worth[number] < NOTHING and chosen) or used + cost > limit:
             misfits += 1
             continue
         chosen.append(line)
-        marked.add(line.source)
         used, misfits = used + cost, 0
         for other in _taken(line, holders, lines, worth) - {number}:
-            heapq.heappush(heap, _rank(lines[other], worth[other], other))
+            heapq.heappush(heap, _rank(lines[other], worth[other], other, marks))
     # Counts of lines need not add up to the count of the text with every tokenizer.
     while chosen and counter.count(_written(chosen, sections)) > limit:
         chosen.pop()
     return chosen
 
 
-def _rank(line: _Line, worth: float, number: int) -> tuple[float, int, int, int]:
+def _rank(line: _Line, worth: float, number: int, marks: int) -> tuple[float, int, int, int]:
     """Return what a heap orders lines by: the best first, of equals the newest."""
-    return (-worth / line.length, -line.order, line.place, number)
+    return (-worth / (line.length + marks), -line.order, line.place, number)
+
+
+def _cost(
+    line: _Line,
+    chosen: Sequence[_Line],
+    used: int,
+    counter: TokenCounter,
+    sections: Sequence[str],
+) -> int:
+    """Return the tokens that one more line takes beside those that are `used`."""
+    if not sections:
+        # Only the whole tells which lines share a bullet, and it is short.
+        return counter.count(_written([*chosen, line], ())) - used
+    # A bullet's marks stand once for all of a message's sentences.
+    is_marked = any(line.source == other.source for other in chosen)
+    marks = "" if is_marked else f"- {line.who}{line.source}\n"
+    return counter.count(f"{line.said.text} {marks}") + 1
 
 
 def _taken(
@@ -207,7 +224,7 @@ def _taken(
 def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
     """Write the sections, without any just the bullets."""
     if not sections:
-        return "\n".join(_bullets(lines))
+        return "\n".join(_bullets(lines, shared=True))
     written = []
     for section in sections:
         written.append(f"## {section}")
@@ -215,23 +232,68 @@ def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
     return "\n".join(written)
 
 
-def _bullets(lines: Iterable[_Line]) -> Iterator[str]:
-    """Write bullets in the order of the chat; whole sentences of one message share one."""
+def _bullets(lines: Iterable[_Line], *, shared: bool = False) -> Iterator[str]:
+    """Write bullets in the order of the chat; whole sentences of one message share one.
+
+    Where they are `shared`, those of messages that follow each other do so too.
+    """
     ordered = sorted(lines, key=lambda line: (line.order, line.place, line.said.text))
-    for _, group in groupby(ordered, key=_bullet_of):
-        several = list(group)
-        said = " ".join(line.said.text for line in several)
-        bullet = f"{several[0].who}{said}{several[0].source}"
+    bullets = [list(group) for _, group in groupby(ordered, key=_bullet_of)]
+    for several in _joined(bullets) if shared else bullets:
+        bullet = f"{several[0].who}{_side_by_side(several)}{_sources(several)}"
         yield f"- {neutral(' '.join(bullet.split()))}"
 
 
 def _bullet_of(line: _Line) -> tuple[str, int]:
     """Return the same for sentences that may share a bullet: neither spoken by name, nor cut."""
-    is_whole = not line.who and line.said.text[-1:] in _ENDS
-    return line.source, -1 if is_whole else line.place
+    return line.source, -1 if _is_whole(line) else line.place
 
 
-_ENDS = ".!?…。！？`"
+def _is_whole(line: _Line) -> bool:
+    return not line.who and line.said.text[-1:] in _ENDS
+
+
+def _joined(bullets: Iterable[list[_Line]]) -> list[list[_Line]]:
+    """Join bullets of scripts without spaces that follow each other, up to a length.
+
+    Only there, for in others the marks of sources are a small part of what is said.
+    """
+    joined: list[list[_Line]] = []
+    length = 0
+    for several in bullets:
+        may_share = all(
+            _is_whole(line) and line.said.text[-1] in _WIDE and _PLAIN.fullmatch(line.source)
+            for line in several
+        )
+        own = sum(len(line.said.text) for line in several)
+        if may_share and length > 0 and length + own <= SHARED_BULLET:
+            joined[-1] += several
+            length += own
+        else:
+            joined.append(several)
+            length = own if may_share else 0
+    return joined
+
+
+def _side_by_side(lines: Sequence[_Line]) -> str:
+    """Return sentences in a row; after a full-width stop stands no space."""
+    texts = [line.said.text for line in lines]
+    return "".join(text if text[-1:] in _WIDE else f"{text} " for text in texts).rstrip()
+
+
+def _sources(lines: Sequence[_Line]) -> str:
+    """Return the marks of some lines as one, each message once."""
+    sources = list(dict.fromkeys(line.source for line in lines))
+    if len(sources) == 1:
+        return sources[0]
+    named = dict.fromkeys(name for source in sources for name in re.findall(r"#\d+", source))
+    return f" [{', '.join(named)}]"
+
+
+_WIDE = "。！？"
+_ENDS = f".!?…{_WIDE}`"
+# Marks that name messages one by one.
+_PLAIN = re.compile(r" \[#\d+(?:, #\d+)*\]")
 
 
 def _distinct(lines: Iterable[_Line]) -> list[_Line]:
@@ -278,7 +340,7 @@ def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
 # A name is what later questions ask by, and seldom more than two words long.
 NAME = 1.5
 # Where no capital tells names, each clause may hold one.
-CLAUSE = 0.8
+CLAUSE = 1.5
 
 
 def _topic(times: int) -> float:

@@ -71,6 +71,27 @@ def test_inv_33_the_previous_summary_is_merged_and_never_nested() -> None:
     assert not re.search(r"\[#\d+\] \[#", second)
 
 
+def test_short_chinese_messages_share_a_bullet_that_names_them_all() -> None:
+    said = (
+        "我最喜欢的歌是《听妈妈的话》。",
+        "我打算去云南旅游，下个月出发。",
+        "最近我在学做面食，也在学画画。",
+    )
+    talk = [message(2 * n + 1, text) for n, text in enumerate(said)]
+    nice = "好的，听起来真不错，我很高兴听到这个消息。" * 9
+    filler = [message(2 * n + 2, nice) for n in range(3)]
+    text = summarised([*talk, *filler], most=70)
+    assert "我最喜欢的歌是《听妈妈的话》。我打算去云南旅游" in text
+    assert re.search(r"\[#1, #3(, #5)?\]", text), text
+    assert COUNTER.count(text) <= 70
+    # Carried over, a sentence keeps its bullet's marks.
+    previous = Summary("s1", text, 1, 6, (), COUNTER.count(text))
+    meeting = message(7, "会议改到3月5日，地点在北京。" + "好的。" * 99)
+    later = summarised([meeting], previous, most=90)
+    assert re.search(r"下个月出发。 \[#1, #3(, #5)?\]", later), later
+    assert "会议改到3月5日，地点在北京。 [#7]" in later
+
+
 def test_what_was_said_again_stands_once_with_its_later_source() -> None:
     text = summarised([message(n, "The code is 4711 for the door.") for n in (1, 2, 3)])
     assert text.count("4711") == 1

@@ -1,4 +1,4 @@
-"""`manage.py setup`: migrates, and makes what a new instance begins with."""
+"""`manage.py setup`: creates or migrates the tables, and makes what a new instance begins with."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from chats.turns import recover
 from project.seed import seed
+from project.tables import create_in_empty_database
 
 
 class Command(BaseCommand):
@@ -30,7 +31,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, base_url: str, take_over: str, **_options: Any) -> None:
-        """Migrate and seed."""
+        """Create the tables or migrate them, and seed."""
+        create_in_empty_database()
+        # After the tables were created, this has only to tell the apps that they are there.
         call_command("migrate", verbosity=0)
         if take_over:
             recover.take_over(now=timezone.now(), worker=take_over)
