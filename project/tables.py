@@ -26,9 +26,9 @@ def create_in_empty_database() -> bool:
 
     In one transaction for our own: after a crash there is none of them, and `migrate` makes them.
     """
-    executor = MigrationExecutor(connection)
     if connection.introspection.table_names():
         return False
+    executor = MigrationExecutor(connection)
     leaves = executor.loader.graph.leaf_nodes()
     executor.migrate([key for key in leaves if key[0] not in OURS])
     with connection.schema_editor() as editor:
