@@ -66,9 +66,11 @@ def search_chats(
     page: int = 1,
     size: int = PAGE,
     is_typed: bool = False,
+    is_quick: bool = False,
 ) -> Searched:
     """Return a page of what was found in a person's own chats, of at most `size` hits.
 
+    `is_typed`, `is_quick`: as for `recall`.
     Originals under a summary are left out where the chat's policy keeps the archive closed. Raises
     `SearchTooLong`.
     """
@@ -76,7 +78,13 @@ def search_chats(
         raise SearchTooLong(limit=LONGEST, length=len(question))
     last = min(page, MOST // size) * size
     found = recall(
-        user.pk, question, scope=scope, limit=min(last + 1, MOST), at=at, is_typed=is_typed
+        user.pk,
+        question,
+        scope=scope,
+        limit=min(last + 1, MOST),
+        at=at,
+        is_typed=is_typed,
+        is_quick=is_quick,
     )
     hits = hits_of(user, found.passages[last - size : last])
     return Searched(

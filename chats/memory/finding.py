@@ -27,6 +27,9 @@ COMMON = 0.2
 # Of those chosen, the ones that are read; and the best of them, whose neighbours are read as well.
 MOST_COMPARED = 300
 MOST_WITH_NEIGHBOURS = 60
+# The same while a person types: what is asked for changes before they could read many.
+QUICKLY_COMPARED = 100
+QUICKLY_WITH_NEIGHBOURS = 20
 # A word that stands in one of so many texts, or in fewer, tells enough by itself.
 RARE = 100
 
@@ -87,21 +90,24 @@ def find(
     within: Within,
     line: TextOrder | None = None,
     alike: TextLikeness | None = None,
+    is_quick: bool = False,
 ) -> tuple[list[FoundText], WordCounts]:
     """Return the texts that answer a question, best first, and the counts they were weighed by.
 
     `within` names the owner again: it is what both databases look through. The texts that are most
     `alike` are compared too, whatever their words, and those that something about the question
-    cites.
+    cites. `is_quick`: fewer are compared.
     """
     line = line or TextOrder()
+    most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
     counts = counts_of(owner_id, asked)
-    wanted, chosen = choose(asked, within=within, counts=counts)
+    wanted, chosen = choose(asked, within=within, counts=counts, most=most)
     led_to = cited(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
     chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
     wanted = meant(with_citations(wanted, led_to, line=line), chosen, alike=alike)
     read = read_texts(chosen, wanted=wanted, line=line)
-    best = best_alone(read, wanted=wanted, most=MOST_WITH_NEIGHBOURS)
+    with_neighbours = QUICKLY_WITH_NEIGHBOURS if is_quick else MOST_WITH_NEIGHBOURS
+    best = best_alone(read, wanted=wanted, most=with_neighbours)
     read = sorted([*read, *beside(best, read, wanted=wanted, line=line)], key=lambda t: t.place)
     wanted = meant(wanted, [text.place for text in read], alike=alike)
     ranked = rank(read, wanted=wanted)
@@ -142,7 +148,7 @@ def counts_of(owner_id: int, asked: ParsedQuestion) -> WordCounts:
 
 
 def choose(
-    asked: ParsedQuestion, *, within: Within, counts: WordCounts
+    asked: ParsedQuestion, *, within: Within, counts: WordCounts, most: int
 ) -> tuple[SearchTerms, list[int]]:
     """Return what is looked for, and the texts to compare: those with the rarest words first."""
     present = {word: counts.words[word] for word in asked.telling if word in counts.words}
@@ -163,7 +169,7 @@ def choose(
         add(marks, found, begun)
         if found:
             stems.setdefault(asked.beginning, begun)
-    best = sorted(marks, key=lambda key: (-round(marks[key], 9), -key))[:MOST_COMPARED]
+    best = sorted(marks, key=lambda key: (-round(marks[key], 9), -key))[:most]
     return wanted_of(asked, stems=stems, counts=counts), best
 
 

@@ -9,7 +9,7 @@ Texts of equal marks stand with the newer first.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
@@ -99,20 +99,18 @@ class RankedText:
         written_at: Any,
     ) -> Self:
         """Count what is wanted in a text, whose words stand apart by one space each."""
-        said = words.split()
-        whole = full.split()
-        counts = counted(said, wanted.stems)
+        counts = counted(words, wanted.stems)
         if wanted.beginning:
             begun = f" {full}".count(f" {wanted.beginning}")
             if begun:
                 counts[wanted.beginning] = begun
         return cls(
             place=place,
-            length=len(said),
+            length=number_of(words),
             counts=counts,
-            full_length=len(whole),
-            full=counted(whole, wanted.full),
-            pairs=paired(said, wanted.pairs) if len(counts) > 1 else {},
+            full_length=number_of(full),
+            full=counted(full, wanted.full),
+            pairs=paired(words.split(), wanted.pairs) if len(counts) > 1 else {},
             session=session,
             speaker=speaker,
             is_own=is_own,
@@ -120,10 +118,19 @@ class RankedText:
         )
 
 
-def counted(said: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
+def number_of(words: str) -> int:
+    """Count the words of a text, which stand apart by one space each."""
+    return words.count(" ") + 1 if words else 0
+
+
+def counted(words: str, wanted: Iterable[str]) -> dict[str, int]:
     """Count the words that are wanted, in the order in which they are looked for."""
-    there = wanted.keys() & said
-    return {word: said.count(word) for word in wanted if word in there} if there else {}
+    inside = f" {words} "
+    there = [word for word in wanted if f" {word} " in inside]
+    if not there:
+        return {}
+    said = words.split()
+    return {word: said.count(word) for word in there}
 
 
 def paired(said: Sequence[str], wanted: Collection[Pair]) -> dict[Pair, int]:

@@ -105,13 +105,15 @@ def recall(
     at: datetime,
     leave_out: Collection[uuid.UUID] = (),
     is_typed: bool = False,
+    is_quick: bool = False,
     look: Look | None = None,
 ) -> Recalled:
     """Return what answers a question in the chats of one person, best first.
 
     `at` is the time of the question, for its "last week". `leave_out` are ids of messages.
     `is_typed`: a person types it, so the last word may be the beginning of one, and what only
-    stands beside the words is no answer. `look` compares the question with texts by meaning.
+    stands beside the words is no answer. `is_quick`: fewer texts are compared. `look` compares the
+    question with texts by meaning.
     """
     asked = asked_in(question, at=at, is_typed=is_typed)
     every, behind = archive.missing_of(owner_id)
@@ -123,10 +125,11 @@ def recall(
     look = look if telling_of(asked) else None
     alike = like(owner_id, scope=scope, leave_out=leave_out, look=look) if look else None
     is_late = look is not None and alike is None
-    found, counts = find(owner_id, asked, within=within, alike=alike)
+    found, counts = find(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
     passages: list[Passage] = []
-    for start in range(0, min(len(found), MOST_LOOKED_AT), PAGE):
-        some = found[start : start + PAGE]
+    page = min(limit, PAGE)
+    for start in range(0, min(len(found), MOST_LOOKED_AT), page):
+        some = found[start : start + page]
         rows = living(owner_id, [text.id for text in some], scope=scope)
         for text in some:
             row = rows.get(text.id)

@@ -1,5 +1,10 @@
 """Finds chats by their titles, also by the middle of a word."""
 
+import uuid
+
+from django.db.models import CharField
+from django.db.models.functions import Cast
+
 from chats.memory.recall import Scope, in_scope
 from chats.memory.words import spans, stops
 from chats.models import Chat
@@ -20,8 +25,10 @@ def titled(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Cha
     if not wanted or scope.role or scope.speaker or scope.before or scope.after:
         return []
     rows = Chat.objects.filter(in_scope(owner_id, scope)).exclude(title="")
-    titles = rows.order_by("-updated_at", "-pk").values_list("pk", "title")[:MOST_LOOKED_AT]
-    ids = [pk for pk, title in titles if has_all(title, wanted)][:most]
+    # As texts: of thousands of ids, a few are made into such.
+    titles = rows.annotate(key=Cast("pk", CharField())).values_list("key", "title")
+    newest = titles.order_by("-updated_at", "-pk")[:MOST_LOOKED_AT]
+    ids = [uuid.UUID(key) for key, title in newest if has_all(title, wanted)][:most]
     chats = {chat.pk: chat for chat in Chat.objects.filter(pk__in=ids).select_related("folder")}
     return [chats[pk] for pk in ids if pk in chats]
 

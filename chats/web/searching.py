@@ -99,13 +99,19 @@ def search(request: PersonRequest) -> HttpResponse:
 @signed_in
 def palette(request: PersonRequest) -> HttpResponse:
     """Show the best of what was found, as options of the palette."""
-    found, _, context = found_for(request, filters=filters_in(request), size=LOOKED_AT)
+    filters = filters_in(request)
+    found, _, context = found_for(request, filters=filters, size=LOOKED_AT, is_quick=True)
     options = [each for group in grouped(found.hits[:IN_PALETTE]) for each in group.hits]
     return render(request, "chats/_palette_found.html", {**context, "options": options})
 
 
 def found_for(
-    request: PersonRequest, *, filters: Filters, page: int = 1, size: int = PAGE
+    request: PersonRequest,
+    *,
+    filters: Filters,
+    page: int = 1,
+    size: int = PAGE,
+    is_quick: bool = False,
 ) -> tuple[Searched, Refusal | None, dict[str, object]]:
     """Return what was found, and what both templates need of it."""
     question = request.GET.get("q", "").replace("\x00", "").strip()
@@ -121,6 +127,7 @@ def found_for(
                 page=page,
                 size=size,
                 is_typed=True,
+                is_quick=is_quick,
             )
         except SearchTooLong as refused:
             refusal = refused

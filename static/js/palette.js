@@ -1,5 +1,6 @@
-// Search over every page: Ctrl K or Cmd K. The server draws what was found; a slower answer to an
-// older question never replaces a newer one, for each request ends the one before it.
+// Search over every page: Ctrl K or Cmd K. The server draws what was found. It is asked at once, and
+// one question at a time: what is typed meanwhile is asked when the answer is there, or is late. A
+// late answer never replaces a newer one, for each request ends the one before it.
 
 import { find } from "./page.js";
 
@@ -9,6 +10,27 @@ const list = () => find("#palette-list");
 const options = () => [...list().children];
 const chosen = () => options().find((option) => option.getAttribute("aria-selected") === "true");
 const isAnswered = () => find("#palette-found").dataset.question === box.value.trim();
+// Milliseconds after which an answer is late.
+const LATE = 150;
+// The request whose answer is waited for, and whether something was typed meanwhile.
+let asking = null;
+let isTyped = false;
+
+function ask() {
+  isTyped = false;
+  box.dispatchEvent(new Event("ask"));
+}
+
+function typed() {
+  if (asking) isTyped = true;
+  else ask();
+}
+
+function stopWaiting(request) {
+  if (asking !== request) return;
+  asking = null;
+  if (isTyped) ask();
+}
 
 function choose(option) {
   for (const each of options()) each.setAttribute("aria-selected", String(each === option));
@@ -81,6 +103,12 @@ if (dialog) {
       showPalette();
     });
   }
+  box.addEventListener("input", typed);
+  box.addEventListener("htmx:beforeRequest", ({ detail }) => {
+    asking = detail.xhr;
+    setTimeout(() => stopWaiting(detail.xhr), LATE);
+  });
+  box.addEventListener("htmx:afterRequest", ({ detail }) => stopWaiting(detail.xhr));
   // An input method's Enter takes its word and opens nothing; Safari ends the composition before
   // the key, which then has the number of a key that the method handled.
   box.addEventListener("keydown", (event) => {
