@@ -21,13 +21,13 @@ BESIDES = (
 )
 
 
-def create_in_empty_database() -> bool:
-    """Create all tables; return False where there are some, which is left to `migrate`.
+def create_in_empty_database() -> None:
+    """Create all tables, unless there are some: those are left to `migrate`.
 
     In one transaction for our own: after a crash there is none of them, and `migrate` makes them.
     """
     if connection.introspection.table_names():
-        return False
+        return
     executor = MigrationExecutor(connection)
     leaves = executor.loader.graph.leaf_nodes()
     executor.migrate([key for key in leaves if key[0] not in OURS])
@@ -39,7 +39,6 @@ def create_in_empty_database() -> bool:
         for app, name in executor.loader.graph.nodes:
             if app in OURS:
                 executor.recorder.record_applied(app, name)
-    return True
 
 
 def our_models() -> Iterator[type[models.Model]]:

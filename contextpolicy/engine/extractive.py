@@ -164,6 +164,7 @@ def _chosen(
     heap = [_rank(line, worth[number], number, marks) for number, line in enumerate(lines)]
     heapq.heapify(heap)
     chosen: list[_Line] = []
+    marked: set[str] = set()
     used, misfits = counter.count(_written([], sections)), 0
     while heap and misfits < MOST_MISFITS:
         rank = heapq.heappop(heap)
@@ -172,12 +173,18 @@ def _chosen(
         # It was pushed again since, with what it is worth now.
         if rank != _rank(line, worth[number], number, marks):
             continue
-        cost = _cost(line, chosen, used, counter, sections)
+        cost = (
+            _cost(line, marked, counter)
+            if sections
+            # Only the whole tells which lines share a bullet, and it is short.
+            else counter.count(_written([*chosen, line], ())) - used
+        )
         # Nothing but what others said already: only a summary that would be empty has use for it.
         if (worth[number] < NOTHING and chosen) or used + cost > limit:
             misfits += 1
             continue
         chosen.append(line)
+        marked.add(line.source)
         used, misfits = used + cost, 0
         for other in _taken(line, holders, lines, worth) - {number}:
             heapq.heappush(heap, _rank(lines[other], worth[other], other, marks))
@@ -192,20 +199,12 @@ def _rank(line: _Line, worth: float, number: int, marks: int) -> tuple[float, in
     return (-worth / (line.length + marks), -line.order, line.place, number)
 
 
-def _cost(
-    line: _Line,
-    chosen: Sequence[_Line],
-    used: int,
-    counter: TokenCounter,
-    sections: Sequence[str],
-) -> int:
-    """Return the tokens that one more line takes beside those that are `used`."""
-    if not sections:
-        # Only the whole tells which lines share a bullet, and it is short.
-        return counter.count(_written([*chosen, line], ())) - used
-    # A bullet's marks stand once for all of a message's sentences.
-    is_marked = any(line.source == other.source for other in chosen)
-    marks = "" if is_marked else f"- {line.who}{line.source}\n"
+def _cost(line: _Line, marked: Collection[str], counter: TokenCounter) -> int:
+    """Return the tokens that one more line of a section takes.
+
+    A bullet's marks stand once for all of a message's sentences; `marked` are those that have them.
+    """
+    marks = "" if line.source in marked else f"- {line.who}{line.source}\n"
     return counter.count(f"{line.said.text} {marks}") + 1
 
 
@@ -337,10 +336,10 @@ def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
     return {**clauses, **{name: NAME for name in named if name in names}, **said.facts}
 
 
-# A name is what later questions ask by, and seldom more than two words long.
+# A name is what later questions ask by, and seldom more than two words long. Where no capital tells
+# names, each clause may hold one.
 NAME = 1.5
-# Where no capital tells names, each clause may hold one.
-CLAUSE = 1.5
+CLAUSE = NAME
 
 
 def _topic(times: int) -> float:
