@@ -1,6 +1,7 @@
 """Fixed people and fixed parts: Alice owns, Bob may, Charlie may not."""
 
 import importlib
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,8 @@ from chats.record import outbox
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.faults.halves import EVERY_ROW
+from tests.faults.harness import new_folder
+from tests.faults.stores import Cluster
 
 # So that its assertions say what they found, as those of a test do.
 pytest.register_assert_rewrite("tests.faults.promises")
@@ -49,6 +52,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("processes") and not item.get_closest_marker("short"):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A PostgreSQL server of the tests' own, for those whose processes need one."""
+    folder = new_folder()
+    server = Cluster(folder)
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,15 @@
 """S25 with real processes: many writers make one gap-free chain, and roles of PostgreSQL hold."""
 
 import os
-import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from tests.faults.harness import new_folder
 from tests.faults.stores import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,16 +67,6 @@ def run(code: str, env: dict[str, str], *arguments: str) -> str:
         capture_output=True,
         timeout=200,
     ).stdout
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """A PostgreSQL server of our own."""
-    folder = new_folder()
-    server = Cluster(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.faults.halves import EVERY_ROW, one_of_both
 from tests.faults.harness import SHORT_LEASE, Tree, new_folder
 from tests.faults.programs import Program
 from tests.faults.promises import assert_promises
-from tests.faults.stores import Cluster, Database, Postgres, SQLite
+from tests.faults.stores import Database, Postgres, SQLite
 
 HERE = Path(__file__).parent
 DATABASES = [
@@ -64,16 +64,6 @@ def fake() -> Iterator[FakeServer]:
     """The model server of all trees."""
     with FakeServer() as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """The PostgreSQL server of the trees."""
-    folder = new_folder()
-    server = Cluster(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session", params=DATABASES)

@@ -1,17 +1,14 @@
 """The tables of a new instance are those that the migrations make, every check and trigger too."""
 
-import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from tests.faults.harness import new_folder
 from tests.faults.programs import MANAGE, apart, python
 from tests.faults.stores import Cluster
 
@@ -78,16 +75,6 @@ def test_a_new_file_has_the_tables_that_the_migrations_make(tmp_path: Path) -> N
     assert len(old) > 200
     assert {key: found for key, found in new.items() if old.get(key) != found} == {}
     assert old.keys() - new.keys() == set()
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """A PostgreSQL server of our own."""
-    folder = new_folder()
-    server = Cluster(folder)
-    yield server
-    server.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.mark.services
