@@ -11,7 +11,6 @@ from typing import Any
 
 from chats.providers.base import (
     Finished,
-    FinishReason,
     ProviderError,
     ProviderEvent,
     ReasoningDelta,
@@ -19,18 +18,17 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from chats.providers.chunks import CUT_BY_FILTER, count, mapping, parsed, text_of
+from chats.providers.chunks import (
+    CUT_BY_FILTER,
+    count,
+    mapping,
+    opened,
+    text_of,
+)
 from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
+from chats.providers.stream_end import StreamEnd
 
-# A reason not listed here counts as none, so that the reply never passes for complete.
-_REASONS: dict[str, FinishReason] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-}
 # The provider's filter ended the reply; a model that declines in words of its own says `end_turn`.
 _FILTERED = "refusal"
 
@@ -46,14 +44,11 @@ class _Call:
 
 
 class MessageReader:
-    """Reads one reply, event by event; the flags are those of `reading.ReplyParser`."""
+    """Reads one reply, event by event; `end` follows how far it has come."""
 
     def __init__(self) -> None:
-        self.has_output = False
-        self.is_finished = False
-        self.is_ended = False
+        self.end = StreamEnd()
         self._is_silent = True
-        self._reason = ""
         self._has_words = False
         self._usage: dict[str, int] = {}
         self._text = TextJoiner()
@@ -63,9 +58,9 @@ class MessageReader:
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one payload. Raises ProviderError for errors and unreadable ones."""
-        if self.is_ended:
+        event = opened(payload, end=self.end)
+        if event is None:
             return
-        event = parsed(payload)
         if event.get("error"):
             raise failure_in_stream(event)
         index, kind = event.get("index"), event.get("type")
@@ -93,11 +88,11 @@ class MessageReader:
             yield TextDelta(text)
         if self._usage:
             yield self._report()
-        if self._reason == _FILTERED:
+        if self.end.reason == _FILTERED:
             raise ProviderError(
                 "content_filtered", sentence=CUT_BY_FILTER if self._has_words else ""
             )
-        yield Finished(_REASONS.get(self._reason, "none"))
+        yield Finished(self.end.finish_reason(has_calls=bool(self._calls)))
 
     def _frame(self, kind: str, event: Mapping[str, Any]) -> None:
         """Take in an event that stands around the blocks."""
@@ -105,7 +100,8 @@ class MessageReader:
             self._begin(mapping(event.get("message")))
         elif kind == "message_delta":
             self._end(mapping(event.get("delta")), event.get("usage"))
-        self.is_ended = self.is_ended or kind == "message_stop"
+        elif kind == "message_stop":
+            self.end.note_mark()
 
     def _begin(self, message: Mapping[str, Any]) -> None:
         self._is_silent = False
@@ -113,9 +109,7 @@ class MessageReader:
 
     def _end(self, delta: Mapping[str, Any], usage: object) -> None:
         self._note(usage)
-        if reason := delta.get("stop_reason"):
-            self.is_finished = True
-            self._reason = str(reason)
+        self.end.note_chunk(has_output=False, reason=delta.get("stop_reason"))
 
     def _whole(self, message: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         self._begin(message)
@@ -126,11 +120,11 @@ class MessageReader:
             yield from self._open(index, mapping(block))
             yield from self._close(index)
         self._end(message, None)
-        self.is_ended = True
+        self.end.note_mark()
 
     def _open(self, index: object, block: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         # A thought whose words are withheld is a sign of life as well.
-        self.has_output = True
+        self.end.note_chunk(has_output=True)
         match block.get("type"):
             case "text":
                 yield from self._said(text_of(block.get("text")))
@@ -144,6 +138,7 @@ class MessageReader:
                     yield from self._argued(call, json.dumps(given, ensure_ascii=False))
 
     def _delta(self, index: object, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
+        self.end.note_chunk(has_output=True)
         match delta.get("type"):
             case "text_delta":
                 yield from self._said(text_of(delta.get("text")))

@@ -5,38 +5,23 @@ for all of them, reasoning under two names, usage in every chunk, error objects 
 """
 
 import json
-import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from chats.providers.base import (
     Finished,
-    FinishReason,
     ProviderError,
     ProviderEvent,
     ReasoningDelta,
     TextDelta,
-    ToolCallDelta,
     UsageReport,
 )
 from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
+from chats.providers.stream_end import StreamEnd
+from chats.providers.tool_calls import ToolCalls
 
-# A reason not listed here counts as none, so that the reply never passes for complete.
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "eos": "stop",
-    "eos_token": "stop",
-    "stop_sequence": "stop",
-    "end_turn": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "function_call": "tool_calls",
-    "refusal": "refusal",
-}
 # The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
 # also writes "content_filter: RECITATION".
 _FILTERED = frozenset(
@@ -61,36 +46,26 @@ END_MARK = b"[DONE]"
 
 
 class ReplyReader:
-    """Reads one reply, chunk by chunk.
-
-    `has_output`: something was said; `is_finished`: a finish reason came; `is_ended`: the end mark.
-    """
+    """Reads one reply, chunk by chunk; `end` follows how far it has come."""
 
     def __init__(self) -> None:
-        self.has_output = False
-        self.is_finished = False
-        self.is_ended = False
+        self.end = StreamEnd()
         self._is_silent = True
-        self._reason: FinishReason = "none"
         self._refused = False
-        self._is_filtered = False
         self._has_words = False
         self._usage: UsageReport | None = None
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
-        self._calls = _ToolCalls()
+        self._calls = ToolCalls()
+        self._message = WholeMessage()
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one chunk. Raises ProviderError for errors and unreadable chunks."""
-        if self.is_ended:
-            return
+        chunk = opened(payload, end=self.end)
+        # Not silent after an empty payload or the end mark either: this is a model server.
         self._is_silent = False
-        if payload.strip() == END_MARK:
-            self.is_ended = True
-            return
-        for event in self._events(parsed(payload)):
-            self.has_output = True
-            yield event
+        if chunk is not None:
+            yield from self._chunk(chunk)
 
     def finish(self) -> Iterator[ProviderEvent]:
         """Yield what is left when the stream is over: held-back text, the usage, how it finished.
@@ -104,13 +79,20 @@ class ReplyReader:
             yield TextDelta(text)
         if self._usage is not None:
             yield self._usage
-        if self._is_filtered:
+        # A model that declines in words of its own has replied; without words a filter ended it.
+        is_filtered = (
+            not self._refused
+            if self.end.reason == "refusal"
+            else self.end.reason.partition(":")[0] in _FILTERED
+        )
+        if is_filtered:
             raise ProviderError(
                 "content_filtered", sentence=CUT_BY_FILTER if self._has_words else ""
             )
-        yield Finished(self._final_reason())
+        reason = self.end.finish_reason(has_calls=self._calls.any)
+        yield Finished("refusal" if reason == "stop" and self._refused else reason)
 
-    def _events(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
+    def _chunk(self, chunk: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         if chunk.get("error") or chunk.get("object") == "error":
             raise failure_in_stream(chunk)
         usage = chunk.get("usage") or mapping(chunk.get("x_groq")).get("usage")
@@ -120,78 +102,75 @@ class ReplyReader:
         if not isinstance(choices, list):
             raise ProviderError("provider_protocol")
         # Only one choice is ever asked for; a chunk without any carries usage or filter results.
-        for choice in choices[:1]:
-            yield from self._choice(mapping(choice))
+        for choice in map(mapping, choices[:1]):
+            reason = choice.get("finish_reason")
+            if isinstance(reason, str) and reason.lower() == "error":
+                raise ProviderError("provider_error")
+            has_output = False
+            for event in self._choice(choice):
+                has_output = True
+                yield event
+            self.end.note_chunk(has_output=has_output, reason=reason)
 
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[ProviderEvent]:
-        delta = mapping(choice.get("delta") or choice.get("message"))
-        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
-        if thought := self._reasoning.push(text_of(reasoning)):
+        delta = mapping(choice.get("delta"))
+        yield from self._pieces(delta)
+        self._message.note_delta(delta)
+        if message := mapping(choice.get("message")):
+            yield from self._pieces(self._message.missing(message))
+
+    def _pieces(self, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
+        if thought := self._reasoning.push(reasoning_in(delta)):
             yield ReasoningDelta(thought)
         refusal = text_of(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)
         if text := self._text.push(text_of(delta.get("content")) + refusal):
             self._has_words = self._has_words or bool(text.strip())
             yield TextDelta(text)
-        for call in delta.get("tool_calls") or []:
-            yield self._calls.delta(mapping(call))
-        if reason := choice.get("finish_reason"):
-            self._end(str(reason).lower())
-
-    def _end(self, reason: str) -> None:
-        if reason == "error":
-            raise ProviderError("provider_error")
-        self.is_finished = True
-        self._reason = _REASONS.get(reason, "none")
-        # A model that declines in words of its own has replied; without words a filter ended it.
-        self._is_filtered = (
-            not self._refused if reason == "refusal" else reason.partition(":")[0] in _FILTERED
-        )
-
-    def _final_reason(self) -> FinishReason:
-        if self._reason == "stop" and self._refused:
-            return "refusal"
-        # Ollama and Gemini say "stop" although tools are to be called.
-        if self._reason == "stop" and self._calls.any:
-            return "tool_calls"
-        return self._reason
+        for call in calls_in(delta):
+            if piece := self._calls.delta(call):
+                yield piece
 
 
-class _ToolCalls:
-    """Gives every tool call of a reply an index and an id of its own."""
+class WholeMessage:
+    """The additions that `message` of a choice makes to the deltas: nothing that came by deltas.
+
+    Some servers send the whole reply as `message` in the last chunk, or all of it so far in every
+    chunk; others send pieces there in place of `delta`.
+    """
 
     def __init__(self) -> None:
-        self._ids: list[str] = []
-        self._slot_of: dict[object, int] = {}
-        self._joiners: list[TextJoiner] = []
+        self._by_delta: set[str] = set()
+        self._sent: dict[str, str] = {}
 
-    @property
-    def any(self) -> bool:
-        return bool(self._ids)
+    def note_delta(self, delta: Mapping[str, Any]) -> None:
+        """Note what a delta brought."""
+        said = {"content": text_of(delta.get("content")), "thoughts": reasoning_in(delta)}
+        said["refusal"] = text_of(delta.get("refusal"))
+        self._by_delta |= {name for name, text in said.items() if text}
+        if calls_in(delta):
+            self._by_delta.add("tool_calls")
 
-    def delta(self, call: Mapping[str, Any]) -> ToolCallDelta:
-        function = mapping(call.get("function"))
-        name = text_of(function.get("name"))
-        slot = self._slot(call.get("index"), text_of(call.get("id")), has_name=bool(name))
-        arguments = function.get("arguments")
-        if isinstance(arguments, dict):
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        joined = self._joiners[slot].push(text_of(arguments))
-        return ToolCallDelta(index=slot, call_id=self._ids[slot], name=name, arguments=joined)
-
-    def _slot(self, index: object, given_id: str, *, has_name: bool) -> int:
-        slot = self._slot_of.get(index)
-        # Gemini numbers parallel calls all 0 and tells them apart by id; others send neither, and
-        # then a name begins a new call.
-        is_new = slot is None or (
-            given_id != self._ids[slot] if given_id else index is None and has_name
-        )
-        if slot is None or is_new:
-            slot = len(self._ids)
-            self._slot_of[index] = slot
-            self._ids.append(given_id or f"call_{uuid.uuid4().hex[:24]}")
-            self._joiners.append(TextJoiner())
-        return slot
+    def missing(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of a message did not come yet, in the form of a delta."""
+        texts = {
+            "content": text_of(message.get("content")),
+            "thoughts": reasoning_in(message),
+            "refusal": text_of(message.get("refusal")),
+        }
+        found: dict[str, Any] = {}
+        for name, text in texts.items():
+            before = self._sent.get(name, "")
+            if not text or name in self._by_delta:
+                continue
+            is_longer = text.startswith(before)
+            found[name] = text[len(before) :] if is_longer else text
+            self._sent[name] = text if is_longer else before + text
+        if "thoughts" in found:
+            found["reasoning_content"] = found.pop("thoughts")
+        if "tool_calls" not in self._by_delta:
+            found["tool_calls"] = calls_in(message)
+        return found
 
 
 def parsed(payload: bytes) -> Mapping[str, Any]:
@@ -203,6 +182,46 @@ def parsed(payload: bytes) -> Mapping[str, Any]:
     if not isinstance(chunk, dict):
         raise ProviderError("provider_protocol")
     return chunk
+
+
+def opened(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
+    """Return the object in a payload; None for the end mark, an empty payload, and after the mark.
+
+    Raises ProviderError for an error that was reported after the mark, and what cannot be read.
+    """
+    payload = payload.strip()
+    if end.is_marked:
+        raise_late_error(payload)
+        return None
+    # Some servers quote the mark, some send an empty event to keep the connection open.
+    if payload.strip(b'"').upper() == END_MARK:
+        end.note_mark()
+        return None
+    return parsed(payload) if payload else None
+
+
+def raise_late_error(payload: bytes) -> None:
+    """Raise the ProviderError that a payload behind the end mark reports; pass over all else."""
+    with suppress(ValueError, RecursionError):
+        chunk = json.loads(payload)
+        if isinstance(chunk, dict) and (chunk.get("error") or chunk.get("object") == "error"):
+            raise failure_in_stream(chunk)
+
+
+def reasoning_in(delta: Mapping[str, Any]) -> str:
+    """Return the thoughts in a delta or message: under two names, or among the content's parts."""
+    content = delta.get("content")
+    parts = content if isinstance(content, list) else []
+    return text_of(delta.get("reasoning_content") or delta.get("reasoning")) or "".join(
+        text_of(mapping(part).get("thinking")) for part in parts
+    )
+
+
+def calls_in(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tool calls in a delta or message."""
+    calls = delta.get("tool_calls")
+    listed = calls if isinstance(calls, list) else [calls]
+    return [call for call in listed if isinstance(call, dict)]
 
 
 def mapping(value: object) -> Mapping[str, Any]:

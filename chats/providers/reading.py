@@ -15,14 +15,13 @@ import httpx2
 
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest, Timeouts
-from chats.providers.sse import EventParser, LineTooLong
+from chats.providers.sse import BodyParser, LineTooLong
+from chats.providers.stream_end import StreamEnd
 from chats.providers.transport import ResponseBody
 
-# A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
-MAX_WHOLE_REPLY = 16 << 20
 # After the last event the connection is read to its end, to be used again; but not waited for.
 DRAIN_SECONDS = 0.25
-# Between the finish reason and the end, for servers that never send the end.
+# Between a finish reason behind the text and the end, for servers that never send the end.
 AFTER_FINISH_SECONDS = 5.0
 _ADDRESS_REFUSED = (
     "The provider's address is not allowed on this instance. "
@@ -31,14 +30,9 @@ _ADDRESS_REFUSED = (
 
 
 class ReplyParser(Protocol):
-    """Reads one reply, payload by payload, as our events.
+    """Reads one reply, payload by payload, as our events; `end` follows how far it has come."""
 
-    `has_output`: something was said; `is_finished`: a finish reason came; `is_ended`: the end mark.
-    """
-
-    has_output: bool
-    is_finished: bool
-    is_ended: bool
+    end: StreamEnd
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one payload. Raises ProviderError."""
@@ -105,25 +99,34 @@ class Deadlines:
         self._timeouts = timeouts
         self._is_streamed = is_streamed
         self._start = asyncio.get_running_loop().time()
-        # The end of reading a reply that is known to be whole: what comes then moves it no more.
-        self._last: dict[str, float] = {}
+        # Of a reply that seems to be over: its state, and the end of waiting for more. Bytes that
+        # say nothing, such as comments, do not move it.
+        self._last: tuple[str, float] = ("", 0.0)
 
     def opening(self) -> float:
         """Return the deadline for the response to begin; a whole reply begins when complete."""
         wait = self._timeouts.first_token if self._is_streamed else self._timeouts.total
         return self._start + min(wait, self._timeouts.total)
 
-    def reading(self, reader: ReplyParser) -> float:
+    def reading(self, end: StreamEnd) -> float:
         """Return the deadline for the next bytes, by how far the reply has come."""
-        now = asyncio.get_running_loop().time()
-        if reader.is_ended:
-            return self._last.setdefault("ended", now + DRAIN_SECONDS)
-        if reader.is_finished:
-            wait = min(AFTER_FINISH_SECONDS, self._timeouts.gap)
-            return self._last.setdefault("finished", now + wait)
-        if not reader.has_output:
+        if end.is_marked:
+            return self._once("marked", DRAIN_SECONDS)
+        if end.is_separate:
+            return self._once("separate", min(AFTER_FINISH_SECONDS, self._timeouts.gap))
+        if end.is_finished and end.has_output:
+            return self._once("finished", self._timeouts.gap)
+        self._last = ("", 0.0)
+        if not end.has_output:
             return self.opening()
+        now = asyncio.get_running_loop().time()
         return min(now + self._timeouts.gap, self._start + self._timeouts.total)
+
+    def _once(self, state: str, seconds: float) -> float:
+        """Return the deadline of a state, counted from its beginning."""
+        if self._last[0] != state:
+            self._last = (state, asyncio.get_running_loop().time() + seconds)
+        return self._last[1]
 
 
 class PayloadReader:
@@ -140,26 +143,22 @@ class PayloadReader:
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = math.inf
         self._is_waiting = False
-        kind = response.headers.get("content-type", "")
-        self._parser = _WholeBody() if "json" in kind else EventParser()
+        self._parser = BodyParser()
         self._is_over = False
 
     async def payloads(self) -> list[bytes] | None:
-        """Return what arrived next, None at the end.
-
-        Raises ProviderError, unless the model had already said that it was done.
-        """
+        """Return what arrived next, None at the end. Raises ProviderError if that is none."""
         try:
             return await self._next()
-        except ProviderError:
-            if self._reader.is_finished or self._reader.is_ended:
+        except ProviderError as error:
+            if self._reader.end.ends_with(error):
                 return None
             raise
 
     async def _next(self) -> list[bytes] | None:
         if self._is_over:
             return None
-        self._deadline = self._deadlines.reading(self._reader)
+        self._deadline = self._deadlines.reading(self._reader.end)
         if self._timer is None or self._deadline < self._timer.when():
             self._set_timer()
         self._is_waiting = True
@@ -188,22 +187,3 @@ class PayloadReader:
             self._set_timer()
         elif self._is_waiting:
             self._body.abort(ProviderError("provider_timeout"))
-
-
-class _WholeBody:
-    """Collects a body that is one payload; the same two steps as an EventParser."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """Collect a piece; raises LineTooLong over the limit."""
-        self._pieces.append(chunk)
-        self._size += len(chunk)
-        if self._size > MAX_WHOLE_REPLY:
-            raise LineTooLong
-        return []
-
-    def close(self) -> list[bytes]:
-        return [b"".join(self._pieces)]

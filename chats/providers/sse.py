@@ -5,8 +5,11 @@ line, a byte order mark and comments are skipped, several data lines are one eve
 kept; names, ids and retry times mean nothing to a model reply.
 """
 
+import json
 import re
 
+# A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
+MAX_WHOLE_REPLY = 16 << 20
 MAX_LINE = 1 << 20
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
@@ -20,8 +23,10 @@ class LineTooLong(Exception):
 class EventParser:
     """Takes bytes as they arrive and returns the data of every event that is complete."""
 
-    def __init__(self, *, max_line: int = MAX_LINE) -> None:
+    def __init__(self, *, max_line: int = MAX_LINE, takes_json_lines: bool = False) -> None:
         self._max_line = max_line
+        # A line that begins as an object is an event, although it does not say `data:`.
+        self._takes_json_lines = takes_json_lines
         # Pieces, not one growing string: a long line in small pieces costs linear time.
         self._pieces: list[bytes] = []
         self._size = 0
@@ -64,6 +69,8 @@ class EventParser:
             line = line.removeprefix(_BOM)
         if not line:
             return self._dispatch()
+        if self._takes_json_lines and line.lstrip().startswith(b"{"):
+            return [*self._dispatch(), line]
         name, _, value = line.partition(b":")
         if name == b"data":
             self._add_data(value.removeprefix(b" "))
@@ -78,6 +85,86 @@ class EventParser:
     def _dispatch(self) -> list[bytes]:
         data, self._data, self._data_size = self._data, [], 0
         return [b"\n".join(data)] if data else []
+
+
+class BodyParser:
+    """Takes the body of a response to a model call, and returns its payloads.
+
+    The first bytes decide what it is, because servers label both kinds with either content type:
+    one JSON document, lines of JSON, or server-sent events.
+    """
+
+    def __init__(self) -> None:
+        self._start = b""
+        self._parser: EventParser | _Documents | None = None
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the payloads that ended within `chunk`. Raises LineTooLong."""
+        if self._parser is None:
+            self._start += chunk
+            if len(self._start) < len(_BOM) and _BOM.startswith(self._start):
+                return []
+            begin = self._start.removeprefix(_BOM).lstrip()
+            if not begin:
+                # Blank lines that keep a connection open until the reply is there.
+                self._start = self._start[: len(_BOM)]
+                return []
+            self._parser = _Documents() if begin[:1] in b"{[" else EventParser()
+            chunk, self._start = begin, b""
+        return self._parser.feed(chunk)
+
+    def close(self) -> list[bytes]:
+        """Return what is left at the end of the body. Raises LineTooLong."""
+        return self._parser.close() if self._parser is not None else []
+
+
+class _Documents:
+    """Takes a body that begins as JSON: one document, or one a line; events may follow it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+        # Set once the first line turned out to be a document of its own.
+        self._lines: EventParser | None = None
+        self._has_line = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        if self._lines is not None:
+            return self._lines.feed(chunk)
+        self._pieces.append(chunk)
+        self._size += len(chunk)
+        if self._size > MAX_WHOLE_REPLY:
+            raise LineTooLong
+        if self._has_line or b"\n" not in chunk:
+            return []
+        self._has_line = True
+        body = b"".join(self._pieces)
+        first, _, rest = body.partition(b"\n")
+        if not _is_json(first):
+            return []
+        self._lines = EventParser(takes_json_lines=True)
+        return [first, *self._lines.feed(rest)]
+
+    def close(self) -> list[bytes]:
+        if self._lines is not None:
+            return self._lines.close()
+        body = b"".join(self._pieces)
+        try:
+            text = body.decode()
+            _, end = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            # The reader of the payload says what is wrong with it.
+            return [body]
+        rest = EventParser(takes_json_lines=True)
+        return [text[:end].encode(), *rest.feed(text[end:].encode()), *rest.close()]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class TextJoiner:

@@ -154,7 +154,7 @@ def test_tool_calls_arrive_whole(server: FakeServer, stream: bool) -> None:
 
 
 def test_whole_reply_has_a_limit(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chats.providers.reading.MAX_WHOLE_REPLY", 100)
+    monkeypatch.setattr("chats.providers.sse.MAX_WHOLE_REPLY", 100)
     with pytest.raises(ProviderError) as caught:
         call(adapter_to(server), asked("Hello", stream=False))
     assert caught.value.code == "provider_protocol"

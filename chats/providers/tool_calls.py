@@ -1,0 +1,113 @@
+"""Puts the tool calls of a reply together from the pieces that servers send.
+
+The pieces of one call have the same index, and the first has the id and the name. Servers bend
+that: they repeat the id and the name with each piece, make up a new id for each piece, number all
+parallel calls 0, leave out index or id, or send a complete call twice.
+"""
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from chats.providers.base import ToolCallDelta
+from chats.providers.sse import TextJoiner
+
+
+@dataclass(slots=True)
+class _PartialCall:
+    """One call as far as it has come."""
+
+    slot: int
+    call_id: str
+    # As the server gave it; empty if it gave none.
+    given_id: str
+    name: str = ""
+    joiner: TextJoiner = field(default_factory=TextJoiner)
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def has_arguments(self) -> bool:
+        return any(self.pieces)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the arguments are a complete JSON object: nothing can follow them."""
+        text = "".join(self.pieces).strip()
+        return text.endswith("}") and is_object(text)
+
+
+class ToolCalls:
+    """The tool calls of one reply, each with a place and an id of its own."""
+
+    def __init__(self) -> None:
+        self._calls: list[_PartialCall] = []
+        self._of_index: dict[int | None, _PartialCall] = {}
+
+    @property
+    def any(self) -> bool:
+        """True if the reply has a tool call."""
+        return bool(self._calls)
+
+    def delta(self, piece: Mapping[str, Any]) -> ToolCallDelta | None:
+        """Return what a piece adds to its call; None if that is nothing."""
+        function = piece.get("function")
+        function = function if isinstance(function, dict) else {}
+        name, given_id = _text(function.get("name")), _text(piece.get("id"))
+        arguments = function.get("arguments")
+        if isinstance(arguments, dict):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        said = _text(arguments)
+        index = piece.get("index")
+        index = index if isinstance(index, int) else None
+        call = self._of_index.get(index)
+        is_new = call is None or _begins_anew(call, given_id=given_id, name=name)
+        if call is None or is_new:
+            call = self._begin(index, given_id)
+        elif said.lstrip().startswith("{") and call.is_whole:
+            # The complete call once more.
+            return None
+        return _grown(call, name=name, arguments=said, is_new=is_new)
+
+    def _begin(self, index: int | None, given_id: str) -> _PartialCall:
+        is_taken = any(call.call_id == given_id for call in self._calls)
+        call_id = given_id if given_id and not is_taken else f"call_{uuid.uuid4().hex[:24]}"
+        call = _PartialCall(slot=len(self._calls), call_id=call_id, given_id=given_id)
+        self._calls.append(call)
+        self._of_index[index] = call
+        return call
+
+
+def is_object(text: str) -> bool:
+    """Return True if a text is a JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _begins_anew(call: _PartialCall, *, given_id: str, name: str) -> bool:
+    """Return True if a piece at the index of a call belongs to another one.
+
+    It has to have a name and another id, or no id at all; the call before it has to be whole, or
+    still without arguments and of another name.
+    """
+    if not name or (given_id and given_id == call.given_id):
+        return False
+    return call.is_whole or (not call.has_arguments and name != call.name)
+
+
+def _grown(call: _PartialCall, *, name: str, arguments: str, is_new: bool) -> ToolCallDelta | None:
+    """Append a piece to a call. The name is set once; later pieces only repeat it."""
+    added = "" if call.name else name
+    call.name = call.name or name
+    joined = call.joiner.push(arguments)
+    call.pieces.append(joined)
+    if not (is_new or added or joined):
+        return None
+    return ToolCallDelta(index=call.slot, call_id=call.call_id, name=added, arguments=joined)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
