@@ -129,6 +129,7 @@ EVENT_TYPES = frozenset(
         "radius.resumed",
         "radius.started",
         "radius.stopped",
+        "receipt.erased",
         "retention.ended",
         "retention.started",
         "role.changed",

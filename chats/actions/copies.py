@@ -35,6 +35,7 @@ from chats.models import (
     TurnReference,
 )
 from chats.record import idempotency, imports, receipts, states
+from chats.record.erasure_marks import ErasureMarks
 from chats.rendering.spoken import texts_shown
 from chats.rendering.store import digest_of
 
@@ -43,9 +44,9 @@ logger = logging.getLogger(__name__)
 PAGE = 500
 
 
-def erase_renderings(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_renderings(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the stored HTML of the message, and of summaries and their lines."""
-    del now
+    del marks
     texts = {*texts_shown(message), *(text for row in summaries for text in texts_of(row))}
     found = Rendering.objects.filter(digest__in=[digest_of(text) for text in texts if text])
     return found.delete()[0]
@@ -59,7 +60,7 @@ def texts_of(row: Compaction) -> Iterator[str]:
             yield bullet["text"]
 
 
-def erase_prompt_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the summaries as prompts had them.
 
     A receipt that had one can no longer be rebuilt.
@@ -69,10 +70,10 @@ def erase_prompt_texts(message: Message, summaries: list[Compaction], now: datet
     if not ids:
         return 0
     rows = Receipt.objects.filter(Q(compaction__in=ids) | Q(compaction__base__in=ids))
-    return receipts.without(rows, gone=is_summary, now=now)[1]
+    return receipts.without(rows, gone=is_summary, marks=marks)[1]
 
 
-def erase_in_receipts(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_in_receipts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the hashes of the prompts that had the message.
 
     Their receipts can no longer be rebuilt.
@@ -82,7 +83,7 @@ def erase_in_receipts(message: Message, summaries: list[Compaction], now: dateti
     rows = Receipt.objects.filter(turn__branch__chat=message.branch.chat_id)
     # Found by the database: a chat has many more receipts than ever had one message.
     rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains=pk)
-    return receipts.without(rows, gone=lambda segment: segment[1] == pk, now=now)[0]
+    return receipts.without(rows, gone=lambda segment: segment[1] == pk, marks=marks)[0]
 
 
 def is_summary(segment: receipts.Segment) -> bool:
@@ -100,51 +101,51 @@ def is_references(segment: receipts.Segment) -> bool:
     return bool(segment[0] == "tail" and segment[1] == "references")
 
 
-def erase_references(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_references(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the words as other prompts of its owner had them, often those of other chats."""
     del summaries
-    return forget_references(TurnReference.objects.filter(message=message), now=now)
+    return forget_references(TurnReference.objects.filter(message=message), marks=marks)
 
 
-def forget_references(rows: QuerySet[TurnReference], *, now: datetime) -> int:
+def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> int:
     """Delete references, with the text of each prompt that had them; return how many prompts."""
     turns = set(rows.values_list("turn", flat=True))
     had = Receipt.objects.filter(turn__in=turns)
-    marked, _ = receipts.without(had, gone=is_references, now=now)
+    marked, _ = receipts.without(had, gone=is_references, marks=marks)
     rows.delete()
     return marked
 
 
-def forget_requests(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def forget_requests(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete what could be compared with the body of the request that brought the message."""
     del summaries
     of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
     return of_programs + idempotency.forget(
-        messages=[message.pk], chat_id=None, answers_of=message.branch.chat_id, now=now
+        messages=[message.pk], chat_id=None, answers_of=message.branch.chat_id, now=marks.now
     )
 
 
-def erase_partials(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the text so far of turns that had to do with the message."""
-    del summaries, now
+    del summaries, marks
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
     with_text = turns.exclude(partial_text="", partial_reasoning="")
     return with_text.update(partial_text="", partial_reasoning="")
 
 
-def erase_gateway_nodes(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the hashes by which programs are recognised, from the message on.
 
     Each later one is a chain that has its words in it.
     """
-    del summaries, now
+    del summaries, marks
     rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
     return rows.filter(seq__gte=message.seq or 1).delete()[0]
 
 
-def erase_frames(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete what the live bus still has of the reply, once the erasure is committed."""
-    del summaries, now
+    del summaries, marks
     return forget_frames([message.turn_id] if message.turn_id else [])
 
 
@@ -171,16 +172,16 @@ def forget_keys(keys: Sequence[str]) -> None:
         logger.warning("erased words left to the bus's own expiry: %s", type(error).__name__)
 
 
-def erase_search_texts(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_search_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the words and vectors by which the message and its summaries are found."""
-    del now
+    del marks
     forgotten = archive.forget([message.pk], summaries=[row.pk for row in summaries])
     if forgotten:
         transaction.on_commit(clear_index)
     return forgotten
 
 
-def erase_states(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete every value of a state that was set or changed after the message was known.
 
     A state that loses something gets a new version, which overtakes an extraction that is under way
@@ -192,7 +193,7 @@ def erase_states(message: Message, summaries: list[Compaction], now: datetime) -
     seq, erased = message.seq, 0
     branches = [branch for branch in branches_of(message.branch.chat) if contains(branch, message)]
     for branch in branches:
-        erased += clear_states(branch, seq=seq, now=now)
+        erased += clear_states(branch, seq=seq, marks=marks)
     told = Receipt.objects.filter(turn__branch__in=branches)
     told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
     # A text that was sent before the message existed has nothing of it.
@@ -205,12 +206,12 @@ def erase_states(message: Message, summaries: list[Compaction], now: datetime) -
     return (
         erased
         + receipts.without(
-            newer, gone=lambda segment: is_state(segment) and segment[5] not in older, now=now
+            newer, gone=lambda segment: is_state(segment) and segment[5] not in older, marks=marks
         )[1]
     )
 
 
-def clear_states(branch: Branch, *, seq: int, now: datetime) -> int:
+def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
     """Delete the values that a message may be in from a branch's versions.
 
     Returns how many versions had some.
@@ -231,12 +232,12 @@ def clear_states(branch: Branch, *, seq: int, now: datetime) -> int:
             kind=ChatState.Kind.ERASED,
             values=base.values if base else {},
             to_seq=base.to_seq if base else seq,
-            now=now,
+            now=marks.now,
         )
     return cleared
 
 
-def erase_preferences(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_preferences(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the preferences that have no evidence but this message, and what prompts had of them.
 
     The prompts of the person's other chats, too, and what these were shown of the message itself.
@@ -246,12 +247,17 @@ def erase_preferences(message: Message, summaries: list[Compaction], now: dateti
     owner_id = message.branch.chat.owner_id
     said_at = [message.created_at, *(row.learned_at for row in gone)]
     texts = [row.text for row in gone]
-    erased = erase_of_person(owner_id, texts=texts, since=min(said_at), recent=True, now=now)
+    erased = erase_of_person(owner_id, texts=texts, since=min(said_at), recent=True, marks=marks)
     return len(gone) + erased
 
 
 def erase_of_person(
-    owner_id: int, *, texts: Collection[str], since: datetime, recent: bool = False, now: datetime
+    owner_id: int,
+    *,
+    texts: Collection[str],
+    since: datetime,
+    recent: bool = False,
+    marks: ErasureMarks,
 ) -> int:
     """Delete what a person's prompts since a moment had of these preferences; return the count.
 
@@ -277,23 +283,23 @@ def erase_of_person(
         for row in PromptText.objects.filter(digest__in=told[start : start + PAGE]):
             if any(text in row.text for text in texts):
                 gone.add(row.digest)
-    return receipts.without(rows, gone=lambda segment: segment[5] in gone, now=now)[1]
+    return receipts.without(rows, gone=lambda segment: segment[5] in gone, marks=marks)[1]
 
 
-def erase_images(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the bytes of the images that the message has."""
-    del summaries, now
+    del summaries, marks
     return MessageImage.objects.filter(message=message).delete()[0]
 
 
-def erase_import_files(message: Message, summaries: list[Compaction], now: datetime) -> int:
+def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the files that may have the message once more, where its chat was imported."""
     del summaries
-    return imports.let_go(message.branch.chat, now=now)
+    return imports.let_go(message.branch.chat, now=marks.now)
 
 
 # Each deletes its copies of a message and of the summaries made of it, and returns how many rows.
-COPIES: dict[str, Callable[[Message, list[Compaction], datetime], int]] = {
+COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "renderings": erase_renderings,
     "prompt_texts": erase_prompt_texts,
     "receipts": erase_in_receipts,
@@ -323,48 +329,48 @@ def erase_all_renderings(chat: Chat) -> int:
     return erased
 
 
-def erase_all_prompt_texts(chat: Chat, *, now: datetime) -> int:
+def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete every text that the chat's prompts alone had: summaries, states, its own system text.
 
     The policy's texts are no words of the chat and stay.
     """
     rows = Receipt.objects.filter(turn__branch__chat=chat)
-    return receipts.without(rows, gone=receipts.is_of_one_chat, now=now)[1]
+    return receipts.without(rows, gone=receipts.is_of_one_chat, marks=marks)[1]
 
 
-def forget_all_requests(chat: Chat, *, now: datetime) -> int:
+def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete what could be compared with the bodies of the requests that brought a chat's messages.
 
     Records of older messages have expired, and are deleted with all that have.
     """
-    since = now - idempotency.KEY_LIFETIME
+    since = marks.now - idempotency.KEY_LIFETIME
     new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
     ids = list(new.values_list("pk", flat=True))
     pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
     return sum(
-        idempotency.forget(messages=page, chat_id=chat.pk, answers_of=chat.pk, now=now)
+        idempotency.forget(messages=page, chat_id=chat.pk, answers_of=chat.pk, now=marks.now)
         for page in pages
     )
 
 
-def erase_all_preferences(chat: Chat, *, now: datetime) -> int:
+def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete the preferences that were taken from a chat alone, and what prompts had of them."""
     said = Message.objects.filter(branch__chat=chat)
     gone = preferences.forget_messages(said)
     since = min([chat.created_at, *(row.learned_at for row in gone)])
     texts = [row.text for row in gone]
-    erase_of_person(chat.owner_id, texts=texts, since=since, recent=True, now=now)
+    erase_of_person(chat.owner_id, texts=texts, since=since, recent=True, marks=marks)
     return len(gone)
 
 
-def forget_all_frames(chat: Chat, *, now: datetime) -> int:
+def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete what the live bus still has of the chat's replies."""
-    since = now - timedelta(seconds=live.SECONDS_KEPT)
+    since = marks.now - timedelta(seconds=live.SECONDS_KEPT)
     turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
     return forget_frames(list(turns.values_list("pk", flat=True)))
 
 
-def erase_all_references(chat: Chat, *, now: datetime) -> int:
+def erase_all_references(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete what prompts of other chats had of this one."""
     rows = TurnReference.objects.filter(message__branch__chat=chat)
-    return forget_references(rows, now=now)
+    return forget_references(rows, marks=marks)

@@ -34,6 +34,7 @@ from chats.models import (
 )
 from chats.models.turns import UNFINISHED
 from chats.record import holds, imports, messages
+from chats.record.erasure_marks import ErasureMarks
 from chats.record.expiry import expired
 from chats.record.holds import UnderHold
 from chats.record.locking import locked_chat
@@ -41,6 +42,7 @@ from chats.record.messages import Proof
 from chats.record.quotes import Quote, quotes_of
 from chats.turns import titles
 from chats.turns.start import title_from
+from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
@@ -139,14 +141,18 @@ def take_words(
 ) -> Proof:
     """Erase one message of a locked chat, with every copy, and certify it. Raises `UnderHold`."""
     holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
+    PERSON_LOCK.hold(owner=chat.owner_id)
+    marks = ErasureMarks(now)
     text = message.text
     withdrawn, changed = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
     raise_revision(message, chat=chat, already=changed)
     summaries = made_of(message, branches=branches_of(chat)) if message.seq else []
-    counted = {name: reach(message, summaries, now) for name, reach in copies.COPIES.items()}
+    counted = {name: reach(message, summaries, marks) for name, reach in copies.COPIES.items()}
     blank(summaries, now=now)
     counted["title"] = forget_title(chat, message=message, text=text)
     proof = messages.erase(message, now=now)
+    marked = marks.take(chat.pk)
+    marks.record(actor=by, erased="message", source=message.pk)
     certify(
         "message.erased",
         chat_id=chat.pk,
@@ -157,6 +163,7 @@ def take_words(
             "seq": message.seq,
             "commitment": proof.commitment,
             "summaries": [str(row.pk) for row in summaries],
+            "receipts": marked,
             "withdrawn": withdrawn,
             "copies": counted,
             "prefix_break": "erase",
@@ -271,16 +278,17 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
     """
     check_chat_over(chat)
     holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
-    chat_id = chat.pk
+    PERSON_LOCK.hold(owner=chat.owner_id)
+    chat_id, marks = chat.pk, ErasureMarks(now)
     counted = {
         "messages": Message.objects.filter(branch__chat=chat).count(),
         "summaries": Compaction.objects.filter(branch__chat=chat).exclude(text="").count(),
         "renderings": copies.erase_all_renderings(chat),
-        "prompt_texts": copies.erase_all_prompt_texts(chat, now=now),
-        "requests": copies.forget_all_requests(chat, now=now),
-        "frames": copies.forget_all_frames(chat, now=now),
-        "preferences": copies.erase_all_preferences(chat, now=now),
-        "references": copies.erase_all_references(chat, now=now),
+        "prompt_texts": copies.erase_all_prompt_texts(chat, marks=marks),
+        "requests": copies.forget_all_requests(chat, marks=marks),
+        "frames": copies.forget_all_frames(chat, marks=marks),
+        "preferences": copies.erase_all_preferences(chat, marks=marks),
+        "references": copies.erase_all_references(chat, marks=marks),
         "import_files": imports.let_go(chat, now=now),
         # Their rows are deleted with the chat.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
@@ -290,6 +298,8 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
     Chat.objects.filter(pk=chat_id).update(active_branch=None)
     archive.forget_chat(chat_id)
     chat.delete()
+    marks.discard(chat_id)
+    marks.record(actor=by, erased="chat", source=chat_id)
     data: dict[str, object] = {
         "copies": counted,
         "commitment": proof.commitment,

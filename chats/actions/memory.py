@@ -10,7 +10,9 @@ from chats.actions import copies
 from chats.memory import preferences
 from chats.models import Chat, Folder, Preference
 from chats.record import holds, notices
+from chats.record.erasure_marks import ErasureMarks
 from chats.record.holds import UnderHold
+from chats.turns.statements import PERSON_LOCK
 
 
 def delete(
@@ -37,9 +39,15 @@ def erase(row: Preference, *, now: datetime, reopen: bool = False) -> None:
 
     Raises `NotFound` if it is gone, and `UnderHold`.
     """
-    gone = preferences.delete(owner_id=row.owner_id, preference_id=row.pk, now=now, reopen=reopen)
-    texts, since = [row.text for row in gone], min(row.learned_at for row in gone)
-    copies.erase_of_person(row.owner_id, texts=texts, since=since, now=now)
+    owner_id, marks = row.owner_id, ErasureMarks(now)
+    PERSON_LOCK.hold(owner=owner_id)
+    preferences.locked(owner_id)
+    row = preferences.preference_for(owner_id=owner_id, preference_id=row.pk)
+    preferences.check_free([row], now=now)
+    copies.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
+    marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)
+    # Last: it locks the chain of the instance, and a reply that ends locks its chat's chain first.
+    preferences.delete(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)
 
 
 def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:

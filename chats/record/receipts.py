@@ -9,14 +9,14 @@ part.
 import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from chats.ground.seals import commitment, new_salt
 from chats.models import PromptText, Receipt
 from chats.record import statements
+from chats.record.erasure_marks import ErasureMarks
 from contextpolicy import ledger
 
 # The columns known before the call; only an erasure changes them later.
@@ -106,14 +106,15 @@ def is_of_one_chat(segment: Segment) -> bool:
 
 
 def without(
-    rows: QuerySet[Receipt], *, gone: Callable[[Segment], bool], now: datetime
+    rows: QuerySet[Receipt], *, gone: Callable[[Segment], bool], marks: ErasureMarks
 ) -> tuple[int, int]:
     """Mark the receipts that have an erased part; return how many, and how many texts were deleted.
 
-    `gone` tells whether a segment is one. Its text is deleted, with the digest that named it.
+    `gone` tells whether a segment is one. Its text is deleted, with the digest that named it. The
+    caller writes `marks` to the ledger in the same transaction.
     """
     marked, digests = 0, set[str]()
-    for receipt in parts_of(rows):
+    for receipt in parts_of(rows.annotate(chat=F("turn__branch__chat"))):
         meant = [segment for segment in receipt.segments if gone(segment)]
         if not meant:
             continue
@@ -125,12 +126,14 @@ def without(
         digests |= named
         receipt.segments = [nameless(s) if gone(s) else s for s in receipt.segments]
         receipt.prompt_sha256 = receipt.body_sha256 = receipt.salt = ""
-        receipt.erased_at = receipt.erased_at or now
+        if receipt.erased_at is None:
+            receipt.erased_at = marks.now
+            marks.add(receipt.pk, chat_id=receipt.chat)
         receipt.save(update_fields=EMPTIED)
     return marked, forget(digests)
 
 
-def parts_of(rows: QuerySet[Receipt]) -> Iterator[Receipt]:
+def parts_of(rows: QuerySet[Receipt]) -> Iterator[Any]:
     """Yield the receipts with what an erasure looks at, read a page at a time."""
     needed = rows.only(*EMPTIED)
     yield from needed.order_by("pk").iterator(chunk_size=PAGE)

@@ -17,6 +17,7 @@ from django.db.models import F, Q, QuerySet
 
 from chats.ground.seals import holds
 from chats.models import Chat, Compaction, Receipt, Turn
+from chats.record.erasure_marks import EVENT as ERASURE_MARKS
 from chats.record.receipts import recomputed
 from contextpolicy import ledger
 from contextpolicy.ledger import Break
@@ -35,10 +36,14 @@ ENDINGS = (
 # The row of a call that belongs to no attempt; it commits to it before it is made.
 BESIDE = ("chat.preferences_asked", "chat.title_asked", "context.warmed")
 ERASURE = "message.erased"
+# The rows that name erased receipts and summaries, each in the chain of their chat.
+ERASURES = (ERASURE, ERASURE_MARKS)
 ERASED_WHOLE = "chat.erased"
 # Until chats could be brought back, this row was the last one; since then it names a time.
 DELETED = "chat.deleted"
 UNSAID = "is marked as erased, and no row says so"
+# `erased` in the row that an upgrade wrote about marks that no row named.
+UNNAMED = "unnamed"
 # Sorts behind every row.
 LAST = 2**63
 HELD = "model calls and summaries are as the ledger commits to them"
@@ -90,7 +95,8 @@ class LedgerClaims:
     ended: set[tuple[uuid.UUID | None, int]] = field(default_factory=set)
     # By summary: the ledger rows about it.
     summaries: dict[str, list[tuple[int, Mapping[str, Any]]]] = field(default_factory=dict)
-    erased: bool = False
+    # The receipts and summaries that rows name as erased.
+    erased: set[str] = field(default_factory=set)
     gone: bool = False
 
     def hear(self, event: AuditEvent) -> None:
@@ -103,7 +109,8 @@ class LedgerClaims:
         elif event.type.startswith("compaction.") and event.data.get("compaction"):
             rows = self.summaries.setdefault(event.data["compaction"], [])
             rows.append((event.seq, event.data))
-        self.erased |= event.type == ERASURE
+        if event.type in ERASURES:
+            self.erased |= named_in(event.data)
         self.gone |= event.type == ERASED_WHOLE
         self.gone |= event.type == DELETED and "erase_at" not in event.data
 
@@ -113,9 +120,32 @@ class LedgerClaims:
             self.calls[receipt] = (committed, event.seq)
         self.bodies |= event.data.get("bodies", {})
 
-    def is_erased(self) -> bool:
-        """Tell whether a row says that something of the chat was erased, by now."""
-        return self.erased or tells(self.scope, ERASURE)
+    def is_erased(self, pk: uuid.UUID) -> bool:
+        """Return True if a row names this receipt or summary as erased, by now."""
+        if str(pk) not in self.erased:
+            # It may have been erased since the chain was read.
+            rows = AuditEvent.objects.filter(scope=self.scope, type__in=ERASURES)
+            for data in rows.values_list("data", flat=True).iterator(chunk_size=2000):
+                self.erased |= named_in(data)
+        return str(pk) in self.erased
+
+
+def named_in(data: Mapping[str, Any]) -> set[str]:
+    """Return the receipts and summaries that a row about an erasure names."""
+    return {*data.get("receipts", ()), *data.get("summaries", ())}
+
+
+def unnamed_marks(scope: str | None) -> Iterator[str]:
+    """Yield a sentence for each row that an upgrade wrote about marks without an event."""
+    rows = AuditEvent.objects.filter(type=ERASURE_MARKS, data__erased=UNNAMED)
+    if scope is not None:
+        rows = rows.filter(scope=scope)
+    for event in rows.order_by("scope", "seq").iterator(chunk_size=2000):
+        count = len(named_in(event.data))
+        yield (
+            f"{event.scope}: row {event.seq} names {count} model calls and summaries that were "
+            "marked as erased before each chain recorded that. They cannot be compared."
+        )
 
 
 def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
@@ -140,20 +170,20 @@ def of_chats(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[B
     yield from found.values()
     for chat_id in said.keys() - existing:
         one = said[chat_id]
-        if (one.calls or one.summaries) and not one.gone and not tells(one.scope, ERASED_WHOLE):
+        if (one.calls or one.summaries) and not one.gone and not is_gone(one.scope):
             yield Break(one.scope, 0, "the chat is gone, and no row says so")
 
 
-def tells(scope: str, *types: str) -> bool:
-    """Tell whether a chain has a row of one of these types now."""
-    return AuditEvent.objects.filter(scope=scope, type__in=types).exists()
+def is_gone(scope: str) -> bool:
+    """Return True if a row says by now that the whole chat was erased."""
+    return AuditEvent.objects.filter(scope=scope, type=ERASED_WHOLE).exists()
 
 
 def heard(chat_ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, LedgerClaims]:
     """Return what the ledger says about each of the chats."""
     said = {chat_id: LedgerClaims(f"{SCOPE}{chat_id}") for chat_id in chat_ids}
     rows = AuditEvent.objects.filter(scope__in=[one.scope for one in said.values()])
-    telling = Q(type__in=[*ENDINGS, *BESIDE, DELETED, ERASED_WHOLE, ERASURE]) | Q(
+    telling = Q(type__in=[*ENDINGS, *BESIDE, *ERASURES, DELETED, ERASED_WHOLE]) | Q(
         type__startswith="compaction."
     )
     for event in rows.filter(telling).order_by("scope", "seq").iterator(chunk_size=2000):
@@ -223,7 +253,7 @@ def receipt_fault(row: Receipt, committed: str, said: LedgerClaims) -> str:
     if row.commitment != committed:
         return "has another commitment than this row"
     if row.erased_at is not None:
-        return "" if said.is_erased() else UNSAID
+        return "" if said.is_erased(row.pk) else UNSAID
     if not row.salt or recomputed(row) != committed:
         return "was changed"
     body = said.bodies.get(str(row.pk))
@@ -258,7 +288,7 @@ def summary_fault(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) 
     if data.get("calls", row.calls) != row.calls:
         return "has other calls than this row commits to"
     if row.erased_at is not None:
-        return "" if said.is_erased() else UNSAID
+        return "" if said.is_erased(row.pk) else UNSAID
     said_bodies, bodies = data.get("bodies", []), row.bodies or []
     if len(bodies) < len(said_bodies) or not all(
         holds(committed, body, salt=row.salt)

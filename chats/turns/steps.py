@@ -396,6 +396,9 @@ def end(
     )
     chat.updated_at, chat.unread = now, True
     prepared.save(chat, "updated_at", "unread", "accepted_count")
+    # Before the ledger's head is locked: an erasure locks the memory first, then the heads.
+    if reply is not None and not ending.error_code:
+        keep_said(turn, chat=chat, ending=ending, now=now)
     ledger.record(
         f"turn.{status}",
         actor=WORKER,
@@ -415,8 +418,6 @@ def end(
         queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
     if reply is not None and not ending.error_code and plugins.hears_turns(ending.strategy):
         queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
-    if reply is not None and not ending.error_code:
-        keep_said(turn, chat=chat, ending=ending, now=now)
     if turn.round_id is not None:
         rounds.turn_ended(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)

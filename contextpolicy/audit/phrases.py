@@ -103,6 +103,7 @@ PHRASES: Mapping[str, str] = {
     "radius.resumed": "Count of chats that a policy would change taken up again",
     "radius.started": "Count of chats that a policy would change begun",
     "radius.stopped": "Count of chats that a policy would change stopped",
+    "receipt.erased": "Erased words removed from prompts of this chat",
     "retention.ended": "Run of retention ended",
     "retention.started": "Run of retention begun",
     "role.changed": "Roles or groups changed",

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from chats.checkpoints import checks
+from chats.record.witness import unnamed_marks
 from contextpolicy.ledger import Break, verify
 from contextpolicy.models import AuditEvent, LedgerHead
 
@@ -49,6 +50,8 @@ class Command(BaseCommand):
         self.stdout.write(f"{chains.count()} chains hold, {rows.count()} rows.")
         for sentence, count in sorted(told.items()):
             self.stdout.write(f"{count} {sentence}.")
+        for sentence in unnamed_marks(scope):
+            self.stdout.write(sentence)
 
 
 def anchored(path: Path) -> list[Break]:

@@ -261,6 +261,7 @@ def change(row: Any, **values: Any) -> None:
     type(row)._default_manager.filter(pk=row.pk).update(**values)
 
 
+@pytest.mark.tampers
 @pytest.mark.parametrize("name", RECEIPT_TAMPERS)
 def test_S25_a_receipt_that_was_tampered_with_is_found(
     name: str, two_calls: tuple[Receipt, Receipt]
@@ -303,6 +304,7 @@ def copied(row: Compaction) -> None:
     row.save(force_insert=True)
 
 
+@pytest.mark.tampers
 @pytest.mark.tampers
 @pytest.mark.parametrize("name", SUMMARY_TAMPERS)
 def test_S25_a_summary_that_was_tampered_with_is_found(

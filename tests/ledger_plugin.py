@@ -1,0 +1,45 @@
+"""Verifies the ledger after each test that left something erased.
+
+A test that tampers with rows says so with its marker. Others pay for two queries.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+_DATABASE = {"db", "transactional_db", "transactional_ledger"}
+
+
+def uses_database(item: pytest.Item) -> bool:
+    """Return True if the test has the database of the tests."""
+    if item.get_closest_marker("tampers"):
+        return False
+    fixtures = _DATABASE.intersection(getattr(item, "fixturenames", ()))
+    return bool(fixtures) or item.get_closest_marker("django_db") is not None
+
+
+def breaks_after_erasure() -> list[str]:
+    """Return what the verification finds where a receipt or a summary is marked as erased."""
+    # Django is not set up when plugins are loaded.
+    from django.db import connection  # noqa: PLC0415
+
+    from chats.models import Compaction, Receipt  # noqa: PLC0415
+    from contextpolicy import ledger  # noqa: PLC0415
+
+    if connection.connection is None or connection.needs_rollback:
+        return []
+    rows = (Receipt.objects, Compaction.objects)
+    if not any(some.exclude(erased_at=None).exists() for some in rows):
+        return []
+    # Rows that a test made by hand have no row of the ledger.
+    breaks = [found for found in ledger.verify() if not found.reason.startswith("no row ")]
+    return [f"{found.scope}: {found.reason}" for found in breaks]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Verify before the test's rows are rolled back; a test that failed is left alone."""
+    yield
+    if uses_database(item):
+        found = breaks_after_erasure()
+        assert not found, f"the ledger does not hold after this test: {found}"
