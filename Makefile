@@ -18,7 +18,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic semantic \
-	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews recall search-load bench gateway-load clean
+	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors recall search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -178,6 +178,10 @@ beside: $(VENV)/.for-testing
 presets: $(VENV)/.for-testing $(VENV)/.small-model
 	@$(BIN)/python -m tests.load.presets --turns $(or $(TURNS),70) --pause $(or $(PAUSE),0) \
 		$(if $(PRESETS),--presets $(PRESETS))
+
+# Every form on every page, answered with every kind of failure; `make test-all` gives each form two of them.
+form-errors: $(VENV)/.for-testing
+	@PALIMPSEST_EVERY_ROW=1 $(BIN)/python -m pytest -q -n 1 --timeout 1800 -m slow tests/browser/test_failed_requests.py
 
 # Stops that race with the end of their reply, on both databases: make races [RACES=100]
 races: $(VENV)/.for-testing

@@ -288,6 +288,21 @@ class WholeFilesMiddleware(Around):
         return whole
 
 
+class PageFormMiddleware(Around):
+    """Tells a form that a script sent where to go next.
+
+    The script would follow a redirect unseen and could not show the page; it loads `X-Location`.
+    """
+
+    def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        is_redirect = response.status_code in {HTTPStatus.FOUND, HTTPStatus.SEE_OTHER}
+        if is_redirect and request.headers.get("X-Page-Form"):
+            response["X-Location"] = response["Location"]
+            del response["Location"]
+            response.status_code = HTTPStatus.NO_CONTENT
+        return response
+
+
 class ForeseenErrorsMiddleware(Around):
     """Turns a refusal or an absent database into its sentence instead of a stack trace."""
 

@@ -67,6 +67,7 @@ MIDDLEWARE = [
     "project.middleware.SecurityHeadersMiddleware",
     "project.middleware.CompressionMiddleware",
     "project.middleware.ForeseenErrorsMiddleware",
+    "project.middleware.PageFormMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "project.middleware.WholeFilesMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",

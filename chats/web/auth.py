@@ -6,16 +6,17 @@ import zoneinfo
 from collections.abc import Callable
 from datetime import UTC, tzinfo
 from typing import Any, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils import timezone
-from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
 from chats.ground import rates
+from chats.ground.refusals import Refusal
+from chats.web.errors import refusal_response
 
 # Set by the page's script from the browser's own setting.
 ZONE_COOKIE = "zone"
@@ -28,14 +29,21 @@ class PersonRequest(HttpRequest):
     htmx: HtmxDetails
 
 
+class SignedOut(Refusal):
+    """A part of a page was requested without a session."""
+
+    code = "signed_out"
+    status = 401
+    sentence = "You are signed out. Sign in in another tab, then try again. Your text stays here."
+
+
 View = Callable[..., HttpResponse]
 
 
 def signed_in(view: View) -> View:
-    """Let a signed-in person through; send anyone else to the sign-in page.
+    """Require a session: redirect a page to the sign-in page, answer an htmx request with 401.
 
-    A partial's request is told to leave the page: a redirect would put the sign-in page into the
-    middle of the thread.
+    An htmx request must not be redirected: the page that sent it may hold text that is not saved.
     """
 
     @functools.wraps(view)
@@ -43,10 +51,8 @@ def signed_in(view: View) -> View:
         if request.user.is_authenticated:
             with timezone.override(zone_of(request)):
                 return view(cast(PersonRequest, request), *args, **kwargs)
-        htmx = cast(PersonRequest, request).htmx
-        if htmx:
-            back = urlsplit(htmx.current_url_abs_path or "/").path
-            return HttpResponseClientRedirect(f"{settings.LOGIN_URL}?next={quote(back)}")
+        if cast(PersonRequest, request).htmx:
+            return refusal_response(request, SignedOut())
         back = request.get_full_path() if request.method == "GET" else "/"
         return HttpResponseRedirect(f"{settings.LOGIN_URL}?next={quote(back)}")
 

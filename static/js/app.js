@@ -4,6 +4,7 @@
 import "./browser.js";
 import "./stream.js";
 import "./chat_list.js";
+import "./failures.js";
 import "./forms.js";
 import "./drafts.js";
 import "./mentions.js";
@@ -14,7 +15,6 @@ import "./scrolling.js";
 import "./standing.js";
 import "./swaps.js";
 import "./typed.js";
-import "./connection.js";
 import "./originals.js";
 import "./copying.js";
 import "./acts.js";

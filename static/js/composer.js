@@ -1,7 +1,7 @@
 // The message box: its height, how much is in it, and how it is sent.
 
 import { keep, restore } from "./drafts.js";
-import { box, find, isTouch } from "./page.js";
+import { box, find, isComposing, isTouch } from "./page.js";
 
 // How many characters an area has, beside it; too many are marked.
 function count(area, place) {
@@ -37,7 +37,7 @@ document.addEventListener("input", (event) => {
 // Enter sends what is said to the model; with Ctrl it sends from any box of several lines.
 document.addEventListener("keydown", (event) => {
   const area = event.target;
-  if (event.key !== "Enter" || event.isComposing || event.shiftKey || event.altKey) return;
+  if (event.key !== "Enter" || isComposing(event) || event.shiftKey || event.altKey) return;
   if (area.localName !== "textarea" || !area.form) return;
   const isAsked = event.ctrlKey || event.metaKey;
   if (!isAsked && (isTouch || !area.hasAttribute("data-enter-sends"))) return;

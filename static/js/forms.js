@@ -1,9 +1,105 @@
-// A form that loads a page is sent once; going back makes it usable again.
+// Forms that load a page. They are sent in the background, so that the page with the typed text stays
+// until the server has answered: a redirect is followed, a page with the form's errors replaces this
+// one, and after any other error the text is still there.
+
+import { clearFailure, sentenceFor, showFailure } from "./failures.js";
+import { find } from "./page.js";
+
+const timeout = 120_000;
+const isUpload = (form) => Boolean(find("input[type=file]", form));
+const addressOf = (form) => new URL(form.getAttribute("action") || location.href, location);
+const pathOf = (form) => addressOf(form).pathname;
+const isAdmin = Boolean(find("#content-main"));
+
+function isOurs(form) {
+  if (form.method !== "post" || form.hasAttribute("hx-post") || form.target) return false;
+  // The admin's actions and exports answer with pages and files of their own.
+  return !isAdmin || (form.id.endsWith("_form") && form.id !== "changelist-form");
+}
+
+function request(form, submitter) {
+  const fields = new FormData(form, submitter);
+  return fetch(submitter?.hasAttribute("formaction") ? submitter.formAction : addressOf(form), {
+    method: "POST",
+    body: form.enctype === "multipart/form-data" ? fields : new URLSearchParams(fields),
+    headers: { "X-Page-Form": "1" },
+    signal: isUpload(form) ? undefined : AbortSignal.timeout(timeout),
+  });
+}
+
+function follow(address) {
+  const to = new URL(address, location);
+  const isHere = to.pathname === location.pathname && to.search === location.search;
+  if (!isHere) {
+    location.assign(to);
+    return;
+  }
+  history.replaceState(history.state, "", to);
+  location.reload();
+}
+
+// Shows the page of an answer, if it is one of this product that answers this form.
+function show(form, response, text) {
+  if (isAdmin) return false;
+  const page = new DOMParser().parseFromString(text, "text/html");
+  const main = find("#main", page);
+  const isAgain = main && [...main.querySelectorAll("form")].some((each) => pathOf(each) === pathOf(form));
+  if (!main || !(response.ok || isAgain) || !response.headers.has("X-Request-ID")) return false;
+  find("#main").replaceWith(main);
+  document.title = page.title;
+  window.htmx.process(main);
+  main.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true, detail: { target: main } }));
+  (find("[aria-invalid=true], [autofocus]", main) ?? main).focus({ preventScroll: true });
+  scrollTo(0, 0);
+  return true;
+}
+
+// The admin draws a form with its errors as a page of its own; nothing was saved.
+function submitPlainly(form, submitter) {
+  if (submitter?.name) {
+    const field = document.createElement("input");
+    Object.assign(field, { type: "hidden", name: submitter.name, value: submitter.value });
+    form.append(field);
+  }
+  HTMLFormElement.prototype.submit.call(form);
+}
+
+async function send(form, submitter) {
+  const key = `post ${pathOf(form)}`;
+  const fail = (sentence, status = 0) => {
+    delete form.dataset.sent;
+    form.dispatchEvent(new CustomEvent("form:failed", { bubbles: true }));
+    const again = () => form.requestSubmit(submitter?.isConnected ? submitter : null);
+    showFailure({ key, control: form, sentence, status, again });
+  };
+  clearFailure(key);
+  let response;
+  let text;
+  try {
+    response = await request(form, submitter);
+    text = await response.text();
+  } catch (error) {
+    fail(error.name === "TimeoutError"
+      ? "The server did not answer in time. Check whether it was done, then try again."
+      : "The server could not be reached. Check your connection, then try again.");
+    return;
+  }
+  const address = response.headers.get("X-Location");
+  if (address) follow(address);
+  else if (show(form, response, text)) return;
+  else if (isAdmin && response.ok && response.headers.has("X-Request-ID")) submitPlainly(form, submitter);
+  else if (response.ok) fail("The server answered with another page. You may have to sign in in another tab, then try again.", 401);
+  else fail(sentenceFor(response.status, text, (name) => response.headers.get(name)), response.status);
+}
 
 document.addEventListener("submit", (event) => {
-  if (event.defaultPrevented || event.target.hasAttribute("hx-post")) return;
-  if (event.target.dataset.sent) event.preventDefault();
-  event.target.dataset.sent = "yes";
+  const form = event.target;
+  if (event.defaultPrevented || !isOurs(form)) return;
+  event.preventDefault();
+  if (form.dataset.sent) return;
+  form.dataset.sent = "yes";
+  form.dispatchEvent(new CustomEvent("form:sending", { bubbles: true }));
+  send(form, event.submitter);
 });
 addEventListener("pageshow", () => {
   for (const form of document.querySelectorAll("form[data-sent]")) delete form.dataset.sent;

@@ -2,7 +2,7 @@
 // list, hidden; here it is filtered, shown and taken from. Whoever types a name in full needs none
 // of it.
 
-import { box, find } from "./page.js";
+import { box, find, isComposing } from "./page.js";
 
 // Letters of scripts that put no space between words: Thai, Lao, Japanese, Chinese, Korean.
 const unspaced = "\\u0e00-\\u0eff\\u3040-\\u30ff\\u3400-\\u9fff\\uac00-\\ud7af";
@@ -139,7 +139,7 @@ const withKey = {
 
 // Before anything else hears of the key: Enter would send, and Escape stop the reply.
 document.addEventListener("keydown", (event) => {
-  if (event.target !== box() || !isOpen() || event.isComposing || event.keyCode === 229) return;
+  if (event.target !== box() || !isOpen() || isComposing(event)) return;
   if (event.shiftKey || event.altKey || event.ctrlKey || event.metaKey) return;
   const act = withKey[event.key];
   if (!act) return;

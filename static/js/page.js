@@ -4,6 +4,9 @@ export const find = (selector, from = document) => from.querySelector(selector);
 export const thread = find("#thread");
 // The message box is another element after each message that was sent.
 export const box = () => find("#composer-text");
+// A key that an input method uses. Safari ends the composition before the Enter that confirms it, and
+// marks that key with the code 229.
+export const isComposing = (event) => event.isComposing || event.keyCode === 229;
 export const isTouch = matchMedia("(pointer: coarse)").matches;
 
 // Tell it to a screen reader.

@@ -2,7 +2,7 @@
 // one question at a time: what is typed meanwhile is asked when the answer is there, or is late. A
 // late answer never replaces a newer one, for each request ends the one before it.
 
-import { find } from "./page.js";
+import { find, isComposing } from "./page.js";
 
 const dialog = find("#palette");
 const box = find("#palette-question");
@@ -92,7 +92,7 @@ export function showPalette() {
 if (dialog) {
   document.addEventListener("keydown", (event) => {
     const isOurs = (event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.code === "KeyK";
-    if (!isOurs || event.isComposing) return;
+    if (!isOurs || isComposing(event)) return;
     event.preventDefault();
     showPalette();
   });
@@ -109,11 +109,9 @@ if (dialog) {
     setTimeout(() => stopWaiting(detail.xhr), LATE);
   });
   box.addEventListener("htmx:afterRequest", ({ detail }) => stopWaiting(detail.xhr));
-  // An input method's Enter takes its word and opens nothing; Safari ends the composition before
-  // the key, which then has the number of a key that the method handled.
   box.addEventListener("keydown", (event) => {
     const act = withKey[event.key];
-    if (!act || event.isComposing || event.keyCode === 229) return;
+    if (!act || isComposing(event)) return;
     event.preventDefault();
     act();
   });

@@ -3,7 +3,12 @@
 import { box, find, thread } from "./page.js";
 
 let follow = true;
-// Words that came.
+// The toolbar moves from message to message, and a sentence about a failed request stands beside its
+// control: neither is news.
+const aside = "[data-toolbar], .failure";
+const isAside = (node) => Boolean((node.nodeType === Node.ELEMENT_NODE ? node : node.parentElement)?.closest(aside));
+const isNews = ({ target, addedNodes, removedNodes }) => !isAside(target)
+  && ![...addedNodes, ...removedNodes].some((node) => node.matches?.(aside));
 const isText = (change) => change.type === "characterData"
   || [...change.addedNodes].some((node) => node.textContent.trim());
 const isAtEnd = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight < 48;
@@ -26,12 +31,20 @@ function watch() {
     if (event.target.contains(document.activeElement)) follow = isAtEnd();
   }, true);
   new MutationObserver((changes) => {
+    const news = changes.filter(isNews);
     const tail = find("#tail");
-    if (follow) toEnd();
-    else if (changes.some((change) => isText(change) && tail.contains(change.target))) {
+    if (follow && news.length) toEnd();
+    else if (news.some((change) => isText(change) && tail.contains(change.target))) {
       find("#newtext").hidden = isAtEnd();
     }
   }).observe(find(".thread__inner"), { childList: true, subtree: true, characterData: true });
+  // A link or a search hit in this chat.
+  addEventListener("hashchange", () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!target || target.id === "tail") return;
+    follow = false;
+    target.scrollIntoView({ block: "center" });
+  });
   new ResizeObserver(() => follow && toEnd()).observe(thread);
   find("#newtext").addEventListener("click", () => {
     follow = true;

@@ -72,18 +72,22 @@ for (const kind of ["htmx:sendError", "htmx:responseError", "htmx:timeout"]) {
 }
 
 // The first message of a chat loads its page.
-document.addEventListener("submit", (event) => {
-  const form = event.target;
-  if (form.id !== "composer" || form.hasAttribute("hx-post") || event.defaultPrevented || !place) return;
+document.addEventListener("form:sending", ({ target }) => {
+  if (target.id !== "composer" || !place) return;
   keep();
   text = box().value;
-  sessionStorage.setItem(begun, form.action);
-  // Its words are read from the box after this.
-  setTimeout(() => {
-    find("#welcome")?.setAttribute("hidden", "");
-    show();
-    box().readOnly = true;
-  });
+  sessionStorage.setItem(begun, target.action);
+  find("#welcome")?.setAttribute("hidden", "");
+  show();
+  box().readOnly = true;
+});
+document.addEventListener("form:failed", ({ target }) => {
+  if (target.id !== "composer" || !place) return;
+  sessionStorage.removeItem(begun);
+  box().readOnly = false;
+  find("#welcome")?.removeAttribute("hidden");
+  fail();
+  keep();
 });
 const came = sessionStorage.getItem(begun);
 sessionStorage.removeItem(begun);

@@ -1,7 +1,7 @@
 // Shortcuts, and Escape for what is open.
 
 import { offer } from "./acts.js";
-import { box, find, thread } from "./page.js";
+import { box, find, isComposing, thread } from "./page.js";
 
 const openOnes = () => document.querySelectorAll("details.menu[open], details.meter[open]");
 const areOn = () => localStorage.getItem("shortcuts") !== "off";
@@ -80,7 +80,7 @@ function isTyping({ code, key }) {
 
 document.addEventListener("keydown", (event) => {
   // Escape and the arrows are for the list of words that somebody chooses from.
-  if (event.isComposing) return;
+  if (isComposing(event)) return;
   if (event.key === "Escape") escape();
   if (!areOn()) return;
   if (event.target === box()) editLast(event);

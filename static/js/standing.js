@@ -87,7 +87,8 @@ function reconcile(told) {
 function refresh(message) {
   const address = `${location.pathname}messages/${message.id.slice("message-".length)}/`;
   // The answer says itself in whose place it comes.
-  window.htmx.ajax("GET", address, { source: message, target: `#${message.id}` });
+  message.dataset.background = "";
+  window.htmx.ajax("GET", address, { source: message, target: `#${message.id}` })?.catch(() => {});
 }
 
 let wanted = [];

@@ -134,7 +134,7 @@ def test_a_message_that_the_network_lost_is_marked_and_its_words_are_kept(admin:
     mine = admin.page.locator(".msg--user", has_text="Never arrives")
     expect(mine).to_contain_text("not sent")
     expect(admin.page.locator("#composer-text")).to_have_value("Never arrives")
-    expect(admin.page.locator("#notices")).to_contain_text("could not be reached")
+    expect(admin.page.locator("#composer .failure")).to_contain_text("could not be reached")
     admin.page.context.unroute(re.compile("/messages$"))
     admin.page.locator("#composer-text").press("Enter")
     expect(mine).not_to_contain_text("not sent")

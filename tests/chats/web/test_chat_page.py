@@ -81,14 +81,21 @@ def test_a_stranger_is_sent_to_the_sign_in_page_and_back(client: Client, chat: C
     assert response.headers["Location"] == f"/login/?next={url(chat)}"
 
 
-def test_a_partial_for_a_stranger_orders_the_page_to_the_sign_in_page(
-    client: Client, chat: Chat
-) -> None:
+def test_a_partial_for_a_stranger_is_refused_and_the_page_stays(client: Client, chat: Chat) -> None:
     headers = {**HTMX, "HX-Current-URL": f"http://testserver{url(chat)}"}
     response = client.get(url(chat, "tail"), headers=headers)
 
-    assert response.headers["HX-Redirect"] == f"/login/?next={url(chat)}"
-    assert response.content == b""
+    assert response.status_code == 401
+    assert "HX-Redirect" not in response.headers
+    assert "You are signed out." in response.content.decode()
+
+
+def test_a_form_that_a_script_sent_is_told_where_to_go(page: Client, chat: Chat) -> None:
+    answer = page.post(url(chat, "rename"), {"title": "New"}, headers={"X-Page-Form": "1"})
+
+    assert answer.status_code == 204
+    assert answer.headers["X-Location"] == url(chat)
+    assert page.post(url(chat, "rename"), {"title": "Newer"}).status_code == 302
 
 
 def test_times_are_in_the_zone_that_the_browser_told(page: Client, chat: Chat, alice: User) -> None:
