@@ -43,18 +43,22 @@ def find_in_wheel(folder: Path) -> str:
 
 
 def command(data: Path) -> list[str]:
-    """Return the command line of the embedded broker: a private unix socket, nothing evicted."""
+    """Return the command line of the embedded broker: a private unix socket, nothing evicted.
+
+    It keeps everything in memory: the database is the source of truth, and a file would keep erased
+    replies. Files of earlier versions, which did write, are deleted.
+    """
     socket = env.embedded_socket(data)
     folder = data / "broker"
     for directory in (socket.parent, folder):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    delete_old_files(folder)
     options = {
         "port": "0",
         "unixsocket": str(socket),
         "unixsocketperm": "700",
         "dir": str(folder),
-        "appendonly": "yes",
-        "appendfsync": "everysec",
+        "appendonly": "no",
         "save": "",
         "maxmemory-policy": "noeviction",
         "loglevel": "warning",
@@ -63,6 +67,14 @@ def command(data: Path) -> list[str]:
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
     return [server_program(), *arguments]
+
+
+def delete_old_files(folder: Path) -> None:
+    """Delete what a broker that wrote to disk left in its folder."""
+    shutil.rmtree(folder / "appendonlydir", ignore_errors=True)
+    for pattern in ("*.aof", "*.rdb"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def wait_until_ready(url: str, *, seconds: float) -> bool:

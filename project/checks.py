@@ -80,7 +80,7 @@ def broker_keeps_every_task(
         policy = eviction_policy()
     except (RedisError, OSError):
         return []
-    if policy == KEEPS_ALL:
+    if policy in {KEEPS_ALL, ""}:
         return []
     hint = f"Set maxmemory-policy to {KEEPS_ALL} on the broker."
     return [Error(f"The broker may evict tasks ({policy}).", hint=hint, id="palimpsest.E005")]

@@ -6,10 +6,10 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 from django.http import HttpRequest, JsonResponse
 from django.utils import timezone
-from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.checkpoints import upkeep
+from chats.ground import broker_facts
 from chats.streams.connection import STREAMS
 
 KEEPS_ALL = "noeviction"
@@ -27,6 +27,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
     warnings = [] if "database" in faults else ledger_warnings()
+    warnings += [] if "broker" in faults else broker_warnings()
     state = "unavailable" if faults else "degraded" if warnings else "ok"
     status = {"status": state, "faults": faults, "warnings": warnings}
     return JsonResponse(status, status=503 if faults else 200)
@@ -48,14 +49,23 @@ def broker_fault() -> str:
         policy = eviction_policy()
     except (RedisError, OSError):
         return "no connection"
-    return "" if policy == KEEPS_ALL else f"it may evict tasks ({policy})"
+    return "" if policy in {KEEPS_ALL, ""} else f"it may evict tasks ({policy})"
 
 
 def eviction_policy() -> str:
-    """Ask what the broker does when its memory is full. Raises RedisError or OSError."""
-    with Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2) as client:
-        client.ping()
-        return str(client.config_get("maxmemory-policy").get("maxmemory-policy"))
+    """Ask what the broker does when its memory is full; empty if it does not say.
+
+    Raises RedisError or OSError.
+    """
+    return broker_facts.eviction_policy(settings.REDIS_URL)
+
+
+def broker_warnings() -> list[str]:
+    """Return a warning if the broker writes to disk, where erased text would remain."""
+    try:
+        return [broker_facts.DISK] if broker_facts.writes_to_disk(settings.REDIS_URL) else []
+    except (RedisError, OSError):
+        return []
 
 
 def ledger_warnings() -> list[str]:

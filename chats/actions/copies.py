@@ -152,7 +152,7 @@ def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMa
 def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
     """Delete turns from the bus; return how many it was asked for.
 
-    Without a bus nothing is waited for: its frames last for a quarter of an hour.
+    Without a bus nothing is waited for: frames last for a minute after the end of their turn.
     """
     keys = [live.turn_key(turn_id) for turn_id in turn_ids]
     if keys:

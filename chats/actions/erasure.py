@@ -21,7 +21,7 @@ from chats.compaction.coverage import branches_of, contains, made_of, withdraw
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment_of, new_salt
 from chats.memory import archive
-from chats.memory.clearing import clear_index
+from chats.memory.clearing import clear_index, truncate_log
 from chats.models import (
     Branch,
     Chat,
@@ -37,12 +37,11 @@ from chats.record import holds, imports, messages
 from chats.record.erasure_marks import ErasureMarks
 from chats.record.expiry import expired
 from chats.record.holds import UnderHold
-from chats.record.locking import locked_chat
+from chats.record.locking import chat_to_erase_in
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, quotes_of
 from chats.turns import titles
 from chats.turns.start import title_from
-from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
@@ -97,7 +96,7 @@ def erase_message(
     rows: list[Message] = []
     try:
         with transaction.atomic():
-            chat = locked_chat(message.branch.chat_id)
+            chat = chat_to_erase_in(message.branch.chat_id)
             message = Message.objects.select_related("branch").get(pk=message.pk)
             quotes = quoting(message)
             chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
@@ -141,7 +140,6 @@ def take_words(
 ) -> Proof:
     """Erase one message of a locked chat, with every copy, and certify it. Raises `UnderHold`."""
     holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
-    PERSON_LOCK.hold(owner=chat.owner_id)
     marks = ErasureMarks(now)
     text = message.text
     withdrawn, changed = withdraw(message, chat=chat, reason="message_erased", now=now, actor=by)
@@ -170,6 +168,7 @@ def take_words(
             **more,
         },
     )
+    transaction.on_commit(truncate_log)
     return proof
 
 
@@ -247,7 +246,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
     by = f"user:{user.pk}"
     try:
         with transaction.atomic():
-            return erase_locked(locked_chat(chat.pk), by=by, reason="asked", now=now)
+            return erase_locked(chat_to_erase_in(chat.pk), by=by, reason="asked", now=now)
     except UnderHold:
         with transaction.atomic():
             holds.keep_wish(owner_id=int(user.pk), chat=chat, now=now)
@@ -263,7 +262,7 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """
     left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
     with suppress(*left), transaction.atomic():
-        chat = locked_chat(chat_id)
+        chat = chat_to_erase_in(chat_id)
         if expired(now=now).filter(pk=chat_id).exists():
             reason = "temporary" if chat.temporary else "deleted"
             erase_locked(chat, by="system", reason=reason, now=now)
@@ -278,7 +277,6 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
     """
     check_chat_over(chat)
     holds.check_free(owner_id=chat.owner_id, chats=[chat.pk], now=now)
-    PERSON_LOCK.hold(owner=chat.owner_id)
     chat_id, marks = chat.pk, ErasureMarks(now)
     counted = {
         "messages": Message.objects.filter(branch__chat=chat).count(),
@@ -308,6 +306,7 @@ def erase_locked(chat: Chat, *, by: str, reason: str, now: datetime, **more: obj
     }
     certify("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
     transaction.on_commit(clear_index)
+    transaction.on_commit(truncate_log)
     return proof
 
 

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from chats.actions import copies
 from chats.memory import preferences
+from chats.memory.clearing import truncate_log
 from chats.models import Chat, Folder, Preference
 from chats.record import holds, notices
 from chats.record.erasure_marks import ErasureMarks
@@ -48,6 +49,7 @@ def erase(row: Preference, *, now: datetime, reopen: bool = False) -> None:
     marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)
     # Last: it locks the chain of the instance, and a reply that ends locks its chat's chain first.
     preferences.delete(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)
+    transaction.on_commit(truncate_log)
 
 
 def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:

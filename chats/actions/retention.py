@@ -25,7 +25,7 @@ from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
 from chats.record.ageing import free, is_due
 from chats.record.holds import UnderHold
-from chats.record.locking import locked_chat
+from chats.record.locking import chat_to_erase_in
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerHead
 
@@ -148,7 +148,7 @@ def erase_some(
     `StillAnswering`, `StillReferred` and `LeaseLost`.
     """
     try:
-        chat = locked_chat(chat_id)
+        chat = chat_to_erase_in(chat_id)
     except Chat.DoesNotExist:
         book(lease, **ending)
         return False

@@ -10,7 +10,7 @@ from chats.actions import erasure, memory
 from chats.models import Chat, ErasureWish
 from chats.record import holds
 from chats.record.holds import UnderHold
-from chats.record.locking import locked_chat
+from chats.record.locking import chat_to_erase_in
 
 
 def fulfil(*, wish_id: uuid.UUID, now: datetime) -> bool:
@@ -37,13 +37,13 @@ def carry_out(wish: ErasureWish, *, now: datetime) -> None:
     if wish.preference is not None:
         memory.erase(wish.preference, now=now)
     elif wish.message is not None:
-        chat = locked_chat(wish.message.branch.chat_id)
+        chat = chat_to_erase_in(wish.message.branch.chat_id)
         erasure.check_over(wish.message)
         more = {"wished_at": wish.asked_at.isoformat(), "quoted_by": []}
         erasure.take_words(wish.message, chat=chat, by=by, now=now, more=more)
         wish.delete()
     elif wish.chat_id is not None:
-        erasure.erase_locked(locked_chat(wish.chat_id), by=by, reason="asked", now=now)
+        erasure.erase_locked(chat_to_erase_in(wish.chat_id), by=by, reason="asked", now=now)
 
 
 def withdraw(*, owner_id: int, wish_id: uuid.UUID, now: datetime) -> bool:

@@ -32,7 +32,10 @@ CONTROL = "palimpsest:control"
 LENGTH = 5000
 # Pages that come back after a while look at the rows anyway.
 NOTICES_KEPT = 100
+# A stream outlives its turn's last step by so much, should no end frame come.
 SECONDS_KEPT = 900
+# And the end of its turn by so much. A reader that comes later gets the reply from its row.
+SECONDS_AFTER_END = 60
 BLOCK_MS = 5000
 QUEUE_LENGTH = 4000
 # The shortest rest of the writer, in seconds.
@@ -237,7 +240,8 @@ class FrameWriter:
             add(self.pipeline, key, frame)
             if not frame.is_words:
                 # Each step begins with such a frame, so a key never lives on without an end.
-                self.pipeline.expire(key, SECONDS_KEPT)
+                is_end = frame.kind == "end"
+                self.pipeline.expire(key, SECONDS_AFTER_END if is_end else SECONDS_KEPT)
         await self.pipeline.execute()
 
     async def close(self) -> None:

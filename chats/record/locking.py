@@ -7,21 +7,40 @@ when it already holds the ledger's head, and a lock that shut it out there would
 
 import uuid
 
+from django.contrib.auth.models import User
+
 from chats.ground.refusals import NotFound
 from chats.models import Branch, Chat
 from chats.record import statements
 
 
+def chat_to_erase_in(chat_id: uuid.UUID) -> Chat:
+    """Return the chat, locked with its owner and all its branches.
+
+    An erasure writes into the chains of the owner's other chats: of two, one waits for the other
+    here, before either has the head of a chain.
+    """
+    chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
+    list(User.objects.select_for_update(no_key=True).filter(pk=chat.owner_id).values_list("pk"))
+    lock_branches(chat)
+    return chat
+
+
 def locked_chat(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked with all its branches: what is in force on them stays as it is."""
     chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
+    lock_branches(chat)
+    return chat
+
+
+def lock_branches(chat: Chat) -> None:
+    """Lock all branches of a locked chat."""
     list(
         Branch.objects.select_for_update(no_key=True)
         .filter(chat=chat)
         .order_by("pk")
         .values_list("pk")
     )
-    return chat
 
 
 # Every reply calls the next three, so their statements are compiled once (`record.statements`), and

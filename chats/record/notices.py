@@ -129,3 +129,16 @@ def tell(chat_id: uuid.UUID) -> None:
 def tell_of_list(owner: int) -> None:
     """Tell that a person's list of chats changed, in none of them, when this has committed."""
     transaction.on_commit(partial(NOTIFIER.put, owner, ""), robust=True)
+
+
+def end_stream(turn_id: uuid.UUID) -> None:
+    """Let a turn's stream expire, after the commit: its worker ended and could not say so."""
+    transaction.on_commit(partial(expire, live.turn_key(turn_id)), robust=True)
+
+
+def expire(key: str) -> None:
+    """Let a stream expire as after the end of its turn."""
+    try:
+        client().expire(key, live.SECONDS_AFTER_END)
+    except (RedisError, OSError) as error:
+        logger.warning("live bus unreachable, a stream stays: %s", type(error).__name__)

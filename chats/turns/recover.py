@@ -14,9 +14,18 @@ from chats.checkpoints import upkeep
 from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
 from chats.ground import leases, queue
-from chats.memory import archive
+from chats.memory import archive, clearing
 from chats.models import Receipt, Turn
-from chats.record import ageing, holds, imports, locking, outbox, passed_on, simulations
+from chats.record import (
+    ageing,
+    holds,
+    imports,
+    locking,
+    notices,
+    outbox,
+    passed_on,
+    simulations,
+)
 from chats.record.expiry import expired
 from chats.turns import inferring, rounds, statements, titles, warm_ups
 from chats.turns.lease import RELEASED
@@ -34,6 +43,7 @@ LOST_SENTENCE = (
 def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
+    SQLite's log is emptied after erasures.
     Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
     are read for preferences, lost indexing is resumed, vectors are made, chats whose time is over
     are erased, retention, signing and verifying of the ledger are begun when they are due, counts
@@ -46,6 +56,7 @@ def sweep(*, now: datetime) -> int:
         + enqueue_overdue()
         + maintain.sweep(now=now)
         + archive.sweep()
+        + clearing.sweep(now=now)
         + warm_ups.sweep(now=now)
         + titles.sweep(now=now)
         + inferring.sweep(now=now)
@@ -122,13 +133,20 @@ def release(turn: Turn, *, now: datetime) -> int:
         turn_id=turn.pk,
         data={"losses": losses, **attempt_data(turn)},
     )
-    if not requeued and turn.round_id is not None:
-        rounds.turn_ended(turn, status=str(changes["status"]), reply=None, usage={}, now=now)
+    if not requeued:
+        end_lost(turn, status=str(changes["status"]), now=now)
     if requeued and turn.lane:
         # Others of its round may stand before it, and hold nobody up.
         queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
     return 1
+
+
+def end_lost(turn: Turn, *, status: str, now: datetime) -> None:
+    """Do for a turn that ended without its worker what its worker would have done."""
+    notices.end_stream(turn.pk)
+    if turn.round_id is not None:
+        rounds.turn_ended(turn, status=status, reply=None, usage={}, now=now)
 
 
 def enqueue_verifications(*, now: datetime) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.db.models.functions import Now
@@ -15,8 +16,10 @@ from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retarget
+from redis.exceptions import RedisError
 
 from chats.compaction import embedding
+from chats.ground import broker_facts
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, prices, small_account
@@ -192,6 +195,14 @@ def gone_to_setup(request: PersonRequest) -> HttpResponse:
     return HttpResponseClientRedirect("/setup/") if request.htmx else redirect("chats:setup")
 
 
+def broker_on_disk() -> str:
+    """Return a warning if the broker writes to disk; empty if it does not, or does not answer."""
+    try:
+        return broker_facts.DISK if broker_facts.writes_to_disk(settings.REDIS_URL) else ""
+    except (RedisError, OSError):
+        return ""
+
+
 def setup_page(
     request: PersonRequest,
     *,
@@ -210,6 +221,7 @@ def setup_page(
         "small_model_name": small_account.NAME,
         "meaning": embedding.overview() if may_connect and not edited else None,
         "may_connect": may_connect,
+        "broker_on_disk": broker_on_disk() if may_connect and not edited else "",
         "is_fresh": is_fresh(request),
         "refusal": refusal,
         "edited": edited,

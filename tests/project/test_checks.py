@@ -54,6 +54,7 @@ def test_f28_a_process_that_ends_is_not_ready(
     db: None, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probes, "eviction_policy", lambda: probes.KEEPS_ALL)
+    monkeypatch.setattr(probes, "broker_warnings", list)
     streams = Streams()
     monkeypatch.setattr(probes, "STREAMS", streams)
     assert client.get("/readyz").status_code == 200

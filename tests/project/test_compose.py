@@ -72,6 +72,15 @@ def test_redis_never_evicts(compose: Any) -> None:
     assert "noeviction" in compose["services"]["redis"]["command"]
 
 
+def test_redis_keeps_nothing_on_disk(compose: Any) -> None:
+    service = compose["services"]["redis"]
+    assert option(service["command"], "--appendonly") == "no"
+    assert option(service["command"], "--save") == ""
+    assert service["tmpfs"] == ["/data"]
+    assert "volumes" not in service
+    assert "redis-data" not in compose["volumes"]
+
+
 def test_no_secret_stands_in_the_file(compose: Any) -> None:
     for secret in compose["secrets"].values():
         assert secret["file"].startswith("deploy/secrets/")

@@ -1,12 +1,20 @@
 """Words that were taken out of the index do not stay in its parts."""
 
-from datetime import datetime
+import sqlite3
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from django.db import connection
 
-from chats.memory.clearing import clear_index
+from chats.memory import clearing
+from chats.memory.clearing import clear_index, truncate_log
 from chats.models import Branch, Chat, Message, SearchText
+from contextpolicy import ledger
+from project import env
+from project.sqlite import base
 
 WORD = "zanzibar7781"
 
@@ -47,3 +55,63 @@ def test_S27_a_word_that_was_erased_leaves_the_full_text_table(chat: Chat, now: 
 
 def test_clearing_an_index_with_nothing_to_clear_ends(db: None) -> None:
     clear_index()
+
+
+@pytest.fixture
+def file(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A database file with a row that was deleted; the module works on it."""
+    path = tmp_path / "palimpsest.sqlite3"
+    own = base.DatabaseWrapper({**connection.settings_dict, **env.sqlite_database(path)})
+    monkeypatch.setattr(clearing, "connection", own)
+    with own.cursor() as cursor:
+        cursor.execute("CREATE TABLE said (words TEXT)")
+        cursor.execute("INSERT INTO said VALUES (%s)", [WORD])
+        cursor.execute("DELETE FROM said")
+    yield path
+    own.close()
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a database file."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def test_a_word_that_was_erased_leaves_the_write_ahead_log(file: Path) -> None:
+    assert WORD.encode() in log_of(file).read_bytes(), "deleting the row is not enough"
+    assert truncate_log()
+    assert log_of(file).read_bytes() == b""
+    assert WORD.encode() not in file.read_bytes()
+    assert truncate_log(), "once more there is nothing to do"
+
+
+@pytest.mark.parametrize("begin", ["BEGIN", "BEGIN IMMEDIATE"], ids=["reader", "writer"])
+def test_nobody_waits_for_others_and_the_next_try_empties_the_log(file: Path, begin: str) -> None:
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute(begin)
+    other.execute("SELECT count(*) FROM said").fetchone()
+    with clearing.connection.cursor() as cursor:
+        if begin == "BEGIN":
+            cursor.execute("INSERT INTO said VALUES ('later')")
+        begun = time.monotonic()
+        assert not truncate_log()
+        assert time.monotonic() - begun < 1
+        assert cursor.execute("PRAGMA busy_timeout").fetchone()[0] > 0, "as it was before"
+    other.execute("ROLLBACK")
+    other.close()
+    assert truncate_log()
+    assert log_of(file).read_bytes() == b""
+
+
+@pytest.mark.skipif("connection.vendor != 'sqlite'", reason="only SQLite has such a log")
+def test_the_sweep_empties_the_log_for_an_hour_after_an_erasure(
+    chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[bool] = []
+    monkeypatch.setattr(clearing, "truncate_log", lambda: tries.append(True))
+    clearing.sweep(now=now)
+    assert tries == []
+    ledger.record("message.erased", actor="system", now=now, chat_id=chat.pk, data={})
+    clearing.sweep(now=now + timedelta(minutes=59))
+    assert tries == [True]
+    clearing.sweep(now=now + timedelta(minutes=61))
+    assert tries == [True]

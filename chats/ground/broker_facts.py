@@ -1,0 +1,53 @@
+"""Asks the broker what it does when its memory is full, and whether it writes to disk.
+
+Managed servers often refuse CONFIG. INFO then answers the same, except which snapshots are planned.
+"""
+
+from redis import Redis
+from redis.exceptions import ResponseError
+
+DISK = (
+    "The broker writes to disk, so erased replies can remain in its files. On the Redis server set"
+    ' appendonly no and save "", then delete its old files.'
+)
+
+
+def eviction_policy(url: str) -> str:
+    """Return the broker's `maxmemory-policy`; empty if the server does not say.
+
+    Raises RedisError or OSError when it does not answer.
+    """
+    with connect(url) as client:
+        client.ping()
+        return _setting(client, "maxmemory-policy", info=("memory", "maxmemory_policy"))
+
+
+def writes_to_disk(url: str) -> bool:
+    """Return True if the broker appends to a file or makes snapshots, as far as it says.
+
+    Raises RedisError or OSError when it does not answer.
+    """
+    with connect(url) as client:
+        if _setting(client, "appendonly", info=("persistence", "aof_enabled")) in {"yes", "1"}:
+            return True
+        # Without CONFIG: the snapshots since the server's start.
+        snapshots = _setting(client, "save", info=("persistence", "rdb_saves"))
+        return snapshots not in {"", "0"}
+
+
+def connect(url: str) -> Redis:
+    """Make a client that waits two seconds at most."""
+    return Redis.from_url(url, decode_responses=True, socket_connect_timeout=2, socket_timeout=2)
+
+
+def _setting(client: Redis, name: str, *, info: tuple[str, str]) -> str:
+    """Return a setting, or where CONFIG is refused a field of INFO; empty where both are."""
+    section, field = info
+    try:
+        return str(client.config_get(name).get(name, ""))
+    except ResponseError:
+        pass
+    try:
+        return str(client.info(section).get(field, ""))
+    except ResponseError:
+        return ""
