@@ -89,7 +89,8 @@ def test_nobody_waits_for_others_and_the_next_try_empties_the_log(file: Path, be
     other = sqlite3.connect(file, isolation_level=None)
     other.execute(begin)
     other.execute("SELECT count(*) FROM said").fetchone()
-    with clearing.connection.cursor() as cursor:
+    own: base.DatabaseWrapper = vars(clearing)["connection"]
+    with own.cursor() as cursor:
         if begin == "BEGIN":
             cursor.execute("INSERT INTO said VALUES ('later')")
         begun = time.monotonic()
