@@ -7,7 +7,7 @@ buffer: who switches it on gets everything from the first event on.
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
 from uuid import uuid4
@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from chats.ground import leases, queue
+from chats.models import SkippedRow
 from contextpolicy import following
 from contextpolicy.audit.ocsf import ocsf_line, own_line
 from contextpolicy.models import AuditEvent, LedgerReader
@@ -66,7 +67,7 @@ def ship(
             found = following.read(place, now=now, most=AT_ONCE)
             if not found.events and found.missed == place.missed:
                 break
-            target.write("".join(f"{form(event)}\n" for event in found.events))
+            target.write("".join(f"{line}\n" for line in lines_of(found.events, form, now=now)))
             target.flush()
             written += len(found.events)
             if not following.move(place, found, now=now):
@@ -74,6 +75,21 @@ def ship(
     finally:
         mine.update(lease_until=None, lease_token="")
     return written
+
+
+def lines_of(
+    events: Sequence[AuditEvent], form: Callable[[AuditEvent], str], *, now: datetime
+) -> Iterator[str]:
+    """Yield the line of each event; one that cannot be written is noted, and skipped."""
+    for event in events:
+        try:
+            line = form(event)
+        except Exception as error:  # noqa: BLE001  # one event holds up no other
+            SkippedRow.note(
+                job="ledger lines", row=f"ledger event {event.pk}", error=error, now=now
+            )
+        else:
+            yield line
 
 
 def claim() -> str | None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from django.db import DataError, InterfaceError, OperationalError
+from django.db import DataError, OperationalError
 from django.http import FileResponse, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
@@ -23,6 +23,7 @@ from django.views import defaults
 
 from chats.api.errors import RequestTooLarge
 from chats.gateway.relay import HELD, WaitingHead
+from chats.ground import databases
 from chats.ground.refusals import Refusal
 from chats.web.errors import is_of_programs, refusal_response
 from project.logs import REQUEST
@@ -317,9 +318,9 @@ class ForeseenErrorsMiddleware(Around):
         """Return the response to an expected error; anything else stays a server error."""
         if isinstance(error, Refusal):
             return refusal_response(request, error)
-        if isinstance(error, OperationalError | InterfaceError):
+        if databases.may_pass(error):
             return refusal_response(request, DatabaseBusy())
-        if isinstance(error, DataError | OverflowError):
+        if isinstance(error, DataError | OverflowError | OperationalError):
             # Mostly somebody searched for a number or a character that no column can hold.
             LOGGER.warning("A value was refused by the database.", exc_info=error)
             return refusal_response(request, Malformed())

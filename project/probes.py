@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from chats.checkpoints import upkeep
 from chats.ground import broker_facts
+from chats.models import SkippedRow
 from chats.streams.connection import STREAMS
 
 KEEPS_ALL = "noeviction"
@@ -26,7 +27,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
     `warnings` tells what a person has to look at while messages are still accepted.
     """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
-    warnings = [] if "database" in faults else ledger_warnings()
+    warnings = [] if "database" in faults else database_warnings()
     warnings += [] if "broker" in faults else broker_warnings()
     state = "unavailable" if faults else "degraded" if warnings else "ok"
     status = {"status": state, "faults": faults, "warnings": warnings}
@@ -66,6 +67,11 @@ def broker_warnings() -> list[str]:
         return [broker_facts.DISK] if broker_facts.writes_to_disk(settings.REDIS_URL) else []
     except (RedisError, OSError):
         return []
+
+
+def database_warnings() -> list[str]:
+    """Return what the database tells of: the audit ledger, and rows that jobs skipped."""
+    return ledger_warnings() + SkippedRow.warnings(now=timezone.now())
 
 
 def ledger_warnings() -> list[str]:

@@ -15,11 +15,11 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from chats.actions import ages, erasure
-from chats.ground import leases, queue
+from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
@@ -128,10 +128,12 @@ def erase_in(
         except busy:
             more = False
             book(lease, **ending, chats_busy=1)
-        except (LeaseLost, OperationalError):
-            # The database's trouble is nothing of this chat: a later task begins here again.
+        except LeaseLost:
             raise
-        except Exception as error:  # noqa: BLE001  # one chat holds up no other
+        except Exception as error:
+            if databases.may_pass(error):
+                # The database's trouble, not this chat's: a later task begins here again.
+                raise
             # Never its text: a database puts the row's values into it.
             logger.error("no retention in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400
             more = False

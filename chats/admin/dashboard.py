@@ -26,6 +26,7 @@ from chats.checkpoints.upkeep import warnings
 from chats.counts import dashboard
 from chats.counts.dashboard import BY, Range
 from chats.counts.keeping import counted_to
+from chats.models import SkippedRow
 from contextpolicy.admin.bases import ReadOnlyAdmin
 
 TEMPLATE = "admin/chats/dailycount/change_list.html"
@@ -88,7 +89,7 @@ class DashboardAdmin(ReadOnlyAdmin):
             "outcomes": outcomes_of(whole, wanted=wanted, rows=rows),
             "state": state_of(request, now=now),
             "counted_to": counted_to(),
-            "warnings": warnings(now=now),
+            "warnings": warnings(now=now) + SkippedRow.warnings(now=now),
         }
         return TemplateResponse(request, TEMPLATE, context)
 

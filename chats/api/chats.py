@@ -26,6 +26,7 @@ from chats.api.outputs import (
     one,
 )
 from chats.api.pages import page_of
+from chats.api.parsing import MessageParser
 from chats.api.schema import EDIT_ERRORS, IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.api.unchanged import Unchanged
 from chats.models import ApiKey, Chat
@@ -40,6 +41,8 @@ PLACES = ("pinned", "archived", "folder")
 
 class Chats(Endpoint):
     """All chats of the person."""
+
+    parser_classes = (MessageParser,)
 
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}
     knows_repetitions = True

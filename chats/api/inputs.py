@@ -11,6 +11,7 @@ from django.core.validators import MaxLengthValidator
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from chats.ground.texts import storable
 from chats.people import keys
 from contextpolicy import ledger
 from contextpolicy.audit.search import LONGEST
@@ -33,6 +34,14 @@ class PlainText(serializers.CharField):
         if not isinstance(data, str):
             self.fail("invalid")
         return data
+
+
+class MessageText(PlainText):
+    """The text of a message; NUL and lone surrogates become U+FFFD, as in replies and imports."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the text as it can be stored."""
+        return storable(super().to_internal_value(data))
 
 
 class WholeNumber(serializers.IntegerField):
@@ -87,7 +96,7 @@ class NewChat(Strict):
 
     title = PlainText(default="", help_text="At most 200 characters.")
     model = PlainText(default="", help_text="The id of a model. Empty: the default model.")
-    text = PlainText(required=False, help_text="The first message; the answer is then 202.")
+    text = MessageText(required=False, help_text="The first message; the answer is then 202.")
     temporary = Flag(
         default=False,
         help_text="Erased at its owner's next sign-out on the pages, and some time after its last"
@@ -182,9 +191,9 @@ class FolderName(Strict):
 
 
 class NewMessage(Strict):
-    """A message; stored byte for byte."""
+    """A message; stored as sent, except that NUL and lone surrogates become U+FFFD."""
 
-    text = PlainText()
+    text = MessageText()
     stream = Flag(default=False, help_text="Answer with the events of the reply instead of a 202.")
     as_role = PlainText(
         default="", help_text="The role of a person of the chat's team, in whose name it is said."
@@ -209,9 +218,9 @@ class StateRestoration(Strict):
 
 
 class OtherWords(Strict):
-    """A message said in other words; stored byte for byte."""
+    """A changed message; stored as sent, except that NUL and lone surrogates become U+FFFD."""
 
-    text = PlainText()
+    text = MessageText()
 
 
 class NewCompaction(Strict):

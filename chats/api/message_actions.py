@@ -14,6 +14,7 @@ from chats.api.endpoint import Endpoint, count_message, key_of, person
 from chats.api.inputs import Again, Nothing, OtherWords
 from chats.api.once import idempotency_key
 from chats.api.outputs import AcceptedOut, BranchOut, MessageOut, PinRoomOut, TurnOut, one
+from chats.api.parsing import MessageParser
 from chats.api.schema import IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.models import Message
 from chats.record import access
@@ -121,6 +122,8 @@ class Keep(MessageAction):
 
 class Edit(MessageAction):
     """The edit of a message."""
+
+    parser_classes = (MessageParser,)
 
     knows_repetitions = True
 

@@ -17,6 +17,7 @@ from chats.api.inputs import MessagesQuery, NewMessage
 from chats.api.once import idempotency_key
 from chats.api.outputs import AcceptedOut, MessageOut, TurnOut, items, listed, one
 from chats.api.pages import page_of
+from chats.api.parsing import MessageParser
 from chats.api.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY, READ_ERRORS, answers
 from chats.people import keys
 from chats.record import access, history
@@ -55,6 +56,8 @@ def accepts_events_alone(request: Request) -> bool:
 
 class Messages(Endpoint):
     """The messages on the active branch of a chat."""
+
+    parser_classes = (MessageParser,)
 
     content_negotiation_class = EventsOrJSON
     scopes: ClassVar = {"GET": "chats:read", "POST": "chats:write"}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 
 from django.conf import settings
 from rest_framework.parsers import BaseParser
@@ -30,6 +30,7 @@ class StrictJSONParser(BaseParser):
 
     media_type = "application/json"
     keys = KEYS
+    mends = False
 
     def parse(
         self,
@@ -42,7 +43,7 @@ class StrictJSONParser(BaseParser):
         data = stream.read(limit + 1)
         if len(data) > limit:
             raise RequestTooLarge(limit=limit)
-        return parse(data, keys=self.keys)
+        return parse(data, keys=self.keys, mends=self.mends)
 
     def most(self) -> int:
         """Return the most bytes of a body."""
@@ -59,8 +60,14 @@ class SnapshotParser(StrictJSONParser):
         return int(settings.SNAPSHOT_BYTES)
 
 
-def parse(data: bytes, *, keys: int = KEYS) -> dict[str, Any]:
-    """Return the JSON object in the bytes.
+class MessageParser(StrictJSONParser):
+    """Bytes → a JSON object whose lone surrogates became U+FFFD: words are never refused."""
+
+    mends = True
+
+
+def parse(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
+    """Return the JSON object in the bytes; with `mends` lone surrogates become U+FFFD.
 
     Refuses bytes that are no UTF-8, duplicate keys, NaN and infinity, half surrogate pairs, more
     than 32 levels and more keys than are allowed. Raises `InvalidJSON`.
@@ -68,11 +75,25 @@ def parse(data: bytes, *, keys: int = KEYS) -> dict[str, Any]:
     value = read(data, keys=keys)
     if not isinstance(value, dict):
         raise InvalidJSON(problem="it is not an object")
+    has_halves = False
     for level, text in strings(value):
         if level > DEPTH:
             raise InvalidJSON(problem=TOO_DEEP)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise InvalidJSON(problem="it has half of a surrogate pair")
+            if not mends:
+                raise InvalidJSON(problem="it has half of a surrogate pair")
+            has_halves = True
+    return cast(dict[str, Any], without_halves(value)) if has_halves else value
+
+
+def without_halves(value: Any) -> Any:
+    """Return a value without lone surrogates; NUL is left to the fields, which have their say."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [without_halves(inner) for inner in value]
+    if isinstance(value, dict):
+        return {without_halves(key): without_halves(inner) for key, inner in value.items()}
     return value
 
 

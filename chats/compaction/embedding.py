@@ -50,7 +50,7 @@ CALL_SECONDS = 30.0
 AGAIN = timedelta(minutes=1)
 LEASE = timedelta(seconds=120)
 # A server that says so of one text would say it again.
-OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout")
+OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout", "provider_protocol")
 PROBE = "word"
 NOT_INSTALLED = "not_installed"
 WRONG = "other_dimensions"
@@ -312,6 +312,9 @@ def embed_some(
     except ProviderError as error:
         if error.code not in OF_A_TEXT:
             raise Unreachable(error.code) from error
+        if error.code == "provider_protocol":
+            # Either one text has no usable vector, or this is no server of embeddings at all.
+            check_takes_any(embedder)
         made = {key: one_by_one(parts, embedder, prefix=prefix) for key, parts in texts.items()}
         if None in made.values():
             check_takes_any(embedder)

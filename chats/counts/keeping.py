@@ -12,17 +12,20 @@ from datetime import datetime
 from django.db import IntegrityError, transaction
 
 from chats.counts.telling import TYPES, sums_of
-from chats.ground import queue
+from chats.ground import databases, queue
 from chats.ground.failpoints import failpoint
-from chats.models import DailyCount
+from chats.models import DailyCount, SkippedRow
 from contextpolicy import following
-from contextpolicy.models import LedgerReader
+from contextpolicy.following import Read
+from contextpolicy.models import AuditEvent, LedgerReader
 
 logger = logging.getLogger(__name__)
 READER = "counts"
 # Events in one transaction, and seconds that one task takes.
 AT_ONCE = 200
 SECONDS = 10.0
+# The place at which events could not be stored and were read once more.
+_read_again: dict[str, int] = {}
 
 
 def enqueue_due() -> int:
@@ -45,24 +48,63 @@ def keep(*, clock: Callable[[], datetime], is_closing: Callable[[], bool]) -> No
 def count_some(*, now: datetime) -> bool:
     """Count the next events; return True if there are more to count here.
 
-    Rows are read before the transaction, which only adds.
+    Rows are read before the transaction, which only adds. If the events cannot be counted together,
+    they are counted one by one, and those that cannot be counted at all are skipped and noted.
     """
     place = following.reader(READER)
     found = following.read(place, now=now, most=AT_ONCE)
     if not found.events and found.missed == place.missed:
         return False
-    sums = sums_of(found.events)
     try:
-        with transaction.atomic():
-            if not following.move(place, found, now=now):
-                return False
-            sums.store()
-            failpoint("before_commit_counts")
+        count_together(place, found, now=now)
+    except AlreadyCounted:
+        return False
     except IntegrityError:
-        # A compaction was erased since it was read; read again, it is gone.
-        logger.info("what was counted is gone by now; it is read again")
-        return True
+        # Perhaps a compaction was erased since it was read; read again, it is gone.
+        if found.events and _read_again.get(READER) != place.moves:
+            _read_again[READER] = place.moves
+            return True
+        return count_each(place, found, now=now)
+    except Exception as error:
+        if databases.may_pass(error):
+            raise
+        logger.warning("counted one by one: %s", type(error).__name__)
+        return count_each(place, found, now=now)
     return bool(found.events)
+
+
+class AlreadyCounted(Exception):
+    """Another worker counted the same events and was quicker."""
+
+
+def count_together(place: LedgerReader, found: Read, *, now: datetime) -> None:
+    """Count events in one transaction. Raises `AlreadyCounted`."""
+    sums = sums_of(found.events)
+    with transaction.atomic():
+        if not following.move(place, found, now=now):
+            raise AlreadyCounted
+        sums.store()
+        failpoint("before_commit_counts")
+
+
+def count_each(place: LedgerReader, found: Read, *, now: datetime) -> bool:
+    """Count events one by one and skip those that cannot be counted; return whether it was done."""
+    skipped: list[tuple[AuditEvent, Exception]] = []
+    with transaction.atomic():
+        if not following.move(place, found, now=now):
+            return False
+        for event in found.events:
+            try:
+                with transaction.atomic():
+                    sums_of([event]).store()
+            except Exception as error:
+                if databases.may_pass(error):
+                    raise
+                skipped.append((event, error))
+        failpoint("before_commit_counts")
+    for event, problem in skipped:
+        SkippedRow.note(job="counts", row=f"ledger event {event.pk}", error=problem, now=now)
+    return True
 
 
 def counted_to() -> datetime | None:

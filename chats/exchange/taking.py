@@ -16,14 +16,14 @@ from datetime import datetime
 from typing import IO, Any, cast
 
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 
 from chats.exchange import importing, storing
 from chats.exchange.drafts import ChatDraft, NotTaken
 from chats.exchange.importing import MOST_CHATS
 from chats.exchange.storing import Imported
-from chats.ground import leases, queue
+from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
@@ -97,12 +97,14 @@ def go_on(
     with suppress(LeaseLost):
         try:
             work(worker)
-        except (LeaseLost, OperationalError):
-            # The database's trouble is nothing of this file: a later task begins here again.
+        except LeaseLost:
             raise
         except Refusal as refusal:
             finish(worker, code=refusal.code, reason=refusal.sentence)
-        except Exception as error:  # noqa: BLE001  # the file is told of, and tried no more
+        except Exception as error:
+            if databases.may_pass(error):
+                # The database's trouble, not this file's: a later task begins here again.
+                raise
             told(error, what=f"import {import_id}")
             finish(worker, code="import_fault", reason=FAULT)
 
@@ -195,13 +197,14 @@ def take(worker: ImportWork, draft: ChatDraft | NotTaken, *, place: int, kept_as
             between=PacedRenewal(worker.lease),
             book=lambda made: keep(worker, made, place=place),
         )
-    except (LeaseLost, OperationalError):
+    except LeaseLost:
         raise
     except Refusal as refusal:
         if worker.row.form in importing.OF_ONE_CHAT:
             raise
         keep_out(worker, NotTaken(draft.title, refusal.code, refusal.sentence), place=place)
     except Exception as error:  # noqa: BLE001  # one chat holds up no other
+        databases.raise_if_passing(error)
         told(error, what=f"chat {place} of import {worker.row.pk}")
         keep_out(worker, NotTaken(draft.title, "import_fault", FAULT), place=place)
     else:

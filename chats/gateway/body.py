@@ -8,7 +8,7 @@ from typing import IO, Any, NoReturn
 from django.conf import settings
 
 from chats.gateway.refused import BodyTooLarge, InvalidRequest
-from chats.record.messages import UNSTORABLE
+from chats.ground.texts import UNSTORABLE, storable, storable_value
 
 DEPTH = 64
 MOST_TOOLS = 512
@@ -82,7 +82,10 @@ class RequestFields:
 
 
 def read(stream: IO[bytes]) -> dict[str, Any]:
-    """Return the object in the body. Raises `BodyTooLarge` and `InvalidRequest`."""
+    """Return the object in the body; characters that cannot be stored become U+FFFD.
+
+    Raises `BodyTooLarge` and `InvalidRequest`.
+    """
     limit = settings.GATEWAY_BYTES
     data = stream.read(limit + 1)
     if len(data) > limit:
@@ -97,10 +100,10 @@ def read(stream: IO[bytes]) -> dict[str, Any]:
         ) from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be an object.", param=None, code="invalid_json")
-    for text in strings(body, depth=DEPTH):
-        if UNSTORABLE.search(text):
-            problem = "The body has a character that cannot be stored: NUL, or half a pair."
-            raise InvalidRequest(problem, param=None, code="invalid_character")
+    if any(UNSTORABLE.search(text) for text in strings(body, depth=DEPTH)):
+        # Agents read binary files and cut texts within a character, and send that with each
+        # later request: a refusal would end their session.
+        return {storable(name): storable_value(said) for name, said in body.items()}
     return body
 
 

@@ -49,9 +49,11 @@ async def embedded(
     except ProviderError as error:
         yield held.fail(await call.fail(error))
         return
-    call.usage["input"] = found.tokens
+    if found.tokens is not None:
+        call.usage["input"] = found.tokens
     await call.end("ok")
-    usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+    tokens = found.tokens or 0
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     yield json.dumps({"object": "list", "data": found.data, "model": name, "usage": usage})
 
 

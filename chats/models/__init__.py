@@ -13,6 +13,7 @@ from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
 from chats.models.gateway import GatewayChat, GatewayNode, PassedOn
+from chats.models.jobs import SkippedRow
 from chats.models.memory import (
     ForgottenPreference,
     MemorySettings,
@@ -68,6 +69,7 @@ __all__ = [
     "SearchCount",
     "SearchPlace",
     "SearchText",
+    "SkippedRow",
     "Team",
     "TeamVersion",
     "TextVector",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from chats.prompt import statements
 from contextpolicy.engine.calibration import BilledUsage, Factors, why_not_counted
+from contextpolicy.engine.costs import used_of
 
 # In tokens. Below it the frame that a provider puts around every prompt outweighs our count.
 SMALLEST_PROMPT = 200
@@ -28,6 +29,8 @@ def learn(
     `estimate` (tokens, our count) are the prompt's; `reported` is the usage as receipts keep it.
     Stopped and failed calls and short prompts teach nothing.
     """
+    if used_of(reported) is None:
+        return False
     usage = usage_of(str(model_id), estimate=estimate, reported=reported, completed=completed)
     if why_not_counted(usage, model=str(model_id)) or estimate < SMALLEST_PROMPT:
         return False

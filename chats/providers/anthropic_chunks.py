@@ -31,6 +31,13 @@ from chats.providers.stream_end import StreamEnd
 
 # The provider's filter ended the reply; a model that declines in words of its own says `end_turn`.
 _FILTERED = "refusal"
+# Tokens sent beside those of the cache, said, read from the cache, written to it.
+COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 
 
 @dataclass(slots=True)
@@ -50,7 +57,7 @@ class MessageReader:
         self.end = StreamEnd()
         self._is_silent = True
         self._has_words = False
-        self._usage: dict[str, int] = {}
+        self._usage: dict[str, int | None] = {}
         self._text = TextJoiner()
         self._reasoning = TextJoiner()
         # By the index of their block: texts, thoughts and calls are counted together there.
@@ -86,8 +93,8 @@ class MessageReader:
             raise ProviderError("provider_protocol")
         if text := self._text.flush():
             yield TextDelta(text)
-        if self._usage:
-            yield self._report()
+        if self._usage and (report := self._report()) is not None:
+            yield report
         if self.end.reason == _FILTERED:
             raise ProviderError(
                 "content_filtered", sentence=CUT_BY_FILTER if self._has_words else ""
@@ -169,20 +176,20 @@ class MessageReader:
 
     def _note(self, usage: object) -> None:
         """Keep what a usage says; each is the count so far, and a later one may leave some out."""
-        self._usage |= {
-            name: count(said) for name, said in mapping(usage).items() if isinstance(said, int)
-        }
+        said = mapping(usage)
+        self._usage |= {name: count(said[name]) for name in COUNTS if said.get(name) is not None}
 
-    def _report(self) -> UsageReport:
+    def _report(self) -> UsageReport | None:
         """Return the usage by our convention: what was read from and written to a cache is input.
 
-        This interface counts the three apart.
+        This interface counts the three apart. None if a count is impossible: that is no report.
         """
-        cached = self._usage.get("cache_read_input_tokens", 0)
-        written = self._usage.get("cache_creation_input_tokens", 0)
+        sent, said, cached, written = (self._usage.get(name, 0) for name in COUNTS)
+        if sent is None or said is None or cached is None or written is None:
+            return None
         return UsageReport(
-            input_tokens=self._usage.get("input_tokens", 0) + cached + written,
-            output_tokens=self._usage.get("output_tokens", 0),
+            input_tokens=sent + cached + written,
+            output_tokens=said,
             cached_tokens=cached,
             written_tokens=written,
         )

@@ -21,6 +21,7 @@ from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 from chats.providers.tool_calls import ToolCalls
+from contextpolicy.engine.costs import is_count
 
 # The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
 # also writes "content_filter: RECITATION".
@@ -238,18 +239,25 @@ def text_of(value: object) -> str:
     return ""
 
 
-def _usage_report(usage: Mapping[str, Any]) -> UsageReport:
+def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:
+    """Return a server's usage; None if it has an impossible count, which is no report."""
     details = mapping(usage.get("prompt_tokens_details"))
+    sent, said = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
+    sizes = [count(size) for size in (sent, said) if size is not None]
+    if None in sizes or not sizes:
+        return None
+    cached = details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    written = details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
     return UsageReport(
-        input_tokens=count(usage.get("prompt_tokens")),
-        output_tokens=count(usage.get("completion_tokens")),
-        cached_tokens=count(details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")),
-        written_tokens=count(
-            details.get("cache_write_tokens") or usage.get("cache_creation_input_tokens")
-        ),
+        input_tokens=count(sent) or 0,
+        output_tokens=count(said) or 0,
+        cached_tokens=count(cached) or 0,
+        written_tokens=count(written) or 0,
     )
 
 
-def count(value: object) -> int:
-    """Return a number of tokens, or 0 for anything else."""
-    return value if isinstance(value, int) and value > 0 else 0
+def count(value: object) -> int | None:
+    """Return a number of tokens; None for what cannot be one. A whole number may be a float."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and is_count(value) else None

@@ -16,6 +16,8 @@ from chats.providers.registry import ProviderAccountValue
 
 Vector = Sequence[float]
 MOST_DIMENSIONS = 8_192
+# Vectors are stored and compared in single precision: outside of this their products are not.
+SHORTEST, LONGEST = 1e-18, 1e18
 
 
 class Embedder(Protocol):
@@ -61,7 +63,7 @@ def numbers_of(entry: Any) -> list[float]:
             raw = base64.b64decode(said, validate=True)
             said = struct.unpack(f"<{len(raw) // 4}f", raw)
         return [float(number) for number in said]
-    except (ValueError, TypeError, struct.error):
+    except (ValueError, TypeError, OverflowError, struct.error):
         raise ProviderError("provider_protocol") from None
 
 
@@ -71,7 +73,7 @@ def checked(vectors: list[list[float]]) -> list[Vector]:
     is_sound = len(lengths) == 1 and 0 < min(lengths) <= MOST_DIMENSIONS
     for vector in vectors if is_sound else ():
         size = math.sqrt(sum(number * number for number in vector))
-        is_sound = is_sound and math.isfinite(size) and size > 0
+        is_sound = is_sound and SHORTEST < size < LONGEST
     if not is_sound:
         raise ProviderError("provider_protocol")
     return list(vectors)

@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from django.conf import settings
 
@@ -16,6 +16,7 @@ from chats.providers.base import ProviderError, Timeouts
 from chats.providers.failures import failure_of_response
 from chats.providers.registry import ProviderAccountValue
 from chats.providers.transport import ask, guarded_client
+from contextpolicy.engine.costs import is_count
 
 # 2,048 embeddings of 1,536 numbers as texts of JSON are about half of it.
 MOST_BYTES = 64 << 20
@@ -23,10 +24,10 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The embeddings in the provider's form, and the tokens that it counted."""
+    """The embeddings in the provider's form, and the tokens that it counted; None: it did not."""
 
     data: list[Any]
-    tokens: int
+    tokens: int | None
 
 
 async def embed(
@@ -72,12 +73,18 @@ def inputs_in(said: Any) -> int:
 def read(answer: bytes, *, wanted: int) -> Embedded:
     """Read what a server sent. Raises ProviderError unless it has an embedding for each input."""
     try:
-        found = json.loads(answer)
-        data, usage = found["data"], found.get("usage") or {}
-        is_whole = len(data) == wanted and all("embedding" in entry for entry in data)
-        tokens = usage.get("prompt_tokens", usage.get("total_tokens", 0))
+        # NaN and infinity are no JSON, and no vector.
+        found = json.loads(answer, parse_constant=_refuse)
+        data, usage = found["data"], found.get("usage")
+        is_whole = len(data) == wanted and all(entry.get("embedding") for entry in data)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ProviderError("provider_protocol") from None
-    if not is_whole or isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+    if not is_whole:
         raise ProviderError("provider_protocol")
-    return Embedded(data, tokens)
+    counted = usage if isinstance(usage, dict) else {}
+    tokens = counted.get("prompt_tokens", counted.get("total_tokens"))
+    return Embedded(data, tokens if is_count(tokens) else None)
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)

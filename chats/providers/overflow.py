@@ -83,6 +83,7 @@ _SENTENCES = (
     ("minimax", r"context window exceeds limit"),
     ("dashscope", r"Range of input length should be \[1, (?P<limit>N)\]"),
 )
+LONGEST_NUMBER = 10
 # N stands for a number of tokens, with or without separators.
 PATTERNS = tuple(
     (provider, re.compile(re.sub(r"\bN\b", r"\\d[\\d,]*", sentence), re.IGNORECASE | re.DOTALL))
@@ -122,4 +123,5 @@ def _numbers(match: re.Match[str]) -> Overflow:
 
 def _tokens(text: str | None) -> int | None:
     digits = (text or "").replace(",", "")
-    return int(digits) if digits else None
+    # A longer number is none of tokens, and could not be stored.
+    return int(digits) if 0 < len(digits) < LONGEST_NUMBER else None

@@ -8,12 +8,13 @@ kept; names, ids and retry times mean nothing to a model reply.
 import json
 import re
 
+from chats.ground.texts import storable
+
 # A whole reply (not streamed) may be this long; a stream is bounded per line and by its reader.
 MAX_WHOLE_REPLY = 16 << 20
 MAX_LINE = 1 << 20
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class LineTooLong(Exception):
@@ -183,15 +184,9 @@ class TextJoiner:
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], text[-1]
-        return _storable(text)
+        return storable(text)
 
     def flush(self) -> str:
         """Return what is left at the end of the stream."""
         half, self._half = self._half, ""
-        return _storable(half)
-
-
-def _storable(text: str) -> str:
-    if _LONE_SURROGATE.search(text):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text.replace("\x00", "�")
+        return storable(half)

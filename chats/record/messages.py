@@ -1,7 +1,6 @@
 """The only writer of messages: check, accept, take up, append, mark, erase."""
 
 import json
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
+from chats.ground.texts import UNSTORABLE as UNSTORABLE
 from chats.models import Branch, Chat, Message, Turn
 from chats.record import statements
 from contextpolicy import ledger
@@ -25,7 +25,6 @@ from speed import prepared
 
 # No policy may allow more: the ceiling of one message, in code points.
 MESSAGE_CEILING = 200_000
-UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class MessageEmpty(Refusal):

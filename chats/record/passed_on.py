@@ -11,8 +11,9 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from chats.ground import databases
 from chats.ground.refusals import Refusal
-from chats.models import ApiKey, PassedOn
+from chats.models import ApiKey, PassedOn, SkippedRow
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
@@ -118,7 +119,12 @@ def sweep(*, now: datetime) -> int:
     rows = PassedOn.objects.filter(outcome="open", created_at__lt=now - longest())
     lost = list(rows.order_by("pk")[:100])
     for row in lost:
-        end(row, Ended("lost", {}), now=now)
+        try:
+            end(row, Ended("lost", {}), now=now)
+        except Exception as error:
+            if databases.may_pass(error):
+                raise
+            SkippedRow.note(job="passed-on requests", row=str(row.pk), error=error, now=now)
     return len(lost)
 
 

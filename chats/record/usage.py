@@ -25,6 +25,7 @@ from django.db.models.functions import Cast, Coalesce, Concat, TruncDate
 
 from chats.models import Compaction, PassedOn, Receipt
 from chats.record.access import chats_visible_to
+from contextpolicy.engine.costs import MOST_TOKENS
 
 FAILED = (Receipt.Outcome.FAILED, Receipt.Outcome.LOST)
 # In what the calls are told apart: of a receipt, of a summary, which no key asked for, of a call
@@ -134,8 +135,10 @@ def summed(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
 
 
 def tokens(kind: str) -> Coalesce:
-    """Return the sum of one number of the reports."""
-    return Coalesce(Sum(Cast(KT(f"usage__{kind}"), BigIntegerField())), Value(0))
+    """Return the sum of one number of the reports; an impossible one counts as not reported."""
+    possible = {f"usage__{kind}__gte": 0, f"usage__{kind}__lte": MOST_TOKENS}
+    number = Case(When(**possible, then=Cast(KT(f"usage__{kind}"), BigIntegerField())))
+    return Coalesce(Sum(number), Value(0))
 
 
 def group(found: dict[str, GroupUsage], row: dict[str, Any]) -> GroupUsage:

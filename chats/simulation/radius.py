@@ -16,10 +16,10 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group
-from django.db import OperationalError, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 
-from chats.ground import leases, queue
+from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound, Refusal
@@ -286,10 +286,10 @@ def judged_page(
         try:
             with alone:
                 found = judge_chat(pk, proposal=proposal, now=clock())
-        except OperationalError:
-            # The database's trouble is nothing of this chat: a later task begins here again.
-            raise
-        except Exception as error:  # noqa: BLE001  # one chat holds up no other
+        except Exception as error:
+            if databases.may_pass(error):
+                # The database's trouble, not this chat's: a later task begins here again.
+                raise
             # Never its text: a database puts the row's values into it.
             logger.error("chat %s was not judged: %s", pk, type(error).__name__)  # noqa: TRY400
             page.failed += 1

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db import OperationalError, transaction
+from django.db import transaction
 from django.db.models import F
 
-from chats.ground import leases, queue
+from chats.ground import databases, leases, queue
 from chats.ground.computing import alone, give_way
 from chats.ground.leases import LeaseLost
 from chats.models import Turn
@@ -109,10 +109,10 @@ def judged(row: Evaluation, *, turn: Turn) -> Judgement:
     """Judge one turn; what fails is unknown, and holds up no other."""
     try:
         return judge(row, turn=turn)
-    except OperationalError:
-        # The database's trouble is nothing of this turn: a later task begins here again.
-        raise
-    except Exception as error:  # noqa: BLE001  # one turn holds up no other
+    except Exception as error:
+        if databases.may_pass(error):
+            # The database's trouble, not this turn's: a later task begins here again.
+            raise
         # Never its text: a database puts the row's values into it.
         logger.error("turn %s was not judged: %s", turn.pk, type(error).__name__)  # noqa: TRY400
         at = turn.finished_at or turn.queued_at

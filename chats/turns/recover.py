@@ -3,6 +3,7 @@
 Idempotent and safe to run twice at once: each step is one conditional UPDATE.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -13,9 +14,9 @@ from chats import shipping
 from chats.checkpoints import upkeep
 from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
-from chats.ground import leases, queue
+from chats.ground import databases, leases, queue
 from chats.memory import archive, clearing
-from chats.models import Receipt, Turn
+from chats.models import Receipt, SkippedRow, Turn
 from chats.record import (
     ageing,
     holds,
@@ -43,6 +44,8 @@ LOST_SENTENCE = (
 def sweep(*, now: datetime) -> int:
     """Re-queue turns whose lease ran out, and enqueue those that waited too long; return how many.
 
+    Each step is independent: one that fails is noted, and the others are done.
+
     SQLite's log is emptied after erasures.
     Compactions, warm-ups, titles and readings whose worker ended are closed too, chats that rest
     are read for preferences, lost indexing is resumed, vectors are made, chats whose time is over
@@ -51,27 +54,15 @@ def sweep(*, now: datetime) -> int:
     shipped, webhooks are told what waits for them, and calls of gateways that ended are told as
     lost.
     """
-    return (
-        release_expired(now=now)
-        + enqueue_overdue()
-        + maintain.sweep(now=now)
-        + archive.sweep()
-        + clearing.sweep(now=now)
-        + warm_ups.sweep(now=now)
-        + titles.sweep(now=now)
-        + inferring.sweep(now=now)
-        + embedding.enqueue_due()
-        + enqueue_verifications(now=now)
-        + enqueue_erasures(now=now)
-        + ageing.enqueue_due(now=now)
-        + simulations.enqueue_due(now=now)
-        + imports.enqueue_due(now=now)
-        + upkeep.enqueue_due(now=now)
-        + keeping.enqueue_due()
-        + shipping.enqueue_due()
-        + outbox.enqueue_due(now=now)
-        + passed_on.sweep(now=now)
-    )
+    done = 0
+    for name, step in STEPS.items():
+        try:
+            done += step(now)
+        except Exception as error:
+            if databases.may_pass(error):
+                raise
+            SkippedRow.note(job="sweep", row=name, error=error, now=now)
+    return done
 
 
 def take_over(*, now: datetime, worker: str) -> int:
@@ -94,8 +85,13 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
     gone = gone.filter(ended)
     released = 0
     for turn in gone.select_related("branch").order_by("queued_at"):
-        with transaction.atomic():
-            released += release(turn, now=now)
+        try:
+            with transaction.atomic():
+                released += release(turn, now=now)
+        except Exception as error:
+            if databases.may_pass(error):
+                raise
+            SkippedRow.note(job="lost replies", row=f"turn {turn.pk}", error=error, now=now)
     return released
 
 
@@ -177,3 +173,27 @@ def enqueue_overdue() -> int:
     for (turn_id,) in found:
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)
     return len(found)
+
+
+# The steps of the sweep by name, as operators are told of one that fails.
+STEPS: dict[str, Callable[[datetime], int]] = {
+    "lost replies": lambda now: release_expired(now=now),
+    "waiting replies": lambda _now: enqueue_overdue(),
+    "summaries": lambda now: maintain.sweep(now=now),
+    "search": lambda _now: archive.sweep(),
+    "erased words": lambda now: clearing.sweep(now=now),
+    "warm-ups": lambda now: warm_ups.sweep(now=now),
+    "titles": lambda now: titles.sweep(now=now),
+    "preferences": lambda now: inferring.sweep(now=now),
+    "embeddings": lambda _now: embedding.enqueue_due(),
+    "verification": lambda now: enqueue_verifications(now=now),
+    "erasures": lambda now: enqueue_erasures(now=now),
+    "retention": lambda now: ageing.enqueue_due(now=now),
+    "policy counts and evaluations": lambda now: simulations.enqueue_due(now=now),
+    "imports": lambda now: imports.enqueue_due(now=now),
+    "checkpoints": lambda now: upkeep.enqueue_due(now=now),
+    "counts": lambda _now: keeping.enqueue_due(),
+    "ledger lines": lambda _now: shipping.enqueue_due(),
+    "webhooks": lambda now: outbox.enqueue_due(now=now),
+    "passed-on requests": lambda now: passed_on.sweep(now=now),
+}

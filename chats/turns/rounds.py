@@ -21,6 +21,7 @@ from chats.turns.roster import Roster, TeamGone, roster_for, roster_of
 from contextpolicy import ledger
 from contextpolicy.engine import rounds as engine
 from contextpolicy.engine import team_view
+from contextpolicy.engine.costs import used_of
 from contextpolicy.engine.markers import strip_markers
 from contextpolicy.models import ModelSpec
 
@@ -236,7 +237,8 @@ def note_calls(
 def count(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
     """Count an ended reply in its round."""
     made.hops += 1
-    made.tokens += sum(int((usage or {}).get(name) or 0) for name in ("input", "output"))
+    used = used_of(usage or {})
+    made.tokens += used.input + used.output if used else 0
     made.speakers = [*made.speakers, agent.role_id]
     is_pass = reply is not None and is_passed(reply)
     made.passes = made.passes + 1 if is_pass else 0

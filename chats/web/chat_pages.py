@@ -11,6 +11,7 @@ from django_htmx.http import reswap, retarget
 
 from chats.actions import lifecycle
 from chats.ground.refusals import Refusal
+from chats.ground.texts import storable
 from chats.models import Branch, Chat
 from chats.record import access
 from chats.record.idempotency import IdempotencyKeyReused
@@ -156,7 +157,7 @@ def message_refused(
 
 def sent_text(request: PersonRequest) -> str:
     """Return the text as it was typed: browsers send line ends as CRLF."""
-    return request.POST.get("text", "").replace("\r\n", "\n")
+    return storable(request.POST.get("text", "").replace("\r\n", "\n"))
 
 
 @require_GET

@@ -8,6 +8,7 @@ tried again while others go on.
 """
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -21,13 +22,14 @@ from django.db import transaction
 from django.db.models import Q
 
 from chats.ground import databases, leases, secrets
-from chats.models import Webhook, WebhookDelivery
+from chats.models import SkippedRow, Webhook, WebhookDelivery
 from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
 from chats.providers.transport import Client, guarded_client, post
 from chats.record import outbox
 from chats.webhooks import managing, signing
 
+logger = logging.getLogger(__name__)
 SECONDS = 10.0
 AT_ONCE, IN_A_ROW = 100, 20
 # Longer answers lead to the lane of the slow.
@@ -85,7 +87,7 @@ def deliver(
             databases.give_back()
             asyncio.run(send_all(batches, clock=clock))
             for batch in batches:
-                taken += note(batch, now=clock())
+                taken += note_apart(batch, now=clock())
     finally:
         lock.release()
     return taken
@@ -146,7 +148,13 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
     for delivery in batch.waiting:
         if time.monotonic() >= latest:
             return
-        answer = await send(batch.webhook.url, delivery, secret=secret, client=client, now=clock())
+        try:
+            answer = await send(
+                batch.webhook.url, delivery, secret=secret, client=client, now=clock()
+            )
+        except Exception as error:  # noqa: BLE001  # one webhook holds up no other
+            logger.error("webhook %s: %s", batch.webhook.pk, type(error).__name__)  # noqa: TRY400
+            answer = Answer(problem="no_connection")
         batch.answers.append(answer)
         if answer.is_trouble:
             return
@@ -178,6 +186,17 @@ async def send(
         return Answer(problem=problem, seconds=time.monotonic() - began)
     problem = "" if 200 <= status < 300 else "redirected" if status < 400 else "refused"
     return Answer(status=status, problem=problem, seconds=time.monotonic() - began)
+
+
+def note_apart(batch: Batch, *, now: datetime) -> int:
+    """Store what came of one webhook's deliveries; what fails is noted, and holds up no other."""
+    try:
+        return note(batch, now=now)
+    except Exception as error:
+        if databases.may_pass(error):
+            raise
+        SkippedRow.note(job="webhooks", row=f"webhook {batch.webhook.pk}", error=error, now=now)
+        return 0
 
 
 @transaction.atomic

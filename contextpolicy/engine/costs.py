@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 MILLION = 1_000_000
+# No call takes as many tokens: a larger count is an error of the server, such as one below zero.
+MOST_TOKENS = 10**9
 NOTHING = Decimal(0)
 
 
@@ -82,16 +84,22 @@ class Effect:
     worth: Decimal | None = NOTHING
 
 
+def is_count(value: object) -> bool:
+    """Return True if a value can be a number of tokens: an integer from 0 to `MOST_TOKENS`."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS
+
+
 def used_of(reported: Mapping[str, int]) -> UsedTokens | None:
-    """Return the use that a provider reported; None where it reported none.
+    """Return the use that a provider reported; None where it reported none, or an impossible one.
 
     No more can have come from a cache, or gone there, than was sent.
     """
-    sent, said = (max(reported.get(name, 0), 0) for name in ("input", "output"))
-    if not sent and not said:
+    sent, said = (reported.get(name, 0) for name in ("input", "output"))
+    if not (is_count(sent) and is_count(said)) or not (sent or said):
         return None
-    cached = min(max(reported.get("cached", 0), 0), sent)
-    written = min(max(reported.get("written", 0), 0), sent - cached)
+    cached, written = (reported.get(name, 0) for name in ("cached", "written"))
+    cached = min(cached, sent) if is_count(cached) else 0
+    written = min(written, sent - cached) if is_count(written) else 0
     return UsedTokens(input=sent, output=said, cached=cached, written=written)
 
 

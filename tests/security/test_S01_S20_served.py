@@ -611,7 +611,6 @@ def test_S15_as_served_no_forbidden_address_is_called(
         b"[" * 100_000,
         b'{"text": "a", "text": "b"}',
         b'{"text": NaN}',
-        b'{"text": "\\ud800"}',
         b'{"text": "\xff\xfe"}',
         b'{"text": {"$gt": ""}}',
         b'{"text": ' + b"9" * 10_000 + b"}",
@@ -619,7 +618,7 @@ def test_S15_as_served_no_forbidden_address_is_called(
         b"null",
         b"",
     ],
-    ids=["depth", "twice", "NaN", "surrogate", "bytes", "object", "number", "proto", "null", "0"],
+    ids=["depth", "twice", "NaN", "bytes", "object", "number", "proto", "null", "0"],
 )
 def test_S19_as_served_a_broken_body_is_refused_in_words(body: bytes, instance: Instance) -> None:
     errors = logs(instance).count("Traceback")

@@ -17,6 +17,7 @@ from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import offered_by
 from chats.web.thread.versions import MessageVersions
 from chats.web.words import counted, cut_words, grouped
+from contextpolicy.engine.costs import used_of
 from contextpolicy.engine.images import image_in
 
 # Seconds that a turn may wait for a worker before the page says what is wrong.
@@ -103,8 +104,9 @@ class MessageEntry:
         if message.erased_at:
             return ""
         usage = message.turn.usage if message.turn and is_reply(message) else {}
-        if "output" in usage:
-            sizes = f"{grouped(usage.get('input', 0))} in · {grouped(usage['output'])} out"
+        used = used_of(usage)
+        if used is not None:
+            sizes = f"{grouped(used.input)} in · {grouped(used.output)} out"
         else:
             sizes = counted(message.token_count, "token") if message.token_count else ""
         return f"{sizes} · " if sizes and self.where else sizes

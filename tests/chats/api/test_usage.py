@@ -120,6 +120,17 @@ def test_calls_and_summaries_are_added_up(
         assert asked(of_charlie, now, by=by) == []
 
 
+@pytest.mark.parametrize("count", [2**64 - 1, 2**63 - 1, 10**9 + 1, -5, "many"], ids=str)
+def test_impossible_counts_of_a_server_are_not_added_up(
+    of_alice: Program, called: Called, now: datetime, count: Any
+) -> None:
+    for tokens in (count, count, 7):
+        called(now - timedelta(minutes=1), usage={"input": tokens, "output": tokens, "cached": 1})
+    for by in GROUPS:
+        (row,) = asked(of_alice, now, by=by)
+        assert (row["calls"], row["output_tokens"], row["cached_tokens"]) == (3, 7, 3)
+
+
 def test_each_key_has_its_own(of_alice: Program, called: Called, turn: Turn, now: datetime) -> None:
     called(now - timedelta(minutes=1), usage={"input": 7})
     free = {"summary_cost": "0.00000000"}

@@ -201,10 +201,16 @@ def test_a_provider_that_is_down_is_told(program: Program, embedder: ModelSpec) 
     assert (caught.value.status_code, caught.value.code) == (502, "provider_unavailable")
 
 
+@pytest.mark.parametrize("count", ["-1", "1e300", "18446744073709551615", "true", '"many"', "[]"])
+def test_an_impossible_count_of_tokens_is_no_report(count: str) -> None:
+    answer = f'{{"data": [{{"embedding": [1]}}], "usage": {{"prompt_tokens": {count}}}}}'
+    assert read(answer.encode(), wanted=1).tokens is None
+
+
 @pytest.mark.parametrize(
     "answer",
-    [b"[]", b"x", b'{"data": []}', b'{"data": [{}]}', b'{"data": [1]}',
-     b'{"data": [{"embedding": [1]}], "usage": {"prompt_tokens": "many"}}'],
+    [b"[]", b"x", b'{"data": []}', b'{"data": [{}]}', b'{"data": [1]}', b'{"data": ["embedding"]}',
+     b'{"data": [{"embedding": [NaN]}]}', b'{"data": [{"embedding": [-Infinity]}]}'],
 )  # fmt: skip
 def test_an_answer_that_is_none_is_not_passed_on(answer: bytes) -> None:
     with pytest.raises(ProviderError) as caught:

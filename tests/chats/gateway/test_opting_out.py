@@ -62,6 +62,17 @@ def ask(program: Program, messages: Messages, headers: Any = None, **more: Any) 
     return program.close(program.open(body, **(headers or {})))
 
 
+@pytest.mark.parametrize("bad", ["a\0b", "a\ud83d"])
+def test_characters_that_cannot_be_stored_are_replaced_in_what_is_passed_on(
+    program: Program, model: Model, set_policy: SetPolicy, bad: str
+) -> None:
+    set_policy(unmanaged="asked")
+    provider = model()
+    assert ask(program, [user(bad)], OFF).status == 200
+    sent = provider.requests[-1].messages[-1].content
+    assert sent == bad.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
+
+
 def keeping_nothing(program: Program) -> Program:
     """The same program with its key set so."""
     ApiKey.objects.update(unmanaged=True)

@@ -201,12 +201,34 @@ def test_usage_of_every_kind_is_read_and_reported_once() -> None:
     ("usage", "report"),
     [
         ({"prompt_tokens": 9, "prompt_cache_hit_tokens": 8}, UsageReport(9, 0, 8, 0)),
-        ({"prompt_tokens": None, "completion_tokens": "7"}, UsageReport(0, 0, 0, 0)),
-        ({"prompt_tokens": -1, "prompt_tokens_details": None}, UsageReport(0, 0, 0, 0)),
+        ({"prompt_tokens": 9.0, "completion_tokens": 2}, UsageReport(9, 2, 0, 0)),
+        (
+            {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 2**64}},
+            UsageReport(9, 0, 0, 0),
+        ),
     ],
 )
 def test_unusual_usage_is_read(usage: dict[str, Any], report: UsageReport) -> None:
     assert report in _read({**_delta("stop"), "usage": usage})
+
+
+IMPOSSIBLE = [-1, 10**9 + 1, 2**63 - 1, 2**64 - 1, 10**400, 1.5, 1e300, True, "7", [7], {}]
+
+
+@pytest.mark.parametrize("count", IMPOSSIBLE, ids=str)
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_impossible_count_is_no_report(name: str, count: Any) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 2, name: count}
+    assert _read({**_delta("stop", content="x"), "usage": usage}) == [
+        TextDelta("x"),
+        Finished("stop"),
+    ]
+
+
+def test_impossible_count_at_the_end_leaves_no_earlier_one() -> None:
+    early = {**_delta(content="x"), "usage": {"prompt_tokens": 9, "completion_tokens": 1}}
+    last = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2**64}}
+    assert _read(early, _delta("stop"), last) == [TextDelta("x"), Finished("stop")]
 
 
 def test_emoji_cut_between_two_chunks_is_whole_again() -> None:

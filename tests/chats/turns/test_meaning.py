@@ -281,6 +281,25 @@ def test_texts_without_a_vector_are_counted_and_shown(
     assert "because the model makes none" in page
 
 
+def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+) -> None:
+    """A zero or NaN vector is no answer (`provider_protocol`), for this text alone."""
+    elsewhere("An odd word that breaks the model: lighthouse", CAT)
+    chosen.refuses, chosen.refusal = 32, ProviderError("provider_protocol")
+    build(now)
+    space = VectorSpace.objects.get()
+    progress = vectors.progress(space)
+    assert (space.state, space.fault, progress.refused) == ("serving", "", 1)
+    assert progress.done == progress.texts - 1
+
+
+@pytest.mark.parametrize("vector", [[1e39], [1e-30], [10**400]])
+def test_a_vector_outside_of_single_precision_is_none(vector: list[Any]) -> None:
+    with pytest.raises(ProviderError, match="provider_protocol"):
+        embedders.checked([embedders.numbers_of({"embedding": vector})])
+
+
 def test_a_model_that_refuses_everything_has_refused_no_text(
     elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
 ) -> None:

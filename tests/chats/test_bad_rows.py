@@ -1,0 +1,198 @@
+"""Impossible numbers in stored rows, and rows that no job can deal with, stop nothing."""
+
+import importlib
+import io
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import DatabaseError, OperationalError, connection
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
+from django.utils import timezone
+
+from chats import shipping
+from chats.counts import keeping, telling
+from chats.ground import databases
+from chats.models import Chat, DailyCount, Receipt, SkippedRow
+from chats.providers.base import Finished, TextDelta, UsageReport
+from chats.turns import recover
+from chats.turns.start import start
+from contextpolicy.engine.costs import UsedTokens, used_of
+from contextpolicy.models import AuditEvent, LedgerReader
+from contextpolicy.roles import OPERATOR
+from project.middleware import DatabaseBusy, ForeseenErrorsMiddleware
+from tests.chats.compaction.conftest import Work
+from tests.contextpolicy.people import person, signed_in
+
+pytestmark = pytest.mark.django_db
+
+ABSURD = [2**64 - 1, 2**63 - 1, 10**9 + 1, -5, True, "many"]
+
+
+@pytest.mark.parametrize("count", ABSURD, ids=str)
+@pytest.mark.parametrize("name", ["input", "output"])
+def test_impossible_count_is_an_unknown_use(name: str, count: Any) -> None:
+    assert used_of({"input": 9, "output": 2, name: count}) is None
+
+
+def test_impossible_part_from_the_cache_is_not_believed() -> None:
+    assert used_of({"input": 9, "cached": 2**64, "written": -1}) == UsedTokens(input=9)
+
+
+def replied(alice: User, chat: Chat, work: Work, tokens: int) -> None:
+    """One reply with a usage."""
+    turn = start(user=alice, chat=chat, text="And?", now=timezone.now()).turn
+    work(turn, [TextDelta("So."), UsageReport(tokens, 3, 0, 0), Finished("stop")])
+
+
+def count_all() -> None:
+    """Count until nothing is left; at most a few times."""
+    for _ in range(5):
+        if not keeping.count_some(now=timezone.now()):
+            return
+    raise AssertionError("the counts never end")
+
+
+@pytest.fixture
+def broken_row(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Make the counting of events fail that a test chooses."""
+    real = telling.sums_of
+
+    def breaking(is_bad: Any, error: Exception | None = None) -> None:
+        def sums_of(events: Any) -> Any:
+            if any(is_bad(event) for event in events):
+                raise error or OverflowError("Python int too large")
+            return real(events)
+
+        monkeypatch.setattr(keeping, "sums_of", sums_of)
+
+    return breaking
+
+
+def test_event_that_cannot_be_counted_is_skipped_and_shown(
+    alice: User, chat: Chat, work: Work, broken_row: Any, client: Client
+) -> None:
+    replied(alice, chat, work, 5)
+    replied(alice, chat, work, 6)
+    bad = AuditEvent.objects.filter(type="turn.completed").order_by("pk").first()
+    assert bad is not None
+    broken_row(lambda event: event.pk == bad.pk)
+    count_all()
+    row = DailyCount.objects.get()
+    assert (row.replies, row.input) == (1, 6)
+    skipped = SkippedRow.objects.get()
+    assert (skipped.job, skipped.row, skipped.times) == ("counts", f"ledger event {bad.pk}", 1)
+    warning = f"The job “counts” skipped in the last 7 days: ledger event {bad.pk} (OverflowError)."
+    assert warning in client.get("/readyz").json()["warnings"]
+    operator = signed_in(person("olga", OPERATOR))
+    assert warning in operator.get("/admin/chats/dailycount/").content.decode()
+    assert signed_in(person("cleo")).get("/admin/chats/dailycount/").status_code in {302, 403}
+    SkippedRow.objects.update(last_at=timezone.now() - timedelta(days=8))
+    assert warning not in client.get("/readyz").json()["warnings"]
+
+
+def test_database_that_is_away_skips_no_event(
+    alice: User, chat: Chat, work: Work, broken_row: Any
+) -> None:
+    replied(alice, chat, work, 5)
+    broken_row(lambda _event: True, OperationalError("database is locked"))
+    with pytest.raises(OperationalError):
+        keeping.count_some(now=timezone.now())
+    assert not SkippedRow.objects.exists()
+
+
+def test_absurd_usage_in_a_receipt_is_counted_as_unreported(
+    alice: User, chat: Chat, work: Work
+) -> None:
+    for _ in range(2):
+        replied(alice, chat, work, 5)
+    Receipt.objects.update(usage={"input": 2**63 - 1, "output": 2**63 - 1})
+    replied(alice, chat, work, 6)
+    count_all()
+    row = DailyCount.objects.get()
+    assert (row.replies, row.input, row.unreported) == (3, 6, 2)
+    assert not SkippedRow.objects.exists()
+
+
+def test_upgrade_takes_absurd_sums_out_of_the_counts(
+    alice: User, chat: Chat, work: Work, client: Client
+) -> None:
+    now = timezone.now()
+    DailyCount.objects.create(day=now.date(), input=2**63 - 1, output=4, replies=1, calls=1)
+    DailyCount.objects.create(day=now.date(), model="other", input=8, cost=3, calls=1)
+    module = importlib.import_module("chats.migrations.0048_impossible_counts")
+    module.repair(apps, None)
+    told = DailyCount.objects.order_by("model").values_list("input", "output", "unreported", "cost")
+    assert [tuple(row) for row in told] == [(0, 4, 1, 0), (8, 0, 0, 3)]
+    assert signed_in(person("olga", OPERATOR)).get("/admin/chats/dailycount/").status_code == 200
+
+
+def test_sweep_does_every_step_although_one_fails(
+    monkeypatch: pytest.MonkeyPatch, alice: User, chat: Chat, work: Work
+) -> None:
+    def fails(_now: Any) -> int:
+        raise ValueError("row 7")
+
+    done: list[str] = []
+
+    def send(_now: Any) -> int:
+        done.append("webhooks")
+        return 1
+
+    steps = {"titles": fails, "webhooks": send}
+    monkeypatch.setattr(recover, "STEPS", steps)
+    assert recover.sweep(now=timezone.now()) == 1
+    assert recover.sweep(now=timezone.now()) == 1
+    assert done == ["webhooks"] * 2
+    row = SkippedRow.objects.get()
+    assert (row.job, row.row, row.problem, row.times) == ("sweep", "titles", "ValueError", 2)
+
+
+def test_event_without_a_line_is_skipped_by_the_shipping(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, chat: Chat
+) -> None:
+    first = AuditEvent.objects.earliest("pk")
+
+    def own_line(event: AuditEvent) -> str:
+        if event.pk == first.pk:
+            raise ValueError(event.pk)
+        return str(event.pk)
+
+    monkeypatch.setattr(shipping, "FORMS", {"own": own_line})
+    settings.LEDGER_LINES = "own"
+    out = io.StringIO()
+    shipping.ship(clock=timezone.now, is_closing=lambda: False, out=out)
+    assert str(first.pk) not in out.getvalue().split()
+    place = LedgerReader.objects.get(pk=shipping.READER)
+    assert place.last == AuditEvent.objects.order_by("-pk").values_list("pk", flat=True)[0]
+    assert SkippedRow.objects.get().job == "ledger lines"
+
+
+@pytest.mark.parametrize(
+    ("error", "busy"),
+    [
+        (OperationalError("database is locked"), True),
+        (OperationalError("disk I/O error"), True),
+        (OperationalError("integer overflow"), False),
+        (OperationalError("string or blob too big"), False),
+        (OverflowError("Python int too large to convert to SQLite INTEGER"), False),
+    ],
+)
+def test_overflow_is_not_reported_as_a_busy_database(error: Exception, busy: bool) -> None:
+    assert databases.may_pass(error) == busy
+    middleware = ForeseenErrorsMiddleware(lambda _request: HttpResponse())
+    request = RequestFactory().get("/api/v1/usage", headers={"accept": "application/json"})
+    answer = middleware.process_exception(request, error)
+    assert answer is not None
+    assert (answer.status_code == DatabaseBusy.status) == busy
+
+
+def test_overflow_of_a_real_database_is_recognised() -> None:
+    largest = "CAST(9223372036854775807 AS bigint)"
+    with connection.cursor() as cursor, pytest.raises(DatabaseError) as caught:
+        cursor.execute(f"SELECT SUM(n) FROM (SELECT {largest} AS n UNION ALL SELECT 1) AS two")  # noqa: S608  # a constant
+    assert not databases.may_pass(caught.value)
