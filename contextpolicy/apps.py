@@ -1,6 +1,9 @@
 """The policy app."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
+from django.db.models.signals import pre_migrate
 
 
 class ContextPolicyConfig(AppConfig):
@@ -9,3 +12,8 @@ class ContextPolicyConfig(AppConfig):
     name = "contextpolicy"
     verbose_name = "Context policy"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Guard what the ledger commits to against migrating back."""
+        rollback = import_module("contextpolicy.rollback")
+        pre_migrate.connect(rollback.check_plan, sender=self, dispatch_uid="ledger-rollback")

@@ -18,8 +18,8 @@ from django.db.models import F, Q, QuerySet
 from chats.ground.seals import holds
 from chats.models import Chat, Compaction, Receipt, Turn
 from chats.record.erasure_marks import EVENT as ERASURE_MARKS
-from chats.record.receipts import recomputed
-from contextpolicy import ledger
+from chats.record.receipts import EMPTIED, WRITTEN, recomputed
+from contextpolicy import ledger, rollback
 from contextpolicy.ledger import Break
 from contextpolicy.models import AuditEvent, LedgerHead
 
@@ -44,6 +44,32 @@ DELETED = "chat.deleted"
 UNSAID = "is marked as erased, and no row says so"
 # `erased` in the row that an upgrade wrote about marks that no row named.
 UNNAMED = "unnamed"
+# What the checks below compare, or need to find the rows; and what requests are rebuilt from.
+COMMITTED_OF_RECEIPTS = frozenset({*WRITTEN, *EMPTIED, "id", "turn", "budget", "commitment"})
+COMMITTED_OF_SUMMARIES = frozenset(
+    {
+        "id",
+        "branch",
+        "kind",
+        "status",
+        "text",
+        "calls",
+        "bodies",
+        "made_of",
+        "salt",
+        "text_commitment",
+        "erased_at",
+    }
+)
+rollback.PROTECTED.update(
+    {
+        ("chats", "receipt"): COMMITTED_OF_RECEIPTS,
+        ("chats", "compaction"): COMMITTED_OF_SUMMARIES,
+        # The row that ends a run of retention has the digest of its entries.
+        ("chats", "retentionrun"): None,
+        ("chats", "retentionentry"): None,
+    }
+)
 # Sorts behind every row.
 LAST = 2**63
 HELD = "model calls and summaries are as the ledger commits to them"

@@ -1,0 +1,83 @@
+"""Refuses to roll back a migration that would drop what the audit ledger commits to.
+
+Without those columns the chains would read as tampered, also after migrating forward again. What is
+protected is declared beside the code that verifies it, so a later migration needs no guard.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.core.management import CommandError
+from django.db.migrations import Migration
+from django.db.migrations.operations import (
+    AddField,
+    CreateModel,
+    SeparateDatabaseAndState,
+)
+
+# By app and model: the columns that the ledger commits to; None for the whole table.
+PROTECTED: dict[tuple[str, str], frozenset[str] | None] = {
+    ("contextpolicy", "auditevent"): None,
+    ("contextpolicy", "ledgerhead"): None,
+    ("contextpolicy", "ledgerkey"): None,
+    ("contextpolicy", "ledgerorigin"): None,
+    ("contextpolicy", "ledgerleaf"): None,
+    ("contextpolicy", "ledgercheckpoint"): None,
+    ("contextpolicy", "ledgertimestamp"): None,
+}
+REFUSED = (
+    "{migration} cannot be rolled back: it would drop {place}, which the audit log commits to, and "
+    "its chains would read as tampered. Nothing was changed. To run an older version, restore a "
+    "backup from before the upgrade."
+)
+
+
+def check_plan(
+    *, plan: Sequence[tuple[Migration, bool]], apps: Any, using: str, **_signal: Any
+) -> None:
+    """Raise CommandError for a plan that goes back over such a migration while there are values.
+
+    Receives `pre_migrate`; `apps` has the models as the tables are now.
+    """
+    for migration, goes_back in plan:
+        if not goes_back:
+            continue
+        for app, model, column in drops(migration.app_label, migration.operations):
+            if is_protected(app, model, column) and has_values(
+                apps.get_model(app, model), column, using=using
+            ):
+                place = f"{model}.{column}" if column else f"the table of {model}"
+                raise CommandError(REFUSED.format(migration=migration, place=place))
+
+
+def drops(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield app, model and column of what going back drops; the column is empty for a table."""
+    for operation in operations:
+        match operation:
+            case CreateModel():
+                yield app, operation.name_lower, ""
+            case AddField():
+                yield app, operation.model_name_lower, operation.name
+            case SeparateDatabaseAndState():
+                yield from drops(app, operation.database_operations)
+
+
+def is_protected(app: str, model: str, column: str) -> bool:
+    """Return True if the ledger commits to the column, or to any column of a whole table."""
+    if (app, model) not in PROTECTED:
+        return False
+    columns = PROTECTED[app, model]
+    return columns is None or not column or column in columns
+
+
+def has_values(model: Any, column: str, *, using: str) -> bool:
+    """Return True if a row has another value than the column's default; for a table, any row."""
+    rows = model.objects.using(using)
+    if not column:
+        return bool(rows.exists())
+    field = model._meta.get_field(column)  # noqa: SLF001  # documented by Django
+    found = rows.exclude(**{f"{column}__isnull": True})
+    # With a random default every row has a value.
+    if field.has_default() and (empty := field.get_default()) == field.get_default():
+        found = found.exclude(**{column: empty})
+    return bool(found.exists())
