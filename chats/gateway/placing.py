@@ -45,7 +45,7 @@ from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
 from speed import prepared
 
-Decision = Literal["new", "continue", "branch", "repeat"]
+Decision = Literal["new", "continue", "branch", "repeat", "retry"]
 # Why a branch begins, in the ledger.
 CAUSE = "gateway"
 
@@ -124,27 +124,29 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
     `NotFound`, the refusals of `messages.check_text` and `model_choice.choose`,
     `ModelUnavailable` and `IdempotencyKeyReused`.
     """
-    known = sent.keyed.find(now=now)
-    if known:
-        return repeated(known)
+    known = first_of(sent, now=now)
+    if known is not None and not is_to_begin_again(known):
+        return Placed(known, "repeat")
     items, room = sent.conversation.items, sent.room
     request = Request(items, hashes_of(items, room=room), room, sent.is_named)
+    if known is not None:
+        return begin_again(sent, request, known, counter=counter, now=now)
     # All that only reads is done before anything is locked; it is looked at again then.
     match = match_of(request, sent=sent)
     chat_id = match.branch.chat_id if match else room_chat(sent, room=room)
     with transaction.atomic():
         if chat_id is None:
             PERSON_LOCK.hold(owner=sent.user.pk)
-            if known := sent.keyed.find(now=now):
-                return repeated(known)
+            if known := first_of(sent, now=now):
+                return Placed(known, "repeat")
             chat = new_chat(sent, room=room, now=now)
             found = Placement(open_branch(chat), 0, 0, "new")
             return accept(sent, request, found, chat=chat, counter=counter, now=now)
         chat = chat_to_write_in(chat_id)
         PERSON_LOCK.hold(owner=sent.user.pk)
         # The same request may have been sent twice at once.
-        if known := sent.keyed.find(now=now):
-            return repeated(known)
+        if known := first_of(sent, now=now):
+            return Placed(known, "repeat")
         match = match_of(request, sent=sent, chat=chat) if match else None
         try:
             found = place_in(chat, match=match, sent=sent, now=now)
@@ -154,13 +156,61 @@ def place(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
         return accept(sent, request, found, chat=chat, counter=counter, now=now)
 
 
-def repeated(known: Mapping[str, str]) -> Placed:
-    """Return the turn of the first request with the same key. Raises `NotFound` if it is gone."""
-    turns = Turn.objects.select_related("branch").filter(pk=uuid.UUID(known["turn"]))
-    turn = turns.first()
+def first_of(sent: Sent, *, now: datetime) -> Turn | None:
+    """Return the turn of the first request with the same key; None if this is the first.
+
+    Raises `NotFound` if the turn is gone, and `IdempotencyKeyReused`.
+    """
+    known = sent.keyed.find(now=now)
+    if known is None:
+        return None
+    turn = Turn.objects.select_related("branch").filter(pk=uuid.UUID(known["turn"])).first()
     if turn is None:
         raise NotFound
-    return Placed(turn, "repeat")
+    return turn
+
+
+def is_to_begin_again(turn: Turn) -> bool:
+    """Return True if a turn has no whole reply and will get none: it was stopped, or failed."""
+    has_ended = turn.status in (Turn.Status.STOPPED, Turn.Status.FAILED)
+    return has_ended or turn.stop_requested_at is not None
+
+
+def begin_again(
+    sent: Sent, request: Request, first: Turn, *, counter: TokenCounter, now: datetime
+) -> Placed:
+    """Queue another turn for the request of a turn that was stopped or failed, at the same place.
+
+    Nothing is stored twice: what the first turn left of its reply stays on its branch. Raises
+    `NotFound`, and what `accept` raises.
+    """
+    with transaction.atomic():
+        chat = chat_to_write_in(first.branch.chat_id)
+        PERSON_LOCK.hold(owner=sent.user.pk)
+        # The same request may have been repeated twice at once.
+        known = first_of(sent, now=now)
+        if known is None or known.trigger is None or known.trigger.seq is None:
+            raise NotFound
+        if not is_to_begin_again(known):
+            return Placed(known, "repeat")
+        newest = max(n for n, item in enumerate(request.items) if item.role == "user")
+        offset = known.trigger.seq - newest - 1
+        last = len(request.items) + offset
+        branch = known.branch
+        if branch.last_seq != last or is_busy(branch):
+            at = history.on_path(branch, after=last - 1, before=last + 1)
+            branch = branching.open_branch(
+                chat,
+                at=at.select_related("branch__parent").get(),
+                fork_seq=last,
+                cause=CAUSE,
+                user=sent.user,
+                now=now,
+            )
+            if known.branch.client_windowed:
+                leave_alone(branch)
+        place = Placement(branch, len(request.items), offset, "retry")
+        return accept(sent, request, place, chat=chat, counter=counter, now=now)
 
 
 def match_of(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
@@ -321,7 +371,7 @@ def accept(
     started_event(turn, actor=actor, chat=chat, now=now, message=trigger, more=told)
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
-    sent.keyed.remember(result=known, now=now)
+    sent.keyed.replace(result=known, now=now)
     return Placed(turn, place.decision)
 
 

@@ -111,3 +111,12 @@ class ForeignCompaction(Refusal):
         "nobody can read it. Leave the item out, or send the messages themselves."
     )
     param = "input"
+
+
+class DatabaseUnavailable(Refusal):
+    """The database does not answer. What was accepted goes on once it is back."""
+
+    code = "database_busy"
+    status = 503
+    sentence = "The database does not answer. Send the request again in a few seconds."
+    retry_after = 5

@@ -2,8 +2,10 @@
 
 The status is true: nothing is sent before the first words are there, so a failure before them is an
 error with its own status (`project.middleware.HeldHead` holds the head back until then). What
-breaks off later ends with an error event, never as if it were complete. A program that leaves stops
-its turn: nobody would read the rest.
+breaks off later ends with an error event, never as if it were complete. A program that closes its
+connection stops its turn, which is how OpenAI's clients stop a reply. Nothing else does: after a
+restart, a lost worker or an absent database the turn goes on, and a repeated request gets its
+reply.
 """
 
 import asyncio
@@ -18,10 +20,12 @@ from typing import Any, cast
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from chats.gateway import statements, wire
+from chats.gateway.refused import DatabaseUnavailable
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
@@ -112,14 +116,15 @@ def held_response(
 
 
 async def bytes_of(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
-    """Yield the body; the turn is stopped if the program leaves before its end."""
+    """Yield the body; the turn is stopped if the program closes the connection before its end."""
     relay = Relay(asker, held)
     try:
         async for text in relay.texts():
             yield text.encode()
     finally:
-        if not relay.is_over:
-            await in_database(partial(stop, asker))
+        if not (relay.is_over or relay.goes_on or connection.STREAMS.closing.is_set()):
+            with suppress(OperationalError, InterfaceError):
+                await in_database(partial(stop, asker))
 
 
 def stop(asker: Asker) -> None:
@@ -174,6 +179,8 @@ class Relay:
         self.place: StreamPosition | None = None
         self.sent = 0
         self.is_open = self.is_over = False
+        # The response ends before the turn does, and not because the program left.
+        self.goes_on = False
         # The turn with its reply and the state of its prompt, once it is over.
         self.ended: tuple[Turn | None, str] = (None, "")
         self.watch = Watch(asker.key_id)
@@ -190,7 +197,11 @@ class Relay:
                 if await self.is_silent():
                     yield PING
         except Refusal as refusal:
+            self.goes_on = not isinstance(refusal, keys.InvalidKey)
             yield self.failure(refusal)
+        except (OperationalError, InterfaceError):
+            self.goes_on = True
+            yield self.failure(DatabaseUnavailable())
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Yield the updates of the turn until it is over, however slowly they are read."""
@@ -225,7 +236,7 @@ class Relay:
             # The program is gone: nobody would read the rest.
             raise asyncio.CancelledError
         if connection.STREAMS.closing.is_set():
-            raise TurnFailed(code="server_restarting", reason="The server restarts. Try again.")
+            raise TurnFailed(code="server_restarting", reason=RESTARTING)
         is_silent = await self.watch.is_silent() and self.asker.is_stream
         self.is_open = self.is_open or is_silent
         return is_silent
@@ -284,7 +295,13 @@ class Relay:
         return self.held.fail(refusal)
 
 
-RESTARTED = "The reply had to begin anew after its first words were sent. Send the request again."
+RESTARTING = (
+    "The server restarts. The reply goes on: send the request again, with the same Idempotency-Key."
+)
+RESTARTED = (
+    "The reply had to begin anew after its first words were sent. It goes on: send the request "
+    "again, with the same Idempotency-Key."
+)
 
 
 def ended(turn_id: uuid.UUID) -> tuple[Turn | None, str]:

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import IO, Any, NamedTuple, cast
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
@@ -25,8 +26,8 @@ from chats.gateway import (
     wire,
 )
 from chats.gateway.conversation import Conversation
-from chats.gateway.refused import ModelNotFound, NoKey, WrongMethod
-from chats.ground import rates
+from chats.gateway.refused import DatabaseUnavailable, ModelNotFound, NoKey, WrongMethod
+from chats.ground import databases, rates
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
 from chats.people import keys, signin
@@ -53,6 +54,10 @@ def gateway(method: str) -> Callable[[View], View]:
                 return view(request, key, **named)
             except Refusal as refusal:
                 return refused(refusal)
+            except (OperationalError, InterfaceError) as error:
+                if not databases.may_pass(error):
+                    raise
+                return refused(DatabaseUnavailable())
 
         return guarded
 

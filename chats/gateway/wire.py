@@ -29,6 +29,8 @@ FAILURES = {
     "provider_rate_limited": (429, "rate_limit_exceeded"),
     "model_not_allowed": (403, "model_not_allowed"),
     "model_unavailable": (503, "model_unavailable"),
+    "server_restarting": (503, "server_restarting"),
+    "reply_restarted": (503, "reply_restarted"),
     "provider_timeout": (504, "provider_timeout"),
     "provider_auth": (502, "provider_auth"),
     "provider_unavailable": (502, "provider_unavailable"),

@@ -78,6 +78,14 @@ class IdempotentRequest:
         if self.key:
             self.kept(result=result, now=now)
 
+    def replace(self, *, result: dict[str, Any], now: datetime) -> None:
+        """Store another result for a key that is known, from now on, as `remember` does."""
+        if self.key:
+            IdempotencyRecord.objects.filter(
+                owner_id=self.owner_id, route=self.route, key=self.key
+            ).delete()
+            self.kept(result=result, now=now)
+
     def kept(self, *, result: dict[str, Any], now: datetime) -> IdempotencyRecord:
         """Store the result and return its row; the key is not empty."""
         salt = new_salt()

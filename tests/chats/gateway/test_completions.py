@@ -1,26 +1,32 @@
 """One request and its reply: forms, streams, tools, parameters, policy, receipts."""
 
 import asyncio
+import uuid
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Permission
+from django.db import OperationalError
 from django.test import Client
 from django.utils import timezone
 from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from chats.actions import erasure
+from chats.gateway import placing, relay
 from chats.models import Chat, IdempotencyRecord, Message, Receipt, Turn
 from chats.prompt import explained, model_choice
 from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta
+from chats.streams import connection
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.gateway.conftest import (
     TOOLS,
     USAGE,
+    Answer,
     Program,
+    Silent,
     assistant,
     call,
     calling,
@@ -171,7 +177,130 @@ def test_a_reply_that_began_anew_after_its_first_words_is_an_error(program: Prog
     said = streamed(program, BEGUN, {"attempt": 2, "partial_text": "Other"})
     assert '"code":"reply_restarted"' in said
     assert "Other" not in said
-    assert Turn.objects.get().stop_requested_at is not None
+    assert Turn.objects.get().stop_requested_at is None
+
+
+def key_answers(program: Program, body: Any, *, path: str = "chat/completions") -> Answer:
+    """A request sent again under its key, replied to if a worker has to."""
+    response = program.open(body, path=path, **KEY)
+    if response.streaming:
+        turn = Turn.objects.get(pk=response["X-Context-Report-Id"])
+        if not turn.is_over:
+            program.work(str(turn.pk), TextDelta("whole"), Finished("stop"))
+    return program.close(response)
+
+
+KEY = {"Idempotency-Key": "k2"}
+
+
+def test_a_restart_of_the_server_stops_no_turn_and_the_key_gets_its_reply(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"model": "demo", "messages": [user("hi")]}
+    waiting = program.open(body, **KEY)
+
+    async def restart() -> None:
+        closing = asyncio.Event()
+        closing.set()
+        monkeypatch.setattr(connection.STREAMS, "closing", closing)
+
+    async_to_sync(restart)()
+    cut = program.close(waiting)
+    assert (cut.status, cut.json["error"]["code"]) == (503, "server_restarting")
+    assert cut.headers["Retry-After"]
+    turn = Turn.objects.get()
+    assert (turn.status, turn.stop_requested_at) == ("queued", None)
+    monkeypatch.undo()
+    monkeypatch.setattr(connection.STREAMS, "hub", Silent)
+    again = key_answers(program, body)
+    assert (again.text, again.headers["X-Context-Decision"]) == ("whole", "repeat")
+    assert Turn.objects.count() == 1
+
+
+@pytest.mark.parametrize("said", ["", "Half a "])
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_a_key_whose_turn_was_stopped_or_failed_begins_it_again(
+    program: Program, said: str, status: str
+) -> None:
+    sent = [*program.talk(["One"]), user("Two")]
+    body = {"model": "demo", "messages": sent, "stream": True}
+    first = program.open(body, **KEY)
+    turn_id = first["X-Context-Report-Id"]
+    script = [TextDelta(said)] if said else []
+    if status == "failed":
+        program.work(turn_id, *script, ProviderError("provider_rejected"))
+    else:
+        Turn.objects.filter(pk=turn_id).update(stop_requested_at=timezone.now())
+        program.work(turn_id, *script, Finished("stop"))
+    assert Turn.objects.get(pk=turn_id).status == status
+    again = key_answers(program, body)
+    assert (again.text, again.headers["X-Context-Decision"]) == ("whole", "retry")
+    assert again.body.endswith("data: [DONE]\n\n")
+    assert program.prompt == [("user", "One"), ("assistant", "reply 1"), ("user", "Two")]
+    repeated = program.close(program.open(body, **KEY))
+    assert (repeated.text, repeated.headers["X-Context-Decision"]) == ("whole", "repeat")
+    assert repeated.turn == again.turn
+    # The person's message is there once; what the program goes on with is found.
+    assert Message.objects.filter(role="user").count() == 2
+    third = program.ask([*sent, assistant("whole"), user("Three")])
+    assert (third.chat, third.headers["X-Context-Decision"]) == (again.chat, "continue")
+
+
+def test_a_key_whose_turn_is_being_stopped_begins_it_again(program: Program) -> None:
+    body = {"model": "demo", "messages": [user("hi")]}
+    first = program.open(body, **KEY)
+    turn_id = first["X-Context-Report-Id"]
+    Turn.objects.filter(pk=turn_id).update(
+        status="running",
+        stop_requested_at=timezone.now(),
+        lease_until=timezone.now(),
+        lease_token=uuid.uuid4(),
+        worker="w",
+    )
+    again = key_answers(program, body)
+    assert (again.text, again.headers["X-Context-Decision"]) == ("whole", "retry")
+    assert again.turn.pk != turn_id
+
+
+def test_a_tool_loop_under_a_key_begins_again_behind_its_results(program: Program) -> None:
+    asked = [user("The weather?")]
+    program.ask(asked, *calling("a"), tools=TOOLS)
+    sent = [*asked, assistant(None, call("a")), result("a", "rain")]
+    body = {"model": "demo", "messages": sent, "tools": TOOLS}
+    first = program.open(body, **KEY)
+    Turn.objects.filter(pk=first["X-Context-Report-Id"]).update(stop_requested_at=timezone.now())
+    program.work(first["X-Context-Report-Id"], TextDelta("It r"), Finished("stop"))
+    again = key_answers(program, body)
+    assert (again.text, again.headers["X-Context-Decision"]) == ("whole", "retry")
+    assert [wire.role for wire in program.requests[-1].messages] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_database_that_is_away_is_an_error_in_openais_form(
+    program: Program, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    response = program.open({"model": "demo", "messages": [user("hi")], "stream": stream})
+
+    def away(_turn_id: Any) -> Any:
+        raise OperationalError("the connection was refused")
+
+    monkeypatch.setattr(relay, "read_row", away)
+    answer = program.close(response)
+    assert (answer.status, answer.json["error"]["code"]) == (503, "database_busy")
+    assert answer.json["error"].keys() == {"message", "type", "param", "code"}
+    assert Turn.objects.get().stop_requested_at is None
+
+
+def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_given: Any, **_named: Any) -> Any:
+        raise OperationalError("the connection was refused")
+
+    monkeypatch.setattr(placing, "place", away)
+    answer = program.close(program.open({"model": "demo", "messages": [user("hi")]}))
+    assert (answer.status, answer.json["error"]["code"]) == (503, "database_busy")
+    assert answer.json["error"].keys() == {"message", "type", "param", "code"}
 
 
 @pytest.mark.parametrize(
