@@ -39,6 +39,8 @@ REFUSED = "palimpsest.refused"
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
 IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
+# What a form adds to the file in it.
+FORM_BYTES = 64 * 1024
 # Django sets some of these too, but its middleware never sees a request refused further out.
 HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
@@ -181,7 +183,8 @@ def oversize(scope: Scope) -> Refusal | None:
 def body_limit(scope: Scope) -> int:
     """Return the most bytes of a request's body, by its address."""
     if scope["path"] in IMPORTS:
-        return settings.IMPORT_BYTES
+        # The form around the file has some bytes of its own.
+        return settings.IMPORT_FILE_BYTES + FORM_BYTES
     if scope["path"].startswith("/v1/"):
         return settings.GATEWAY_BYTES
     is_snapshot = SNAPSHOT.fullmatch(scope["path"])

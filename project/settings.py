@@ -281,9 +281,12 @@ GATEWAY_IMAGE_BYTES = env.positive_int("GATEWAY_IMAGE_BYTES", 5 * 1024 * 1024)
 GATEWAY_IMAGE_TOKENS = min(env.positive_int("GATEWAY_IMAGE_TOKENS", 1000), 999_999)
 # A chat that a program opened and never went on with is erased after so many hours.
 GATEWAY_PROVISIONAL_HOURS = env.positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
-# A file with chats, and the form around it; imports of a person at once; days until the report of
-# one is deleted.
-IMPORT_BYTES = 33 * 1024 * 1024
+# A file with chats: its bytes as it is sent, the bytes and the entries of an archive, the bytes of
+# one chat. Imports of a person at once; days until the report of one is deleted.
+IMPORT_FILE_BYTES = env.positive_int("IMPORT_FILE_BYTES", 512 * 1024 * 1024)
+IMPORT_UNPACKED_BYTES = env.positive_int("IMPORT_UNPACKED_BYTES", 2 * 1024 * 1024 * 1024)
+IMPORT_ENTRIES = env.positive_int("IMPORT_ENTRIES", 20_000)
+IMPORT_CHAT_BYTES = env.positive_int("IMPORT_CHAT_BYTES", 64 * 1024 * 1024)
 IMPORTS_PER_USER = env.positive_int("IMPORTS_PER_USER", 2)
 IMPORT_REPORT_DAYS = env.positive_int("IMPORT_REPORT_DAYS", 30)
 # Path with query, one header, all headers.

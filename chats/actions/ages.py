@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.db.models import Count, Min, QuerySet
 
 from chats.models import Chat, Message
@@ -60,6 +60,17 @@ def days_for(chat: Chat) -> int | None:
         user_id=chat.owner_id, chat_id=chat.pk, agent_policy=asked_policy(chat)
     )
     found = resolution.value_of(FIELD, layers)
+    return found if isinstance(found, int) else None
+
+
+def days_of_new(user: AbstractBaseUser, *, now: datetime) -> int | None:
+    """Return after how many days messages of a new chat of a person are erased.
+
+    None: they stay, because no policy says so or a legal hold covers the person.
+    """
+    if not is_limited() or holds.held(now=now).covers(owner_id=user.pk, chats=[]):
+        return None
+    found = resolution.value_of(FIELD, resolution.layers_for(user_id=user.pk, chat_id=None))
     return found if isinstance(found, int) else None
 
 

@@ -228,15 +228,20 @@ def open_branch(
         paused_at=known.paused_at if known else None,
         created_at=now,
     )
-    start_from = newest_visible(branch, nearest=[row for row in (known, at.branch, parent) if row])
-    if start_from is not None:
-        branch.active_compaction = start_from
-        branch.save(update_fields=["active_compaction"])
-        settle(start_from)
+    inherit_compaction(branch, nearest=[row for row in (known, at.branch, parent) if row])
     chat.active_branch = branch
     chat.save(update_fields=["active_branch"])
     tell("branch.created", branch=branch, cause=cause, actor=f"user:{user.pk}", now=now)
     return branch
+
+
+def inherit_compaction(branch: Branch, *, nearest: list[Branch]) -> None:
+    """Give a new branch the newest compaction of its path that applies to it."""
+    start_from = newest_visible(branch, nearest=nearest)
+    if start_from is not None:
+        branch.active_compaction = start_from
+        branch.save(update_fields=["active_compaction"])
+        settle(start_from)
 
 
 def open_empty_branch(

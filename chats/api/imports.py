@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from typing import IO, Any, ClassVar, cast
 
+from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
@@ -15,6 +16,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.actions import ages
 from chats.api.endpoint import Endpoint, person
 from chats.api.errors import RequestTooLarge
 from chats.api.inputs import Nothing, PageQuery
@@ -40,12 +42,62 @@ class ImportOut(serializers.Serializer[FileImport]):
     )
     added = serializers.IntegerField(help_text="Chats that are new here.")
     were_here = serializers.IntegerField(help_text="Chats that were imported before.")
+    grown = serializers.IntegerField(
+        help_text="Chats that were imported before and got the messages that are new in this file."
+    )
     not_taken = serializers.IntegerField(help_text="Chats that could not be taken.")
     messages = serializers.IntegerField(help_text="Messages that were added.")
+    messages_in_file = serializers.IntegerField(
+        help_text="Messages that the chats dealt with so far have in the file."
+    )
+    messages_imported = serializers.IntegerField(
+        source="messages_here", help_text="Messages of the file that are here now, new or not."
+    )
     code = serializers.CharField(help_text="Of the refusal of the file; empty without one.")
     reason = serializers.CharField(help_text="The sentence of that refusal.")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(allow_null=True)
+
+
+class ImportConditionsOut(serializers.Serializer[Any]):
+    """The limits of an import, and what happens to imported messages afterwards."""
+
+    file_bytes = serializers.IntegerField(help_text="Bytes of a file as it is sent.")
+    unpacked_bytes = serializers.IntegerField(help_text="Bytes of an archive when unpacked.")
+    entries = serializers.IntegerField(help_text="Entries of an archive.")
+    chat_bytes = serializers.IntegerField(help_text="Bytes of one chat in the file.")
+    messages_per_chat = serializers.IntegerField()
+    retention_days = serializers.IntegerField(
+        allow_null=True,
+        help_text="Older messages are erased every night; null: none. Imported messages keep their"
+        " dates, so the next night erases those that are older.",
+    )
+    notice = serializers.CharField(help_text="A sentence about that; empty: nothing is erased.")
+
+
+class ImportStartedOut(ImportOut):
+    """An import that was started, with what happens to old messages."""
+
+    retention_days = serializers.SerializerMethodField()
+    notice = serializers.SerializerMethodField()
+
+    def get_retention_days(self, row: FileImport) -> int | None:
+        """Return the days after which messages are erased."""
+        return ages.days_of_new(row.owner, now=row.created_at)
+
+    def get_notice(self, row: FileImport) -> str:
+        """Return what happens to old messages, in a sentence."""
+        return notice_of(self.get_retention_days(row))
+
+
+def notice_of(days: int | None) -> str:
+    """Return what retention does to imported messages; empty: nothing."""
+    if days is None:
+        return ""
+    return (
+        f"Messages older than {days} {'day' if days == 1 else 'days'} are erased every night."
+        " Imported messages keep their dates, so older ones are erased the night after the import."
+    )
 
 
 class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
@@ -57,7 +109,15 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
     title = serializers.SerializerMethodField()
     messages = serializers.IntegerField(help_text="How many were added.")
-    was_here = serializers.BooleanField(help_text="It was imported before; nothing was added.")
+    messages_in_file = serializers.IntegerField(
+        source="in_file", help_text="Messages of the chat in the file, results of tools included."
+    )
+    messages_imported = serializers.IntegerField(
+        source="here", help_text="Messages of the file that are here now, new or not."
+    )
+    was_here = serializers.BooleanField(
+        help_text="It was imported before; `messages` counts what was new in this file."
+    )
     losses = serializers.ListField(
         child=serializers.CharField(), help_text="What could not be taken: `kind:detail`."
     )
@@ -85,9 +145,9 @@ class FileParser(BaseParser):
         size = 0
         while piece := stream.read(bounds.CHUNK):
             size += len(piece)
-            if size > bounds.FILE_BYTES:
+            if size > settings.IMPORT_FILE_BYTES:
                 held.close()
-                raise RequestTooLarge(limit=bounds.FILE_BYTES)
+                raise RequestTooLarge(limit=settings.IMPORT_FILE_BYTES)
             held.write(piece)
         held.seek(0)
         if parser_context is not None:
@@ -118,21 +178,23 @@ class Imports(Endpoint):
     @extend_schema(
         operation_id="imports_create",
         request={"application/octet-stream": OpenApiTypes.BINARY},
-        responses=answers({202: ImportOut}),
+        responses=answers({202: ImportStartedOut}),
     )
     def post(self, request: Request) -> Response:
-        """Make chats of a file, which is the body: UI messages as JSONL, a bundle, or an export.
+        """Import chats from a file, which is the request body.
 
-        The file is taken, and read in the background; `Location` says where to ask how far that is.
-        Its form is told by its content. Each chat is taken whole or not at all, and once: of the
-        same file again nothing is added. An empty body, one that is too large, and an archive whose
-        list of entries is not sound are refused at once; what else keeps a file out is said by
-        `code` and `reason` of its import.
+        The form of the file is recognised by its content: UI messages as JSONL or JSON, a bundle,
+        an export of another product, or a session of an agent. The file is read in the background;
+        `Location` is the address of the import's progress. Each chat is imported completely or not
+        at all. A chat that was imported before gets the messages that are new in the file. An empty
+        body, a body that is too large, and an archive whose list of entries is not sound are
+        refused at once. Other refusals are in `code` and `reason` of the import. `notice` says
+        whether a retention period erases old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
         row = accepting.begin(file, owner=person(request), now=timezone.now())
         place = reverse("api:import", args=[row.pk])
-        return Response(one(ImportOut, row), status=202, headers={"Location": place})
+        return Response(one(ImportStartedOut, row), status=202, headers={"Location": place})
 
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
@@ -141,6 +203,30 @@ class Imports(Endpoint):
         if self.file is not None:
             self.file.close()
         return super().finalize_response(request, response, *args, **kwargs)
+
+
+class ImportConditions(Endpoint):
+    """The conditions of imports."""
+
+    scopes: ClassVar = {"GET": "chats:read"}
+
+    @extend_schema(
+        operation_id="imports_conditions",
+        responses=answers({200: ImportConditionsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """Read the limits of an import, and whether old messages will be erased after it."""
+        days = ages.days_of_new(person(request), now=timezone.now())
+        conditions = {
+            "file_bytes": settings.IMPORT_FILE_BYTES,
+            "unpacked_bytes": settings.IMPORT_UNPACKED_BYTES,
+            "entries": settings.IMPORT_ENTRIES,
+            "chat_bytes": settings.IMPORT_CHAT_BYTES,
+            "messages_per_chat": settings.MESSAGES_PER_CHAT,
+            "retention_days": days,
+            "notice": notice_of(days),
+        }
+        return Response(one(ImportConditionsOut, conditions))
 
 
 class OneImport(Endpoint):

@@ -145,6 +145,7 @@ urlpatterns = [
     ),
     path(f"{CHAT}/export", exchange.ChatExport.as_view(), name="export"),
     path("imports", imports.Imports.as_view(), name="imports"),
+    path("imports/conditions", imports.ImportConditions.as_view(), name="import-conditions"),
     path(IMPORT, imports.OneImport.as_view(), name="import"),
     path(f"{IMPORT}/stop", imports.StopImport.as_view(), name="import-stop"),
     path(f"{IMPORT}/chats", imports.ImportOutcomes.as_view(), name="import-chats"),

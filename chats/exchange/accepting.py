@@ -6,6 +6,7 @@ No disk is shared by the processes, so the file lies in the database, in pieces,
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import IO
 
 from django.conf import settings
@@ -14,13 +15,15 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from chats.exchange import bounds, importing
-from chats.ground import queue
+from chats.ground import leases, queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import FileImport, FilePiece, ImportOutcome
 from chats.record import imports
 from contextpolicy import ledger
 
 PIECE = bounds.MIB
+# So many are written in one transaction.
+PIECES_AT_ONCE = 16
 # Reports of a person that are kept; older ones go with the next import.
 REPORTS = 20
 
@@ -45,12 +48,15 @@ class ImportNotOver(Refusal):
 
 
 def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
-    """Take a file to be made into chats in the background.
+    """Store a file whose chats are then imported in the background.
 
-    Raises `ImportsUnderWay`, and `ImportRefused` for what is seen at once: its size, and the list
-    of entries of an archive.
+    A large file is stored in several transactions, so that others can write meanwhile. Until the
+    last one the row is leased to this process; a file of which a part is missing is refused when it
+    is read. Raises `ImportsUnderWay`, and `ImportRefused` for what is wrong with the size of the
+    file or with the list of entries of an archive.
     """
     importing.check_at_once(file)
+    token = uuid.uuid4()
     with transaction.atomic():
         # Of two requests, the second then counts the first.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
@@ -61,12 +67,28 @@ def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImp
         old = list(over.values_list("pk", flat=True)[REPORTS - 1 :])
         FileImport.objects.filter(pk__in=old).delete()
         size = bounds.size_of(file)
-        row = FileImport.objects.create(owner_id=owner.pk, size=size, created_at=now)
-        for number, piece in enumerate(pieces_of(file)):
-            FilePiece.objects.create(file=row, number=number, data=piece)
+        row = FileImport.objects.create(
+            owner_id=owner.pk,
+            size=size,
+            created_at=now,
+            lease_token=token,
+            lease_until=leases.until(),
+        )
+    held = FileImport.objects.filter(pk=row.pk, lease_token=token, state__in=imports.OPEN)
+    pieces = enumerate(pieces_of(file))
+    while listed := list(islice(pieces, PIECES_AT_ONCE)):
+        with transaction.atomic():
+            if not held.update(lease_until=leases.until()):
+                raise NotFound
+            for number, piece in listed:
+                FilePiece.objects.create(file=row, number=number, data=piece)
+    with transaction.atomic():
+        if not held.update(lease_until=None, lease_token=None):
+            raise NotFound
         data = {"import": str(row.pk), "bytes": size}
         ledger.record("import.started", actor=f"user:{owner.pk}", now=now, data=data)
         queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)
+    row.refresh_from_db()
     return row
 
 

@@ -12,7 +12,7 @@ class ImportRefused(Refusal):
     """The file cannot be read, or is over a limit; nothing of it was stored.
 
     `code` is stable: `import_unknown_form`, `import_malformed`, `import_too_large`,
-    `import_too_deep`, `import_too_many`, `import_bad_archive`, `import_empty`.
+    `import_too_deep`, `import_too_many`, `import_bad_archive`, `import_empty`, `import_incomplete`.
     """
 
     status = 422
@@ -57,7 +57,8 @@ class ChatDraft:
 
     `source` names the chat where it came from; `active` is the id of the last message of the path
     that people look at. `losses`: what of it could not be taken. `here`: the id of the chat of this
-    person that it may be, where they bring back what they exported here.
+    person that it may be, where they bring back what they exported here. `counted` is the number of
+    messages in the file, `lost` how many of them are not in `nodes`.
     """
 
     source: str
@@ -69,6 +70,8 @@ class ChatDraft:
     compacted_at: int = 0
     revision: int = 0
     losses: tuple[str, ...] = ()
+    counted: int = 0
+    lost: int = 0
     here: str = ""
     folder: str = ""
     pinned: bool = False

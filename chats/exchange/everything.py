@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chats.exchange import bounds, pictures, reading
+from django.conf import settings
+
+from chats.exchange import bounds, jsonstream, pictures, reading
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 
 ACCOUNT = bounds.WHOLE
@@ -36,12 +38,14 @@ def is_whole(archive: zipfile.ZipFile) -> bool:
 
 def listed_in(archive: zipfile.ZipFile) -> list[ListedChat]:
     """Return the chats of an archive in their order. Raises `ImportRefused`."""
-    data = bounds.read_entry(archive, ACCOUNT, most=bounds.FILE_BYTES)
-    account = bounds.loaded(data, place=ACCOUNT)
-    chats = account.get("chats") if isinstance(account, dict) else None
-    if not isinstance(chats, list):
+    data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
+    account = jsonstream.lazy(data, place=ACCOUNT)
+    chats = account.get("chats") if isinstance(account, Mapping) else None
+    if not jsonstream.is_list(chats):
         raise ImportRefused("import_malformed", f"There is no list of chats in {ACCOUNT}.")
-    found = [listed(chat, place=place) for place, chat in enumerate(chats, start=1)]
+    found = [
+        listed(chat, place=place) for place, chat in enumerate(jsonstream.items(chats), start=1)
+    ]
     if not found:
         raise ImportRefused("import_empty", "There is no chat in the archive.")
     if not any(chat.file.endswith(READABLE) for chat in found):
@@ -104,8 +108,8 @@ def draft_of(
         entry = archive.getinfo(chat.file)
     except KeyError:
         raise ImportRefused("import_bad_archive", "Its file is missing from the archive.") from None
-    if entry.file_size > bounds.FILE_BYTES:
-        raise bounds.too_large(bounds.FILE_BYTES)
+    if entry.file_size > settings.IMPORT_CHAT_BYTES:
+        raise bounds.chat_too_large()
     try:
         with archive.open(entry) as file:
             draft = reading.read_lines(file)

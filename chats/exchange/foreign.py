@@ -1,90 +1,122 @@
-"""Tells the files of other products apart, and reads sessions of agents and plain messages."""
+"""Tells the files of other products apart."""
 
-import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from django.utils.crypto import salted_hmac
-
-from chats.exchange import bounds, trees
-from chats.exchange.building import Builder, Role, Unreadable, texts_of
+from chats.exchange import assistants, bounds, sessions, trees
+from chats.exchange.building import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
-from contextpolicy.engine.chatmessages import MalformedChatMessage, from_chat_messages
-from contextpolicy.engine.messages import Part, ReasoningPart, ToolCallPart
+from chats.exchange.jsonstream import is_list, items, shown
 
 Found = ChatDraft | Unreadable
-UNKNOWN = (
-    "The form of the file is not known here. Import UI messages (JSONL), a bundle, an export of"
-    " ChatGPT, Claude, Open WebUI or LibreChat, a session of Claude Code, pi or Codex, or plain"
-    " messages with role and content, one a line."
+KNOWN = (
+    "Import UI messages (JSON or JSONL), a bundle, an export of ChatGPT, Claude, DeepSeek, Grok,"
+    " Gemini (Takeout), Open WebUI or LibreChat, a session of Claude Code, Codex, opencode, pi,"
+    " aider or llama.cpp, or plain messages with role and content."
 )
-# The key by which a chat of a product is known, and how it is read.
-READERS: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], Found]]] = {
-    "mapping": ("chatgpt", trees.chatgpt),
-    "chat_messages": ("claude", trees.claude),
-    "chat": ("open_webui", trees.open_webui),
-    "conversationId": ("librechat", trees.librechat),
+# How a chat of a product is read.
+READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
+    "chatgpt": trees.chatgpt,
+    "deepseek": assistants.deepseek,
+    "claude": trees.claude,
+    "open_webui": trees.open_webui,
+    "librechat": trees.librechat,
+    "grok": assistants.grok,
+    "opencode": sessions.opencode,
+    "llama_app": sessions.llama_conversation,
 }
+# Nodes of a tree that are looked at to tell whose it is.
+LOOKED_AT = 20
 
 
-def unknown() -> ImportRefused:
-    """Return the refusal of a file in no known form."""
-    return ImportRefused("import_unknown_form", UNKNOWN)
-
-
-def chats_in(document: object) -> tuple[str, int, Iterable[Found]]:
-    """Return the product of a document, how many chats it has, and these.
-
-    Raises `ImportRefused`.
-    """
-    listed = document if isinstance(document, list) else [document]
-    kinds = {kind for chat in listed if (kind := product_of(chat))}
-    if len(kinds) != 1:
-        raise unknown()
-    key = kinds.pop()
-    name, read = READERS[key]
-    return name, len(listed), each(listed, key=key, read=read)
-
-
-def each(
-    listed: list[Any], *, key: str, read: Callable[[Mapping[str, Any]], Found]
-) -> Iterator[Found]:
-    """Yield the chats of a list; one that is malformed within is named."""
-    for place, chat in enumerate(listed, start=1):
-        if product_of(chat) != key:
-            yield Unreadable(f"Chat {place}", "It has another form than the others.")
-            continue
-        yield read(chat)
+def unknown(what: str) -> ImportRefused:
+    """Return the refusal of a file in no known form; `what` names what it is."""
+    return ImportRefused("import_unknown_form", f"The form of the file is unknown: {what}. {KNOWN}")
 
 
 def product_of(chat: object) -> str:
-    """Return the key by which the product of a chat is known; empty: it is not."""
+    """Return the product that wrote a chat; empty: it is not known."""
     if not isinstance(chat, Mapping):
         return ""
-    if "chat" in chat and not isinstance(chat["chat"], Mapping):
+    if "mapping" in chat:
+        return product_of_tree(chat)
+    return next((product for product, is_of in SIGNS.items() if is_of(chat)), "")
+
+
+# How the chats of the other products are told apart.
+SIGNS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "claude": lambda chat: "chat_messages" in chat,
+    "open_webui": lambda chat: isinstance(chat.get("chat"), Mapping),
+    "librechat": lambda chat: "conversationId" in chat and "messages" in chat,
+    "grok": lambda chat: "conversation" in chat and is_list(chat.get("responses")),
+    "opencode": lambda chat: isinstance(chat.get("info"), Mapping) and "messages" in chat,
+    "llama_app": lambda chat: isinstance(chat.get("conv"), Mapping) and "messages" in chat,
+}
+
+
+def product_of_tree(chat: Mapping[str, Any]) -> str:
+    """Return the product that wrote a tree of nodes: ChatGPT or DeepSeek."""
+    mapping = chat["mapping"]
+    if not isinstance(mapping, Mapping):
+        return "chatgpt"
+    has_messages = False
+    for own in list(mapping)[:LOOKED_AT]:
+        node = mapping[own]
+        message = node.get("message") if isinstance(node, Mapping) else None
+        if isinstance(message, Mapping):
+            has_messages = True
+            if "fragments" in message or ("inserted_at" in message and "author" not in message):
+                return "deepseek"
+            if "author" in message:
+                return "chatgpt"
+    return "" if has_messages else "chatgpt"
+
+
+def list_form(first: object) -> str:
+    """Return the form of a list whose values are no chats: messages or activities; or empty."""
+    if not isinstance(first, Mapping):
         return ""
-    if "conversationId" in chat and "messages" not in chat:
-        return ""
-    return next((key for key in READERS if key in chat), "")
+    if "role" in first and is_list(first.get("parts")):
+        return "ui"
+    if "role" in first and "content" in first:
+        return "plain"
+    return "gemini" if assistants.is_of_gemini(first) else ""
+
+
+def body_messages(document: object) -> object:
+    """Return the messages of a request body, as `useChat` and programs send them; None: no body."""
+    if isinstance(document, Mapping) and (listed := items(document.get("messages"))):
+        return listed if list_form(listed[0]) in ("ui", "plain") else None
+    return None
 
 
 def is_one_document(file: IO[bytes]) -> bool:
-    """Tell whether a file is one JSON document, and no list of lines."""
+    """Return True if a file is JSON that has no message on each line."""
     head = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     if not head.startswith(b"{"):
         return head.startswith(b"[")
     first = first_line(file)
-    return not first or bool(product_of(first))
+    if not first or product_of(first) or body_messages(first) is not None:
+        return True
+    return not (session_form(first) or is_message(first))
+
+
+def is_message(first: Mapping[str, Any]) -> bool:
+    """Return True if a line may be a UI message."""
+    return "id" in first or "parts" in first or "role" in first
 
 
 def first_line(file: IO[bytes]) -> Mapping[str, Any]:
     """Return the object of the first line; empty where it is none. Raises `ImportRefused`."""
-    line = file.readline(bounds.LINE_BYTES + 1)
+    line = b"\n"
+    while line and not line.strip():
+        line = file.readline(bounds.LINE_BYTES + 1)
     file.seek(0)
-    if bounds.depth_of(line) > bounds.DEPTH:
-        raise ImportRefused("import_too_deep", "The JSON in line 1 has too many levels.")
+    if len(line) > bounds.LINE_BYTES:
+        return {}
+    bounds.check_shape(line, place="line 1")
     try:
         found = json.loads(line.decode("utf-8-sig"))
     except (ValueError, RecursionError):
@@ -93,169 +125,41 @@ def first_line(file: IO[bytes]) -> Mapping[str, Any]:
 
 
 def session_form(first: Mapping[str, Any]) -> str:
-    """Return the program whose session begins with this line; empty: it is none."""
+    """Return the program whose session begins with this line; empty: it is none.
+
+    Raises `ImportRefused` for the session of a program that is not known here.
+    """
     if "payload" in first:
         return "codex"
     if "sessionId" in first or "isSidechain" in first or first.get("type") == "summary":
         return "claude_code"
     if first.get("type") == "session":
+        harness = first.get("harness")
+        if harness == "llama.app":
+            return "llama_app"
+        if isinstance(harness, str) and harness not in ("", "pi"):
+            raise unknown(f"it is a session of {harness[:60]}")
         return "pi"
     if "role" in first and "content" in first and "parts" not in first:
         return "plain"
     return ""
 
 
-def is_session(first: Mapping[str, Any]) -> bool:
-    """Tell whether a file that begins with this line is a session, or plain messages."""
-    return bool(session_form(first))
-
-
-def session(file: IO[bytes]) -> list[Found]:
+def session(form: str, lines: sessions.Lines) -> list[Found]:
     """Read a session. Raises `ImportRefused`."""
-    form = session_form(first_line(file))
-    values = [value for _, value in bounds.lines_in(file) if isinstance(value, Mapping)]
-    readers = {"codex": codex, "claude_code": claude_code, "pi": pi, "plain": plain}
-    return [readers[form](values)]
+    if form == "llama_app":
+        return list(sessions.llama_app(lines))
+    readers = {
+        "codex": sessions.codex,
+        "claude_code": sessions.claude_code,
+        "pi": sessions.pi,
+        "plain": sessions.plain,
+    }
+    return [readers[form](lines)]
 
 
-def claude_code(lines: list[Mapping[str, Any]]) -> Found:
-    """Read a session of Claude Code: a tree by `parentUuid`; side chains are branches of it."""
-    builder = Builder()
-    title, source = "", ""
-    for line in lines:
-        message, own = line.get("message"), line.get("uuid")
-        source = source or str(line.get("sessionId") or "")
-        if line.get("type") == "summary":
-            title = title or str(line.get("summary") or "")
-        if not isinstance(own, str):
-            continue
-        parent = line.get("parentUuid")
-        parent = parent if isinstance(parent, str) else None
-        role = message.get("role") if isinstance(message, Mapping) else ""
-        if not isinstance(message, Mapping) or line.get("isMeta") or role not in ROLES:
-            builder.skip(own, parent=parent)
-            continue
-        content = results_in(message.get("content"), builder)
-        builder.add(
-            own,
-            parent=parent,
-            role="user" if role == "user" else "assistant",
-            parts=builder.blocks(content),
-            ts=line.get("timestamp"),
-            model=message.get("model"),
-        )
-    return builder.draft(source=source or ids_of(builder), title=title)
-
-
-ROLES = ("user", "assistant")
-
-
-def results_in(content: object, builder: Builder) -> object:
-    """Add the tool results in content to their calls; return the rest."""
-    if not isinstance(content, list):
-        return content
-    rest = []
-    for block in content:
-        if isinstance(block, Mapping) and block.get("type") == "tool_result":
-            builder.result(str(block.get("tool_use_id")), block.get("content"))
-        else:
-            rest.append(block)
-    return rest
-
-
-def pi(lines: list[Mapping[str, Any]]) -> Found:
-    """Read a session of pi: messages in order, in newer ones with the entry before each."""
-    builder = Builder()
-    source = str(lines[0].get("id") or "")
-    before: str | None = None
-    for place, line in enumerate(lines, start=1):
-        own = str(line.get("id") or f"line-{place}")
-        parent = line.get("parentId", before)
-        parent = parent if isinstance(parent, str) else None
-        message = line.get("message")
-        if line.get("type") != "message" or not isinstance(message, Mapping):
-            if line.get("type") not in ("session", "model_change", "thinking_level_change"):
-                builder.losses.append(f"entry_dropped:{str(line.get('type'))[:40]}")
-            builder.skip(own, parent=parent)
-        elif message.get("role") == "toolResult":
-            builder.result(str(message.get("toolCallId")), message.get("content"))
-            builder.skip(own, parent=parent)
-        elif message.get("role") in ROLES:
-            builder.add(
-                own,
-                parent=parent,
-                role="user" if message["role"] == "user" else "assistant",
-                parts=builder.blocks(message.get("content")),
-                ts=message.get("timestamp") or line.get("timestamp"),
-                model=message.get("model"),
-            )
-        else:
-            builder.skip(own, parent=parent)
-        before = own
-    return builder.draft(source=source or ids_of(builder), title="")
-
-
-def codex(lines: list[Mapping[str, Any]]) -> Found:
-    """Read a session of Codex: items in order."""
-    builder = Builder()
-    source, before = "", None
-    for place, line in enumerate(lines, start=1):
-        item = line.get("payload")
-        if not isinstance(item, Mapping):
-            continue
-        if line.get("type") == "session_meta":
-            source = str(item.get("id") or "")
-        elif line.get("type") == "response_item":
-            before = codex_item(
-                item, own=f"line-{place}", before=before, ts=line.get("timestamp"), builder=builder
-            )
-    return builder.draft(source=source or ids_of(builder), title="")
-
-
-def codex_item(
-    item: Mapping[str, Any], *, own: str, before: str | None, ts: object, builder: Builder
-) -> str | None:
-    """Read one item of Codex; return the id of what the next one follows."""
-    kind = item.get("type")
-    if kind in ("function_call_output", "custom_tool_call_output"):
-        builder.result(str(item.get("call_id")), item.get("output"))
-        return before
-    parts: list[Part] = []
-    if kind == "message" and item.get("role") in ROLES:
-        parts = builder.blocks(item.get("content"))
-    elif kind in ("function_call", "custom_tool_call"):
-        told = str(item.get("arguments") or item.get("input") or "{}")
-        parts = [ToolCallPart(str(item.get("call_id")), str(item.get("name")), told)]
-    elif kind == "reasoning":
-        listed = [s.get("text") for s in item.get("summary") or [] if isinstance(s, Mapping)]
-        parts = [ReasoningPart(text) for text in texts_of(listed)]
-    role: Role = "user" if item.get("role") == "user" else "assistant"
-    builder.add(own, parent=before, role=role, parts=parts, ts=ts)
-    return own
-
-
-def plain(lines: list[Mapping[str, Any]]) -> Found:
-    """Read messages with role and content, one a line; a system text has no effect here.
-
-    Raises `ImportRefused`.
-    """
-    try:
-        read = from_chat_messages(lines)
-    except MalformedChatMessage as error:
-        raise ImportRefused("import_malformed", str(error)) from error
-    builder = Builder(losses=list(read.losses))
-    if read.system:
-        builder.losses.append("system_text_left_out")
-    before = None
-    # Made with the server's key: of short words a plain hash would tell too much.
-    digest = salted_hmac("chats.exchange.plain", json.dumps(lines), algorithm="sha256").hexdigest()
-    for place, message in enumerate(read.messages, start=1):
-        own = f"line-{place}"
-        builder.add(own, parent=before, role=message.role, parts=message.parts)
-        before = own
-    return builder.draft(source=f"file:{digest}", title="")
-
-
-def ids_of(builder: Builder) -> str:
-    """Return a name for a session without an id, made of the ids in it."""
-    return "ids:" + hashlib.sha256("\n".join(builder.said).encode()).hexdigest()
+def other_form(chat: object, *, place: int, form: str) -> Unreadable:
+    """Return what is said of a chat that has another form than the first of its file."""
+    product = product_of(chat)
+    what = f"It is of {product}" if product else f"Its form is unknown ({shown(chat)})"
+    return Unreadable(f"Chat {place}", f"{what}, and the file was taken for one of {form}.")

@@ -47,13 +47,34 @@ def entries_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     return {name[1]: entry for name, entry in named if name is not None}
 
 
+class Images(Mapping[str, Bytes]):
+    """The images of a chat in an archive by their hashes, each read when it is asked for."""
+
+    def __init__(self, archive: zipfile.ZipFile, names: Mapping[str, tuple[str, str]]) -> None:
+        self.archive = archive
+        # The names of the entries, and the kinds of the images.
+        self.names = names
+
+    def __getitem__(self, sha256: str) -> Bytes:
+        name, media_type = self.names[sha256]
+        return Bytes(media_type, read_image(self.archive, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def read_image(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return the bytes of an image. Raises `ImportRefused`."""
+    return bounds.read_entry(archive, name, most=settings.GATEWAY_IMAGE_BYTES)
+
+
 def in_archive(
     archive: zipfile.ZipFile, *, wanted: Collection[str]
-) -> tuple[dict[str, Bytes], list[str]]:
-    """Return the images of a bundle, by their hash, and what was lost: also those in no message.
-
-    Raises `ImportRefused` where all of them are larger than a file may be.
-    """
+) -> tuple[Mapping[str, Bytes], list[str]]:
+    """Return the images of a bundle, by their hash, and what was lost: also those in no message."""
     entries = entries_of(archive)
     found, losses = read(archive, entries, wanted=wanted)
     return found, [*losses, *(dropped(sha256) for sha256 in entries if sha256 not in wanted)]
@@ -61,29 +82,26 @@ def in_archive(
 
 def read(
     archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], *, wanted: Collection[str]
-) -> tuple[dict[str, Bytes], list[str]]:
+) -> tuple[Mapping[str, Bytes], list[str]]:
     """Return the images that messages refer to, by their hash, and what was lost.
 
     An image whose bytes are not those of its name, or are none that a message can have, is left
-    out. Raises `ImportRefused` where all of them are larger than a file may be.
+    out. One is in memory at a time.
     """
-    found: dict[str, Bytes] = {}
-    losses, size = [], 0
+    found: dict[str, tuple[str, str]] = {}
+    losses = []
     for sha256 in sorted(entries.keys() & set(wanted)):
         entry = entries[sha256]
         if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
             losses.append(dropped(sha256))
             continue
-        data = bounds.read_entry(archive, entry.filename, most=settings.GATEWAY_IMAGE_BYTES)
-        size += len(data)
-        if size > bounds.FILE_BYTES:
-            raise bounds.too_large(bounds.FILE_BYTES)
+        data = read_image(archive, entry.filename)
         media_type = media_type_of(data)
         if not media_type or hashlib.sha256(data).hexdigest() != sha256:
             losses.append(dropped(sha256))
             continue
-        found[sha256] = Bytes(media_type, data)
-    return found, losses
+        found[sha256] = (entry.filename, media_type)
+    return Images(archive, found), losses
 
 
 def dropped(sha256: str) -> str:

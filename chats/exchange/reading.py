@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
-from chats.exchange import bounds, pictures
+from django.conf import settings
+
+from chats.exchange import bounds, jsonstream, pictures
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
@@ -36,6 +38,9 @@ class LineReader:
             problem = f"The id of the message in {place} is too long, or has control characters."
             raise ImportRefused("import_malformed", problem)
         self.losses += losses
+        if all(isinstance(part, TextPart) and not part.text for part in message.parts):
+            # What an export writes for a message without any parts.
+            return replace(message, parts=())
         return message
 
     def add(self, value: object, *, place: str) -> None:
@@ -53,12 +58,35 @@ def read_lines(file: IO[bytes]) -> ChatDraft:
     reader = LineReader()
     for number, value in bounds.lines_in(file):
         reader.add(value, place=f"line {number}")
+    return listed_draft(reader, {})
+
+
+def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
+    """Read a list of UI messages, as the AI SDK keeps and sends them. Raises `ImportRefused`.
+
+    System messages have no place in a chat and are reported.
+    """
+    reader = LineReader()
+    lost = 0
+    for place, value in enumerate(values, start=1):
+        if isinstance(value, Mapping) and value.get("role") == "system":
+            reader.losses.append("system_moved")
+            lost += 1
+            continue
+        reader.add(value, place=f"message {place}")
+    draft = listed_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
+    return replace(draft, counted=draft.counted + lost, lost=lost)
+
+
+def listed_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
+    """Return the draft of messages that were read one after the other."""
     nodes, active = linked(reader.messages)
     return ChatDraft(
-        source=named(reader.messages, {}),
+        source=named(reader.messages, meta),
         nodes=nodes,
         active=active,
         losses=tuple(reader.losses),
+        counted=len(nodes),
     )
 
 
@@ -129,9 +157,9 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         for number, value in bounded_lines(file):
             now_read.add(value, place=f"history.jsonl, line {number}")
     for name in sorted(n for n in archive.namelist() if ARCHIVED.fullmatch(n)):
-        data = bounds.read_entry(archive, name, most=bounds.FILE_BYTES)
-        listed = bounds.loaded(data, place=name)
-        if not isinstance(listed, list):
+        data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
+        listed = jsonstream.lazy(data, place=name)
+        if not jsonstream.is_list(listed):
             raise ImportRefused("import_malformed", f"There is no list in {name}.")
         for place, value in enumerate(listed, start=1):
             then_read.add(value, place=f"{name}, message {place}")
@@ -213,4 +241,5 @@ def draft_of(
         compacted_at=moment if isinstance(moment, int) else 0,
         revision=revision if isinstance(revision, int) and 0 <= revision < MOST_REVISIONS else 0,
         losses=tuple(losses),
+        counted=len(nodes),
     )

@@ -1,11 +1,12 @@
 """Makes a chat of a draft: all of it or nothing, once for each chat that it came from.
 
-Ids are made anew; the first ones are kept and go out again. Nothing is asked of a model: a prompt
+A newer export of a chat adds what is new in it. Ids are made anew; the first ones are kept and go
+out again. Nothing is asked of a model: a prompt
 leaves out what does not fit, and the first reply brings the summary that the policy asks for.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -13,8 +14,9 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
+from django.db.models import Max
 
-from chats.actions import lifecycle, organising, system_texts
+from chats.actions import branching, lifecycle, organising, system_texts
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
 from chats.compaction import coverage
 from chats.compaction.people import revise, rights
@@ -24,8 +26,10 @@ from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
 from chats.ground.computing import alone
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
-from chats.models import Branch, Chat, Compaction, ImportedChat, Message
-from chats.record import images, messages
+from chats.models import Branch, Chat, Compaction, ImportedChat, Message, Turn
+from chats.record import images as image_store
+from chats.record import messages
+from chats.record.locking import locked_chat
 from chats.turns.start import ChatFull, first_words, title_from
 from contextpolicy import ledger
 from contextpolicy.engine.messages import TextPart, parts_to_json
@@ -42,12 +46,56 @@ EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """The outcome for one chat of a file: `added` messages, or `was_here`; and what was lost."""
+    """The outcome for one chat of a file.
+
+    `added`: messages that are new. `was_here`: the chat was imported before. `here`: so many of the
+    `counted` messages of the file are in the chat now. `losses`: what could not be taken.
+    """
 
     chat: Chat
     added: int
     was_here: bool
+    counted: int
+    here: int
     losses: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The tokens of a message that is about to be stored."""
+
+    tokens: int | None
+    version: str
+
+
+@dataclass(slots=True)
+class Places:
+    """Where the messages of a chat stand: branch and seq, by the ids that they came with."""
+
+    known: dict[str, tuple[Branch, int]]
+    branches: list[Branch]
+    # The branches that were there before; nothing is put behind the last message of the others.
+    open_ends: set[Any]
+    accepted: int
+
+    def put(self, node: Node, *, chat: Chat, now: datetime) -> tuple[Branch, int, int]:
+        """Return branch, seq and order of a message, and note them. Raises `TooManyBranches`.
+
+        The first message behind another goes on in its branch; each further one begins a branch.
+        """
+        branch, seq = self.branches[0], 0
+        if node.parent is not None:
+            branch, seq = self.known[node.parent]
+        if branch.last_seq != seq or branch.pk not in self.open_ends:
+            if len(self.branches) >= BRANCHES_PER_CHAT:
+                raise TooManyBranches(limit=BRANCHES_PER_CHAT)
+            branch = Branch(chat=chat, parent=branch, fork_seq=seq, last_seq=seq, created_at=now)
+            self.branches.append(branch)
+            self.open_ends.add(branch.pk)
+        branch.last_seq = seq + 1
+        self.accepted += 1
+        self.known[node.id] = (branch, seq + 1)
+        return branch, seq + 1, self.accepted
 
 
 def store(
@@ -60,7 +108,7 @@ def store(
     between: Callable[[], None],
     book: Callable[[Imported], None],
 ) -> Imported:
-    """Make a chat of a draft; a chat that was imported before is left as it is.
+    """Make a chat of a draft; a chat that was imported before gets the messages that are new.
 
     `between` is called between its messages while they are counted, `book` with the outcome in the
     transaction that makes it. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, what
@@ -68,39 +116,40 @@ def store(
     """
     while True:
         known = imported_before(draft, owner=owner, form=form)
-        rows = None
-        if known is None:
-            rows = rows_of(draft, counter=counter, now=now, between=between)
+        missing = draft.nodes if known is None else missing_in(known, draft)
+        counts = counted(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             # Of two imports with one chat, the second then finds the first.
             User.objects.select_for_update(no_key=True).get(pk=owner.pk)
-            known = imported_before(draft, owner=owner, form=form)
-            if known is not None:
-                made = Imported(chat=known, added=0, was_here=True, losses=())
-            elif rows is not None:
-                made = stored(draft, rows, owner=owner, form=form, now=now)
-            else:
-                # It was erased between the two looks.
+            found = imported_before(draft, owner=owner, form=form)
+            if (found and found.pk) != (known and known.pk):
+                # It was made or erased between the two looks.
                 continue
+            if found is None:
+                made = stored(draft, counts, owner=owner, form=form, now=now)
+            else:
+                grown_chat = grown(found, draft, counts, owner=owner, form=form, now=now)
+                if grown_chat is None:
+                    continue
+                made = grown_chat
             book(made)
             return made
 
 
-def rows_of(
-    draft: ChatDraft, *, counter: TokenCounter, now: datetime, between: Callable[[], None]
-) -> dict[str, Message]:
-    """Return the messages of a draft by their ids, counted, without their places.
-
-    Raises `ChatFull` and `ImportRefused`.
-    """
-    if len(draft.nodes) > settings.MESSAGES_PER_CHAT:
+def counted(
+    nodes: Sequence[Node], *, counter: TokenCounter, now: datetime, between: Callable[[], None]
+) -> dict[str, Counted]:
+    """Count the messages of a draft, by their ids. Raises `ChatFull` and `ImportRefused`."""
+    if len(nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    rows = {}
-    for node in draft.nodes:
+    counts = {}
+    for node in nodes:
         between()
         with alone:
-            rows[node.id] = row_of(node, counter=counter, now=now)
-    return rows
+            row = row_of(node, now=now, is_checked=True)
+            messages.set_token_count(row, counter=counter)
+            counts[node.id] = Counted(row.token_count, row.counter_version)
+    return counts
 
 
 def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
@@ -114,9 +163,43 @@ def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> 
     return row.chat if row else None
 
 
+def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
+    """Return which messages of a draft a chat has, and how many of them differ in their words.
+
+    An erased message is known by a keyed digest of its id. None: the chat takes nothing from a
+    file, because it was written here, was deleted, or has erased messages without such a digest.
+    """
+    if str(chat.pk) == draft.here or chat.deleted_at is not None:
+        return None
+    parts = {node.id: node.parts for node in draft.nodes}
+    digests = set()
+    found: set[str] = set()
+    changed = 0
+    rows = Message.objects.filter(branch__chat=chat).values_list("metadata", "parts", "erased_at")
+    for metadata, listed, erased_at in rows.iterator(chunk_size=PAGE):
+        own = str((metadata.get("source") or {}).get("id") or "")
+        if own in parts:
+            found.add(own)
+            changed += parts_to_json(parts[own]) != listed
+        elif erased_at is not None and messages.ERASED_ID not in metadata:
+            return None
+        else:
+            digests.add(metadata.get(messages.ERASED_ID, ""))
+    digests.discard("")
+    if digests:
+        found |= {own for own in parts if messages.digest_of_id(own) in digests}
+    return found, changed
+
+
+def missing_in(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
+    """Return the messages of a draft that an imported chat has not."""
+    known = known_ids(chat, draft)
+    return tuple(n for n in draft.nodes if n.id not in known[0]) if known is not None else ()
+
+
 def stored(
     draft: ChatDraft,
-    rows: Mapping[str, Message],
+    counts: Mapping[str, Counted],
     *,
     owner: AbstractBaseUser,
     form: str,
@@ -127,18 +210,17 @@ def stored(
     chat = lifecycle.create_chat(owner=owner, now=now, title=title_of(draft))
     # Read again, with what others expect of a chat that was read.
     chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
-    branches = placed(draft, rows, chat=chat, now=now)
-    Branch.objects.bulk_create(branches[1:], batch_size=PAGE)
-    Branch.objects.filter(pk=branches[0].pk).update(last_seq=branches[0].last_seq)
-    Message.objects.bulk_create(rows.values(), batch_size=PAGE)
-    images.store(list(rows.values()), found=draft.images)
-    moments = [row.created_at for row in rows.values()]
-    chat.active_branch = rows[draft.active].branch
-    chat.accepted_count = len(rows)
-    chat.created_at, chat.updated_at = min(moments), max(moments)
+    root = chat.active_branch
+    if root is None:
+        raise ValueError(f"chat {chat.pk} has no branch")
+    places = Places({}, [root], {root.pk}, 0)
+    first, last = write(draft.nodes, counts, places, images=draft, chat=chat, now=now)
+    chat.active_branch = places.known[draft.active][0]
+    chat.accepted_count = places.accepted
+    chat.created_at, chat.updated_at = first, last
     chat.save(update_fields=["active_branch", "accepted_count", "created_at", "updated_at"])
     losses = list(draft.losses)
-    details = summarised(draft, rows, chat=chat, owner=owner, losses=losses, now=now)
+    details = summarised(draft, places, chat=chat, owner=owner, losses=losses, now=now)
     if draft.system_text:
         losses += own_text(chat, draft.system_text, actor=actor, now=now)
     losses += filed(draft, chat=chat, owner=owner)
@@ -150,47 +232,163 @@ def stored(
         details=details,
         created_at=now,
     )
-    data = {"form": form, "messages": len(rows), "branches": len(branches)}
+    data = {"form": form, "messages": len(draft.nodes), "branches": len(places.branches)}
     ledger.record("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
-    return Imported(chat=chat, added=len(rows), was_here=False, losses=losses)
+    return Imported(
+        chat=chat,
+        added=len(draft.nodes),
+        was_here=False,
+        counted=draft.counted,
+        here=draft.counted - draft.lost,
+        losses=losses,
+    )
 
 
-def placed(
-    draft: ChatDraft, rows: Mapping[str, Message], *, chat: Chat, now: datetime
-) -> list[Branch]:
-    """Give each message its branch and its place; return the branches, parents first.
+def grown(
+    chat: Chat,
+    draft: ChatDraft,
+    counts: Mapping[str, Counted],
+    *,
+    owner: AbstractBaseUser,
+    form: str,
+    now: datetime,
+) -> Imported | None:
+    """Add the new messages of a draft to the chat that was imported before.
 
-    The first message behind another goes on in its branch, each further one begins a branch.
-    Raises `TooManyBranches`.
+    They go on where the chat ends, or begin a branch where it went on here. Runs in the caller's
+    transaction. Returns None if the chat has changed since the messages were counted.
     """
-    root = chat.active_branch
-    if root is None:
-        raise ValueError(f"chat {chat.pk} has no branch")
-    branches = [root]
-    for accepted, node in enumerate(draft.nodes, start=1):
-        row = rows[node.id]
-        before = rows[node.parent] if node.parent is not None else None
-        branch = before.branch if before is not None else root
-        seq = before.seq or 0 if before is not None else 0
-        if branch.last_seq != seq:
-            if len(branches) >= BRANCHES_PER_CHAT:
-                raise TooManyBranches(limit=BRANCHES_PER_CHAT)
-            branch = Branch(chat=chat, parent=branch, fork_seq=seq, last_seq=seq, created_at=now)
-            branches.append(branch)
-        branch.last_seq = seq + 1
-        row.branch, row.seq, row.accepted = branch, seq + 1, accepted
-    return branches
+    chat = locked_chat(chat.pk)
+    known = known_ids(chat, draft)
+    here = draft.counted - draft.lost
+    losses: list[str] = []
+    nodes: list[Node] = []
+    if known is not None:
+        found, changed = known
+        nodes = [node for node in draft.nodes if node.id not in found]
+        losses = [*draft.losses, *([f"message_changed:{changed}"] if changed else [])]
+    if any(node.id not in counts for node in nodes):
+        return None
+    if nodes:
+        branches = extend(chat, nodes, draft, counts, now=now)
+        losses += ["summary_left_out:grown"] if draft.summary is not None else []
+        data = {"form": form, "messages": len(nodes), "branches": branches}
+        actor = f"user:{owner.pk}"
+        ledger.record("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
+    return Imported(
+        chat=chat,
+        added=len(nodes),
+        was_here=True,
+        counted=draft.counted,
+        here=here,
+        losses=losses,
+    )
 
 
-def row_of(node: Node, *, counter: TokenCounter, now: datetime) -> Message:
-    """Return the row of a message, counted, without its place. Raises `ImportRefused`."""
+def extend(
+    chat: Chat,
+    nodes: Sequence[Node],
+    draft: ChatDraft,
+    counts: Mapping[str, Counted],
+    *,
+    now: datetime,
+) -> int:
+    """Write new messages into a locked chat; return how many branches it has then.
+
+    Raises `ChatFull` and `TooManyBranches`.
+    """
+    size = Message.objects.filter(branch__chat=chat).count() + len(nodes)
+    if size > settings.MESSAGES_PER_CHAT:
+        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
+    places, is_untouched = places_in(chat, draft)
+    before = {branch.pk for branch in places.branches}
+    _, last = write(nodes, counts, places, images=draft, chat=chat, now=now)
+    for branch in places.branches:
+        if branch.pk not in before and branch.parent is not None and branch.fork_seq:
+            branching.inherit_compaction(branch, nearest=[branch.parent])
+    if is_untouched and draft.active in places.known:
+        chat.active_branch = places.known[draft.active][0]
+    chat.accepted_count = places.accepted
+    chat.updated_at = max(chat.updated_at, last)
+    chat.save(update_fields=["active_branch", "accepted_count", "updated_at"])
+    return len(places.branches)
+
+
+def places_in(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
+    """Return where the messages of a locked chat stand, and whether nobody wrote in it here.
+
+    Behind the end of a branch only a chat goes on in which nobody wrote.
+    """
+    branches = list(Branch.objects.filter(chat=chat).order_by("created_at", "pk"))
+    branches.sort(key=lambda branch: branch.parent_id is not None)
+    by_id = {branch.pk: branch for branch in branches}
+    known: dict[str, tuple[Branch, int]] = {}
+    is_untouched = not Turn.objects.filter(branch__chat=chat).exists()
+    digests = {messages.digest_of_id(node.id): node.id for node in draft.nodes}
+    rows = Message.objects.filter(branch__chat=chat).order_by("branch", "seq")
+    for branch_id, seq, metadata in rows.values_list("branch", "seq", "metadata").iterator(PAGE):
+        own = (metadata.get("source") or {}).get("id")
+        own = own or digests.get(metadata.get(messages.ERASED_ID, ""))
+        if own and seq:
+            known[str(own)] = (by_id[branch_id], seq)
+        elif messages.ERASED_ID not in metadata:
+            is_untouched = False
+    ends = set(by_id) if is_untouched else set()
+    accepted = rows.aggregate(most=Max("accepted"))["most"] or 0
+    return Places(known, branches, ends, max(accepted, chat.accepted_count)), is_untouched
+
+
+def write(
+    nodes: Iterable[Node],
+    counts: Mapping[str, Counted],
+    places: Places,
+    *,
+    images: ChatDraft,
+    chat: Chat,
+    now: datetime,
+) -> tuple[datetime, datetime]:
+    """Write messages at their places, page by page; return the first and the last moment."""
+    before = {branch.pk: branch.last_seq for branch in places.branches}
+    rows: list[Message] = []
+    first = last = None
+    for node in nodes:
+        row = row_of(node, now=now)
+        row.branch, row.seq, row.accepted = places.put(node, chat=chat, now=now)
+        row.token_count, row.counter_version = counts[node.id].tokens, counts[node.id].version
+        first = min(first or row.created_at, row.created_at)
+        last = max(last or row.created_at, row.created_at)
+        rows.append(row)
+        if len(rows) >= PAGE:
+            flush(rows, places, before, images=images)
+    flush(rows, places, before, images=images)
+    for branch in places.branches:
+        if before.get(branch.pk) != branch.last_seq:
+            Branch.objects.filter(pk=branch.pk).update(last_seq=branch.last_seq)
+    return first or now, last or now
+
+
+def flush(
+    rows: list[Message], places: Places, before: dict[Any, int], *, images: ChatDraft
+) -> None:
+    """Write the messages that wait, after the branches that they are in."""
+    new = [branch for branch in places.branches if branch.pk not in before]
+    Branch.objects.bulk_create(new, batch_size=PAGE)
+    before |= {branch.pk: branch.last_seq for branch in new}
+    Message.objects.bulk_create(rows, batch_size=PAGE)
+    image_store.store(rows, found=images.images)
+    rows.clear()
+
+
+def row_of(node: Node, *, now: datetime, is_checked: bool = False) -> Message:
+    """Return the row of a message without its place. Raises `ImportRefused` if it is checked."""
     parts = parts_to_json(node.parts)
     kept = dict(node.metadata)
-    check_storable(node.id, parts, kept)
+    if is_checked:
+        check_storable(node.id, parts, kept)
     role = Message.Role.USER if node.role == "user" else Message.Role.ASSISTANT
     usual = Message.Finish.STOP if role == Message.Role.ASSISTANT else ""
     erased = taken(kept, "erased", lambda said: said is True and not parts)
-    row = Message(
+    return Message(
         role=role,
         parts=parts,
         speaker=taken(kept, "speaker", is_speaker),
@@ -203,8 +401,6 @@ def row_of(node: Node, *, counter: TokenCounter, now: datetime) -> Message:
         metadata={"source": {"id": node.id, "metadata": kept}},
         created_at=moment_of(kept.get("ts"), now=now),
     )
-    messages.set_token_count(row, counter=counter)
-    return row
 
 
 def taken(kept: dict[str, object], name: str, is_sound: Any) -> Any:
@@ -301,7 +497,7 @@ def filed(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]
 
 def summarised(
     draft: ChatDraft,
-    rows: Mapping[str, Message],
+    places: Places,
     *,
     chat: Chat,
     owner: AbstractBaseUser,
@@ -316,7 +512,7 @@ def summarised(
         return {}
     try:
         with transaction.atomic():
-            row = in_force(draft, draft.summary, rows, chat=chat, owner=owner, now=now)
+            row = in_force(draft, draft.summary, places, chat=chat, owner=owner, now=now)
     except Refusal as refusal:
         losses.append(f"summary_left_out:{refusal.code}")
         return {}
@@ -329,7 +525,7 @@ def summarised(
 def in_force(
     draft: ChatDraft,
     said: DraftSummary,
-    rows: Mapping[str, Message],
+    places: Places,
     *,
     chat: Chat,
     owner: AbstractBaseUser,
@@ -342,8 +538,8 @@ def in_force(
     choice = rights.check(user=owner, chat=chat, deed="edit")
     tokens = revise.check_summary(said.text, limit=choice.values.summary_max_tokens)
     branch = coverage.active_branch(chat)
-    first, last = rows[said.first].seq or 1, rows[said.last].seq or 1
-    exceptions = sorted(rows[own].seq or 0 for own in said.exceptions)
+    first, last = places.known[said.first][1], places.known[said.last][1]
+    exceptions = sorted(places.known[own][1] for own in said.exceptions)
     sections = checked(
         sections_of(said.text),
         first=first,

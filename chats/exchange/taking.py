@@ -10,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import IO, Any, cast
@@ -20,11 +20,11 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from chats.exchange import importing, storing
-from chats.exchange.drafts import ChatDraft, NotTaken
+from chats.exchange.drafts import ImportRefused, NotTaken
 from chats.exchange.importing import MOST_CHATS
 from chats.exchange.storing import Imported
 from chats.ground import databases, leases, queue
-from chats.ground.computing import alone, give_way
+from chats.ground.computing import give_way
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.memory import archive as index
@@ -42,6 +42,7 @@ REST = 0.001
 IN_MEMORY = 4 * 1024 * 1024
 LONGEST_REASON = 1_000
 FAULT = "A fault of this server kept it out; its log says more. Tell an operator."
+INCOMPLETE = "The file did not arrive completely. Send it again."
 LOST = (
     "The import was begun {times} times at the same chat and each time its worker ended. What"
     " stands below is here. Send the file again; if it happens again, tell an operator."
@@ -68,6 +69,18 @@ class PacedRenewal:
         if time.monotonic() - self.at > settings.HEARTBEAT_EVERY:
             book(self.lease)
             self.at = time.monotonic()
+
+
+class Pace:
+    """Renews a lease between two pieces of a file, and lets others come to their turn."""
+
+    def __init__(self, lease: ImportLease) -> None:
+        self.renew = PacedRenewal(lease)
+
+    def __call__(self) -> None:
+        """Rest for a moment. Raises `LeaseLost`."""
+        give_way(0)
+        self.renew()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,16 +166,19 @@ def work(worker: ImportWork) -> None:
     """Read the file and make the chats behind the place. Raises `LeaseLost` and `Refusal`."""
     row, lease = worker.row, worker.lease
     until = time.monotonic() + SECONDS
-    with file_of(row) as file:
-        with alone:
-            source = importing.read(file)
+    with file_of(row) as file, ExitStack() as kept:
+        if file.seek(0, 2) != row.size:
+            raise ImportRefused("import_incomplete", INCOMPLETE)
+        file.seek(0)
+        source = importing.read(file, kept=kept, tick=Pace(lease))
         row.form, row.found = source.form, source.total
         book(lease, form=row.form, found=row.found)
-        for place, draft in enumerate(source.behind(row.place), start=row.place + 1):
+        mark = (row.mark_part, row.mark_offset)
+        for place, read in enumerate(source.behind(row.place, mark), start=row.place + 1):
             if place > MOST_CHATS:
-                keep_out(worker, importing.too_many(), place=place)
+                keep_out(worker, importing.too_many(), place=place, mark=read.mark)
                 break
-            take(worker, draft, place=place, kept_as=source.kept_as)
+            take(worker, read, place=place, kept_as=source.kept_as)
             give_way(REST)
             is_late = time.monotonic() > until and place < source.total
             if is_late or worker.is_closing():
@@ -182,10 +198,11 @@ def file_of(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def take(worker: ImportWork, draft: ChatDraft | NotTaken, *, place: int, kept_as: str) -> None:
+def take(worker: ImportWork, read: importing.Read, *, place: int, kept_as: str) -> None:
     """Make one chat, or note why it is not made. Raises `LeaseLost`, and refusals of one chat."""
+    draft, mark = read.draft, read.mark
     if isinstance(draft, NotTaken):
-        keep_out(worker, draft, place=place)
+        keep_out(worker, draft, place=place, mark=mark)
         return
     try:
         made = storing.store(
@@ -195,18 +212,20 @@ def take(worker: ImportWork, draft: ChatDraft | NotTaken, *, place: int, kept_as
             counter=worker.counter,
             now=worker.clock(),
             between=PacedRenewal(worker.lease),
-            book=lambda made: keep(worker, made, place=place),
+            book=lambda made: keep(worker, made, place=place, mark=mark),
         )
     except LeaseLost:
         raise
     except Refusal as refusal:
         if worker.row.form in importing.OF_ONE_CHAT:
             raise
-        keep_out(worker, NotTaken(draft.title, refusal.code, refusal.sentence), place=place)
+        missed = NotTaken(draft.title, refusal.code, refusal.sentence)
+        keep_out(worker, missed, place=place, mark=mark, in_file=draft.counted)
     except Exception as error:  # noqa: BLE001  # one chat holds up no other
         databases.raise_if_passing(error)
         told(error, what=f"chat {place} of import {worker.row.pk}")
-        keep_out(worker, NotTaken(draft.title, "import_fault", FAULT), place=place)
+        missed = NotTaken(draft.title, "import_fault", FAULT)
+        keep_out(worker, missed, place=place, mark=mark, in_file=draft.counted)
     else:
         branch = made.chat.active_branch
         if worker.row.found == 1 and made.added and branch is not None:
@@ -214,7 +233,7 @@ def take(worker: ImportWork, draft: ChatDraft | NotTaken, *, place: int, kept_as
             index.catch_up(branch)
 
 
-def keep(worker: ImportWork, made: Imported, *, place: int) -> None:
+def keep(worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int]) -> None:
     """Note a chat that is here, in the transaction that made it. Raises `LeaseLost`."""
     ImportOutcome.objects.create(
         file=worker.row,
@@ -222,6 +241,8 @@ def keep(worker: ImportWork, made: Imported, *, place: int) -> None:
         chat=made.chat,
         messages=made.added,
         was_here=made.was_here,
+        in_file=made.counted,
+        here=made.here,
         losses=[storable(loss) for loss in made.losses],
     )
     book(
@@ -230,11 +251,18 @@ def keep(worker: ImportWork, made: Imported, *, place: int) -> None:
         tries=0,
         added=F("added") + int(not made.was_here),
         were_here=F("were_here") + int(made.was_here),
+        grown=F("grown") + int(made.was_here and made.added > 0),
         messages=F("messages") + made.added,
+        messages_in_file=F("messages_in_file") + made.counted,
+        messages_here=F("messages_here") + made.here,
+        mark_part=mark[0],
+        mark_offset=mark[1],
     )
 
 
-def keep_out(worker: ImportWork, missed: NotTaken, *, place: int) -> None:
+def keep_out(
+    worker: ImportWork, missed: NotTaken, *, place: int, mark: tuple[int, int], in_file: int = 0
+) -> None:
     """Note a chat that could not be taken. Raises `LeaseLost`."""
     with transaction.atomic():
         ImportOutcome.objects.create(
@@ -243,8 +271,17 @@ def keep_out(worker: ImportWork, missed: NotTaken, *, place: int) -> None:
             title=storable(missed.title)[:200],
             code=missed.code,
             reason=storable(missed.reason)[:LONGEST_REASON],
+            in_file=in_file,
         )
-        book(worker.lease, place=place, tries=0, not_taken=F("not_taken") + 1)
+        book(
+            worker.lease,
+            place=place,
+            tries=0,
+            not_taken=F("not_taken") + 1,
+            messages_in_file=F("messages_in_file") + in_file,
+            mark_part=mark[0],
+            mark_offset=mark[1],
+        )
 
 
 def finish(worker: ImportWork, *, code: str = "", reason: str = "") -> None:

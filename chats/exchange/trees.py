@@ -1,10 +1,18 @@
-"""Reads the exports of other products: ChatGPT, Claude, Open WebUI, LibreChat."""
+"""Reads the exports of ChatGPT, Claude, Open WebUI and LibreChat.
 
-from collections.abc import Iterator, Mapping
+The formats are public: the archives that OpenAI and Anthropic send, described by the readers in
+github.com/mohamed-chs/convoviz and github.com/simonw/llm, the chats that Open WebUI exports
+(github.com/open-webui/open-webui, `src/lib/utils`), and the conversations of LibreChat
+(github.com/danny-avila/LibreChat, `client/src/hooks/Conversations/useExportConversation.ts`).
+"""
+
+from collections.abc import Mapping
 from typing import Any
 
 from chats.exchange.building import Builder, Unreadable, json_of, text_in, texts_of
+from chats.exchange.citations import without_marks
 from chats.exchange.drafts import ChatDraft
+from chats.exchange.jsonstream import is_list, items
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -15,7 +23,10 @@ from contextpolicy.engine.messages import (
 )
 
 Found = ChatDraft | Unreadable
-NO_PARENT = "00000000-0000-4000-8000-000000000000"
+# What Claude and LibreChat write where there is no parent.
+NO_PARENT = frozenset(
+    {"00000000-0000-4000-8000-000000000000", "00000000-0000-0000-0000-000000000000", ""}
+)
 
 
 def chatgpt(chat: Mapping[str, Any]) -> Found:
@@ -25,8 +36,12 @@ def chatgpt(chat: Mapping[str, Any]) -> Found:
     if not isinstance(mapping, Mapping):
         return Unreadable(str(title or ""), "Its `mapping` is no object.")
     builder = Builder()
-    for node in in_tree_order(mapping, parent_key="parent", children_key="children"):
-        chatgpt_node(node, builder=builder)
+    for own, node in mapping.items():
+        if not isinstance(node, Mapping):
+            builder.drop(f"message_dropped:{own[:80]}")
+            continue
+        chatgpt_node(own, node, builder=builder)
+        builder.names_children(own, node.get("children"))
     source = str(chat.get("conversation_id") or chat.get("id") or "")
     source = source or f"{next(iter(mapping), '')}:{chat.get('create_time')}"
     current = chat.get("current_node")
@@ -35,32 +50,9 @@ def chatgpt(chat: Mapping[str, Any]) -> Found:
     )
 
 
-def in_tree_order(
-    mapping: Mapping[str, Any], *, parent_key: str, children_key: str
-) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes of a tree, parents before children, each once; loops are cut."""
-    roots = [
-        key
-        for key, node in mapping.items()
-        if isinstance(node, Mapping) and node.get(parent_key) not in mapping
-    ]
-    seen: set[str] = set()
-    waiting = list(reversed(roots))
-    while waiting:
-        key = waiting.pop()
-        node = mapping.get(key)
-        if key in seen or not isinstance(node, Mapping):
-            continue
-        seen.add(key)
-        yield {**node, "id": key}
-        children = node.get(children_key)
-        listed = children if isinstance(children, list) else []
-        waiting += [child for child in reversed(listed) if isinstance(child, str)]
-
-
-def chatgpt_node(node: Mapping[str, Any], *, builder: Builder) -> None:
+def chatgpt_node(own: str, node: Mapping[str, Any], *, builder: Builder) -> None:
     """Read one node of ChatGPT."""
-    own, parent = str(node["id"]), node.get("parent")
+    parent = node.get("parent")
     parent = parent if isinstance(parent, str) else None
     message = node.get("message")
     if not isinstance(message, Mapping):
@@ -70,20 +62,22 @@ def chatgpt_node(node: Mapping[str, Any], *, builder: Builder) -> None:
     hidden = isinstance(about, Mapping) and about.get("is_visually_hidden_from_conversation")
     content = message.get("content")
     content = content if isinstance(content, Mapping) else {}
-    if hidden or role not in ("user", "assistant", "tool"):
+    if hidden:
         return builder.skip(own, parent=parent)
+    references = about.get("content_references") if isinstance(about, Mapping) else None
+    parts = [without_citations(part, references) for part in chatgpt_parts(content, builder)]
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
     if role == "tool":
-        call = builder.last_call(builder.before(parent))
-        texts = [p.text for p in chatgpt_parts(content, builder) if isinstance(p, TextPart)]
-        builder.result(call or own, "\n\n".join(texts))
+        return builder.result("", "\n\n".join(texts), own_id=own, parent=parent)
+    if role not in ("user", "assistant"):
+        if texts:
+            builder.losses.append(f"system_left_out:{str(role)[:40]}")
         return builder.skip(own, parent=parent)
-    parts = chatgpt_parts(content, builder)
     recipient = message.get("recipient")
     if role == "assistant" and isinstance(recipient, str) and recipient not in ("all", ""):
-        told = "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
-        parts = [ToolCallPart(own, recipient[:200], told or "{}")]
+        parts = [ToolCallPart(own, recipient[:200], "\n\n".join(texts) or "{}")]
     model = about.get("model_slug") if isinstance(about, Mapping) else None
-    return builder.add(
+    builder.add(
         own,
         parent=parent,
         role="user" if role == "user" else "assistant",
@@ -91,19 +85,27 @@ def chatgpt_node(node: Mapping[str, Any], *, builder: Builder) -> None:
         ts=message.get("create_time"),
         model=model,
     )
+    return None
+
+
+def without_citations(part: Part, references: object) -> Part:
+    """Return a part with links in place of the marks of citations."""
+    if not isinstance(part, TextPart):
+        return part
+    return TextPart(without_marks(part.text, items(references)))
 
 
 def chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Part]:
     """Read the content of a message of ChatGPT."""
     kind = content.get("content_type")
     listed = content.get("parts")
-    if kind in ("text", "multimodal_text") and isinstance(listed, list):
-        return [part for item in listed for part in chatgpt_part(item, builder)]
+    if kind in ("text", "multimodal_text") and is_list(listed):
+        return [part for item in items(listed) for part in chatgpt_part(item, builder)]
     if kind in ("code", "execution_output", "tether_quote", "system_error"):
         return [TextPart(text) for text in texts_of([content.get("text")])]
     if kind == "thoughts":
         thoughts = content.get("thoughts")
-        told = [t.get("content") for t in thoughts or [] if isinstance(t, Mapping)]
+        told = [t.get("content") for t in items(thoughts) if isinstance(t, Mapping)]
         return [ReasoningPart(text) for text in texts_of(told)]
     if kind not in ("reasoning_recap", "user_editable_context", "model_editable_context"):
         builder.losses.append(f"content_dropped:{str(kind)[:40]}")
@@ -125,22 +127,19 @@ def chatgpt_part(item: object, builder: Builder) -> list[Part]:
 def claude(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of Claude; newer ones name the message before each."""
     title, listed = chat.get("name"), chat["chat_messages"]
-    if not isinstance(listed, list):
+    if not is_list(listed):
         return Unreadable(str(title or ""), "Its `chat_messages` are no list.")
-    builder = Builder()
+    builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(listed, start=1):
         if not isinstance(item, Mapping):
-            builder.losses.append(f"message_dropped:{place}")
+            builder.drop(f"message_dropped:{place}")
             continue
         own = str(item.get("uuid") or f"{chat.get('uuid')}-{place}")
-        parent = item.get("parent_message_uuid")
-        if parent == NO_PARENT:
+        parent = item.get("parent_message_uuid", before)
+        if parent in NO_PARENT or not isinstance(parent, str):
             parent = None
-        elif parent not in builder.stands:
-            parent = before
-        claude_message(item, own=own, parent=parent, builder=builder)
-        before = own
+        before = claude_message(item, own=own, parent=parent, builder=builder)
     end = chat.get("current_leaf_message_uuid")
     return builder.draft(
         source=str(chat.get("uuid") or ""),
@@ -151,12 +150,12 @@ def claude(chat: Mapping[str, Any]) -> Found:
 
 def claude_message(
     item: Mapping[str, Any], *, own: str, parent: str | None, builder: Builder
-) -> None:
-    """Read one message of Claude, its attached texts and its files."""
+) -> str:
+    """Read one message of Claude, its attached texts and its files; return its id here."""
     role: Any = "user" if item.get("sender") == "human" else "assistant"
     content = item.get("content")
-    listed = content if isinstance(content, list) and content else item.get("text")
-    blocks = listed if isinstance(listed, list) else [listed]
+    listed = content if is_list(content) and content else item.get("text")
+    blocks = items(listed) if is_list(listed) else [listed]
     parts: list[Part] = []
     open_calls: list[ToolCallPart] = []
     for block in blocks:
@@ -174,17 +173,17 @@ def claude_message(
             read = builder.blocks([block])
             parts += read
             open_calls += [part for part in read if isinstance(part, ToolCallPart)]
-    for attached in item.get("attachments") or []:
+    for attached in items(item.get("attachments")):
         if isinstance(attached, Mapping):
             name = str(attached.get("file_name") or "")
             parts += [
                 TextPart(f"{name}\n\n{t}") for t in texts_of([attached.get("extracted_content")])
             ]
-    for file in item.get("files") or []:
+    for file in items(item.get("files")):
         if isinstance(file, Mapping):
             builder.losses.append("file_by_name_only")
             parts.append(FilePart("file/*", str(file.get("file_name") or "")[:200], ""))
-    builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))
+    return builder.add(own, parent=parent, role=role, parts=parts, ts=item.get("created_at"))
 
 
 def open_webui(chat: Mapping[str, Any]) -> Found:
@@ -196,19 +195,26 @@ def open_webui(chat: Mapping[str, Any]) -> Found:
     if not isinstance(messages, Mapping):
         return Unreadable(str(title or ""), "It has no `history.messages`.")
     builder = Builder()
-    for node in in_tree_order(messages, parent_key="parentId", children_key="childrenIds"):
+    for own, node in messages.items():
+        if not isinstance(node, Mapping):
+            builder.drop(f"message_dropped:{own[:80]}")
+            continue
+        builder.names_children(own, node.get("childrenIds"))
         parent = node.get("parentId")
+        parent = parent if isinstance(parent, str) and parent else None
         role = node.get("role")
         if role not in ("user", "assistant"):
-            builder.skip(node["id"], parent=parent)
+            if texts_of([node.get("content")]):
+                builder.losses.append(f"system_left_out:{str(role)[:40]}")
+            builder.skip(own, parent=parent)
             continue
         parts = builder.blocks(node.get("content"))
-        for file in node.get("files") or []:
+        for file in items(node.get("files")):
             if isinstance(file, Mapping):
                 builder.losses.append("file_by_name_only")
                 parts.append(FilePart("file/*", str(file.get("name") or "")[:200], ""))
         builder.add(
-            node["id"],
+            own,
             parent=parent,
             role=role,
             parts=parts,
@@ -227,35 +233,34 @@ def librechat(chat: Mapping[str, Any]) -> Found:
     """Read a conversation of LibreChat: a list with parents, or a tree of `children`."""
     title, listed = chat.get("title"), chat["messages"]
     builder = Builder()
-    waiting = list(reversed(listed)) if isinstance(listed, list) else []
+    waiting = list(reversed(items(listed)))
     while waiting:
         item = waiting.pop()
         if not isinstance(item, Mapping):
-            builder.losses.append("message_dropped")
+            builder.drop("message_dropped")
             continue
-        own = str(item.get("messageId") or "")
+        own = str(item.get("messageId") or f"message-{len(builder.entries)}")
         parent = item.get("parentMessageId")
         is_user = item.get("isCreatedByUser") is True or item.get("sender") == "User"
         content = item.get("content") if item.get("content") else item.get("text")
         builder.add(
             own,
-            parent=parent if isinstance(parent, str) else None,
+            parent=parent if isinstance(parent, str) and parent not in NO_PARENT else None,
             role="user" if is_user else "assistant",
             parts=builder.blocks(librechat_blocks(content)),
             ts=item.get("createdAt"),
             model=item.get("model"),
         )
-        children = item.get("children")
-        waiting += reversed(children) if isinstance(children, list) else []
+        waiting += reversed(items(item.get("children")))
     return builder.draft(source=str(chat.get("conversationId") or ""), title=title)
 
 
 def librechat_blocks(content: object) -> object:
     """Return content with LibreChat's nested texts as plain ones."""
-    if not isinstance(content, list):
+    if not is_list(content):
         return content
     plain: list[object] = []
-    for block in content:
+    for block in items(content):
         if not isinstance(block, Mapping):
             continue
         text = block.get("text")

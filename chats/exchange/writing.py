@@ -128,9 +128,9 @@ class Writer:
             metadata["parentId"] = self.parent_of(row, parents=parents)
         role = "user" if row.role == Message.Role.USER else "assistant"
         own_id = str(source.get("id") or row.pk)
-        return to_ui(
-            UIMessage(own_id, role, parts_from_json(row.parts), ordered(metadata))  # type: ignore[arg-type]  # one of two roles
-        )
+        # Readers of UI messages take none without a part: an erased one has an empty text.
+        parts = parts_from_json(row.parts) or (TextPart(""),)
+        return to_ui(UIMessage(own_id, role, parts, ordered(metadata)))  # type: ignore[arg-type]  # one of two roles
 
     def known(self, row: Message) -> dict[str, object]:
         """Return what is known of a message that was written here."""

@@ -59,7 +59,15 @@ class FileImport(Stored):
     added = models.PositiveIntegerField(default=0)
     were_here = models.PositiveIntegerField(default=0)
     not_taken = models.PositiveIntegerField(default=0)
+    # Of those that were here, the chats that got new messages.
+    grown = models.PositiveIntegerField(default=0, db_default=0)
     messages = models.PositiveIntegerField(default=0)
+    # The messages in the file, and those of them that are here.
+    messages_in_file = models.PositiveBigIntegerField(default=0, db_default=0)
+    messages_here = models.PositiveBigIntegerField(default=0, db_default=0)
+    # Where the next chat stands in the file: its part, and the place in it.
+    mark_part = models.PositiveIntegerField(default=0, db_default=0)
+    mark_offset = models.BigIntegerField(default=0, db_default=0)
     # Why it ended before its end.
     code = models.CharField(max_length=60, blank=True, default="")
     reason = models.TextField(blank=True, default="")
@@ -115,8 +123,12 @@ class ImportOutcome(Stored):
     chat = models.ForeignKey("Chat", on_delete=models.CASCADE, null=True, related_name="+")
     # Of one that is not here: a chat has its own.
     title = models.CharField(max_length=200, blank=True, default="")
+    # How many were added.
     messages = models.PositiveIntegerField(default=0)
     was_here = models.BooleanField(default=False)
+    # The messages of the chat in the file, and those of them that are here.
+    in_file = models.PositiveIntegerField(default=0, db_default=0)
+    here = models.PositiveIntegerField(default=0, db_default=0)
     losses = models.JSONField(default=list, blank=True)
     code = models.CharField(max_length=60, blank=True, default="")
     reason = models.TextField(blank=True, default="")

@@ -50,12 +50,13 @@ def store(rows: Sequence[Message], *, found: Mapping[str, Bytes]) -> None:
     """Store the images of new messages, in the caller's transaction; `found`: by their hash."""
     if not found:
         return
-    MessageImage.objects.bulk_create(
-        MessageImage(message=row, sha256=sha256, media_type=image.media_type, data=image.data)
-        for row in rows
-        for sha256 in dict.fromkeys(hashes_in(row))
-        if (image := found.get(sha256)) is not None
-    )
+    for row in rows:
+        for sha256 in dict.fromkeys(hashes_in(row)):
+            # One at a time: all of a chat may be more than fits into memory.
+            if (image := found.get(sha256)) is not None:
+                MessageImage.objects.create(
+                    message=row, sha256=sha256, media_type=image.media_type, data=image.data
+                )
 
 
 def hashes_in(row: Message) -> Iterable[str]:

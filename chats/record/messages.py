@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, cast
 
+from django.utils.crypto import salted_hmac
+
 from chats.ground.refusals import Refusal
 from chats.ground.seals import commitment, new_salt
 from chats.ground.texts import UNSTORABLE as UNSTORABLE
@@ -25,6 +27,8 @@ from speed import prepared
 
 # No policy may allow more: the ceiling of one message, in code points.
 MESSAGE_CEILING = 200_000
+# In the metadata of an erased message: a digest of the id that it was imported with.
+ERASED_ID = "erasedId"
 
 
 class MessageEmpty(Refusal):
@@ -337,6 +341,11 @@ def canonical(parts: Sequence[Mapping[str, Any]]) -> str:
     return json.dumps(list(parts), sort_keys=True, separators=(",", ":"))
 
 
+def digest_of_id(own_id: str) -> str:
+    """Return a digest, made with the server's key, of the id that a message was imported with."""
+    return salted_hmac("chats.record.messages.id", own_id, algorithm="sha256").hexdigest()
+
+
 def erase(message: Message, *, now: datetime) -> Proof:
     """Take the words out of a message for good; its id and place stay.
 
@@ -348,7 +357,10 @@ def erase(message: Message, *, now: datetime) -> Proof:
     message.parts = []
     message.speaker = None
     message.addressees = []
-    message.metadata = {}
+    source = message.metadata.get("source") or {}
+    # So that no newer file brings an imported message back.
+    digest = digest_of_id(str(source["id"])) if source.get("id") else ""
+    message.metadata = {ERASED_ID: digest} if digest else {}
     message.token_count = 0
     message.erased_at = now
     message.save(

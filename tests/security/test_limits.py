@@ -73,6 +73,10 @@ def test_every_default_is_the_table_s() -> None:
         "ADDRESS_BYTES": 4 * kibi,
         "HEADER_BYTES": 8 * kibi,
         "HEADERS_BYTES": 32 * kibi,
+        "IMPORT_FILE_BYTES": 512 * kibi * kibi,
+        "IMPORT_UNPACKED_BYTES": 2 * kibi * kibi * kibi,
+        "IMPORT_ENTRIES": 20_000,
+        "IMPORT_CHAT_BYTES": 64 * kibi * kibi,
     }
     assert {name: getattr(product, name) for name in defaults} == defaults
     assert (MESSAGE_CEILING, PolicyValues().input_length_limit) == (200_000, 32_000)

@@ -2,11 +2,13 @@
 
 import uuid
 
+from django.conf import settings
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from chats.actions import ages
 from chats.exchange import accepting, documents, files, whole
 from chats.ground.refusals import NotFound, Refusal
 from chats.record import access
@@ -53,7 +55,13 @@ def exchange(request: PersonRequest) -> HttpResponse:
 def exchange_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
     """Render the page, with the imports whose reports are kept."""
     rows = accepting.imports_of(request.user).order_by("-created_at", "-pk")
-    context = {"everything": EVERYTHING, "refusal": refusal, "imports": rows[:SHOWN]}
+    context = {
+        "everything": EVERYTHING,
+        "refusal": refusal,
+        "imports": rows[:SHOWN],
+        "file_bytes": settings.IMPORT_FILE_BYTES,
+        "retention_days": ages.days_of_new(request.user, now=timezone.now()),
+    }
     return render(request, "exchange.html", context, status=refusal.status if refusal else 200)
 
 

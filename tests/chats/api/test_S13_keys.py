@@ -137,6 +137,7 @@ MATRIX = {
     "chats_export": "chats:read",
     "export_all": "chats:read",
     "imports_list": "chats:read",
+    "imports_conditions": "chats:read",
     "imports_create": "chats:write",
     "imports_get": "chats:read",
     "imports_delete": "chats:write",

@@ -11,9 +11,10 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
+from pytest_django.fixtures import Settings
 
 from chats.actions import erasure, lifecycle, organising
-from chats.exchange import bounds, everything, taking
+from chats.exchange import everything, taking
 from chats.ground import databases
 from chats.models import Chat, FileImport, Folder, Message, MessageImage
 from chats.streams import connection
@@ -170,9 +171,7 @@ def test_what_is_no_archive_to_import_is_refused(three: list[Chat], of_alice: Pr
         assert refused(of_alice, rewritten(written, account=account))[0] == expected
 
 
-def test_it_may_have_more_entries_than_a_bundle_and_not_any_number(
-    of_charlie: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_may_not_have_any_number_of_entries(of_charlie: Program, settings: Settings) -> None:
     chats = [
         {"id": str(uuid.uuid4()), "file": f"chats/{n}.jsonl", "title": f"{n}"} for n in range(30)
     ]
@@ -181,9 +180,9 @@ def test_it_may_have_more_entries_than_a_bundle_and_not_any_number(
         for number, chat in enumerate(chats):
             archive.writestr(chat["file"], lines(ui(f"m{number}", f"Hello {number}")))
         archive.writestr("account.json", json.dumps({"chats": chats}))
-    monkeypatch.setattr(bounds, "ENTRIES", 20)
+    settings.IMPORT_ENTRIES = 31
     assert bring(of_charlie, held.getvalue()).row["added"] == 30
-    monkeypatch.setattr(bounds, "WHOLE_ENTRIES", 25)
+    settings.IMPORT_ENTRIES = 30
     assert refused(of_charlie, held.getvalue())[0] == "import_too_many"
 
 

@@ -67,12 +67,12 @@ def test_a_file_becomes_a_chat_that_the_report_leads_to(page: Client) -> None:
     assert "What &lt;b&gt;now&lt;/b&gt;?" in html
     thread = page.get(f"/chats/{chat.pk}/").content.decode()
     assert "Nothing." in thread
-    assert "none: it was imported before" in imported(page, LINES)
+    assert "Skipped: already imported." in imported(page, LINES)
     assert Message.objects.count() == 2
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_words(page: Client) -> None:
-    assert "needs an id" in imported(page, b'{"x": 1}\n')
+    assert "needs an id" in imported(page, b'{"id": 1}\n')
     answer = send(page, b"PK\x03\x04 but nothing else")
     assert answer.status_code == 422
     assert "no ZIP archive" in answer.content.decode()

@@ -1,0 +1,102 @@
+"""Reads the history of aider, `.aider.chat.history.md`.
+
+The format is public: aider.chat, option `--chat-history-file`, and github.com/Aider-AI/aider,
+`aider/io.py`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+from chats.exchange import bounds
+from chats.exchange.building import Builder, Unreadable
+from chats.exchange.drafts import ChatDraft, ImportRefused
+from contextpolicy.engine.messages import TextPart
+
+START = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?)\s*")
+
+
+def is_history(file: IO[bytes]) -> bool:
+    """Return True if a file begins as a history of aider does."""
+    head = file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n")
+    file.seek(0)
+    return START.match(head.decode("utf-8", "replace")) is not None
+
+
+def chats_in(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
+    """Read a history: each start with words is a chat. Raises `ImportRefused`."""
+    chat = _Chat("")
+    for line in lines_in(file):
+        if found := START.fullmatch(line):
+            if (draft := chat.end()) is not None:
+                yield draft
+            chat = _Chat(found[1])
+        else:
+            chat.read(line)
+    if (draft := chat.end()) is not None:
+        yield draft
+
+
+@dataclass(slots=True)
+class _Chat:
+    """A chat that is being read: `####` a person's lines, `>` those that aider itself printed.
+
+    What aider printed is no message and stays out.
+    """
+
+    started: str
+    builder: Builder = field(default_factory=Builder)
+    said: list[str] = field(default_factory=list)
+    before: str | None = None
+    is_user: bool = False
+    printed: int = 0
+
+    def read(self, line: str) -> None:
+        """Read a line."""
+        is_asked = line.startswith("####")
+        if line.startswith(">"):
+            self.printed += 1
+            if self.is_user:
+                self.close()
+            return
+        if is_asked != self.is_user and (line.strip() or is_asked):
+            self.close()
+            self.is_user = is_asked
+        self.said.append(line[4:].removeprefix(" ").rstrip() if is_asked else line.rstrip("\r\n"))
+
+    def close(self) -> None:
+        """End the message that is being read."""
+        text = "\n".join(self.said).strip("\n")
+        self.said.clear()
+        if text.strip():
+            self.before = self.builder.add(
+                f"{self.started}-{len(self.builder.entries) + 1}",
+                parent=self.before,
+                role="user" if self.is_user else "assistant",
+                parts=[TextPart(text)],
+                ts=self.started,
+            )
+
+    def end(self) -> ChatDraft | Unreadable | None:
+        """Return the chat; None: nothing was said in it."""
+        self.close()
+        if not self.builder.entries:
+            return None
+        if self.printed:
+            self.builder.losses.append(f"entry_dropped:{self.printed} lines that aider printed")
+        return self.builder.draft(source=f"aider:{self.started}", title="")
+
+
+def lines_in(file: IO[bytes]) -> Iterator[str]:
+    """Yield the lines of a text. Raises `ImportRefused`."""
+    number = 0
+    while line := file.readline(bounds.LINE_BYTES + 1):
+        number += 1
+        if len(line) > bounds.LINE_BYTES:
+            raise bounds.line_too_large(number)
+        try:
+            yield line.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            problem = f"The text in line {number} is no UTF-8."
+            raise ImportRefused("import_malformed", problem) from error

@@ -1,0 +1,246 @@
+"""Reads the exports of DeepSeek, Grok and Gemini.
+
+The formats are public: DeepSeek's `conversations.json` (github.com/DavidShiang/DeepSeek2md), Grok's
+`prod-grok-backend.json` (github.com/hugoamorales/grok_export_toolkit), and the activities that
+Google Takeout writes for Gemini (github.com/AlexArchitect-Dev/gemini-takeout-refinery).
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from html.parser import HTMLParser
+from typing import Any
+
+from chats.exchange.building import Builder, Unreadable, milliseconds, texts_of
+from chats.exchange.citations import without_cards, without_numbers
+from chats.exchange.drafts import ChatDraft
+from chats.exchange.jsonstream import items
+from contextpolicy.engine.messages import FilePart, Part, ReasoningPart, TextPart
+
+Found = ChatDraft | Unreadable
+# Before the words of a person in an activity.
+PROMPTED = "Prompted "
+CONVERSATION = re.compile(r"https://gemini\.google\.com/app/([0-9a-zA-Z_-]{1,60})")
+
+
+def deepseek(chat: Mapping[str, Any]) -> Found:
+    """Read a conversation of DeepSeek: a tree of nodes, whose messages consist of fragments."""
+    mapping, title = chat["mapping"], chat.get("title")
+    if not isinstance(mapping, Mapping):
+        return Unreadable(str(title or ""), "Its `mapping` is no object.")
+    builder = Builder()
+    for own, node in mapping.items():
+        if not isinstance(node, Mapping):
+            builder.drop(f"message_dropped:{own[:80]}")
+            continue
+        parent = node.get("parent")
+        parent = parent if isinstance(parent, str) else None
+        builder.names_children(own, node.get("children"))
+        message = node.get("message")
+        if not isinstance(message, Mapping):
+            builder.skip(own, parent=parent)
+            continue
+        is_user, parts = deepseek_parts(message, builder)
+        for file in items(message.get("files")):
+            if isinstance(file, Mapping):
+                builder.losses.append("file_by_name_only")
+                name = str(file.get("file_name") or file.get("name") or "")[:200]
+                parts.append(FilePart("file/*", name, ""))
+        builder.add(
+            own,
+            parent=parent,
+            role="user" if is_user else "assistant",
+            parts=parts,
+            ts=message.get("inserted_at"),
+            model=message.get("model"),
+        )
+    return builder.draft(source=str(chat.get("id") or ""), title=title)
+
+
+def deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:
+    """Return whether a message is a person's, and its parts."""
+    fragments = [item for item in items(message.get("fragments")) if isinstance(item, Mapping)]
+    is_user = str(message.get("role") or "").upper() == "USER"
+    results = [one for item in fragments for one in items(item.get("results"))]
+    parts: list[Part] = []
+    for fragment in fragments:
+        kind = str(fragment.get("type") or "")
+        is_user = is_user or kind == "REQUEST"
+        for text in texts_of([fragment.get("content")]):
+            if kind == "THINK":
+                parts.append(ReasoningPart(text))
+            elif kind in ("REQUEST", "RESPONSE", "TEXT"):
+                parts.append(TextPart(without_numbers(text, results)))
+            else:
+                builder.losses.append(f"content_dropped:{kind[:40]}")
+        if kind == "SEARCH":
+            builder.losses.append("part_dropped:SEARCH")
+    if not fragments:
+        # Older exports have a text and thoughts.
+        thoughts = [message.get("reasoning_content"), message.get("thinking_content")]
+        parts += [ReasoningPart(text) for text in texts_of(thoughts)]
+        parts += [TextPart(text) for text in texts_of([message.get("content")])]
+    return is_user, parts
+
+
+def grok(chat: Mapping[str, Any]) -> Found:
+    """Read a conversation of Grok: responses in order, in newer exports with their parents."""
+    about = chat["conversation"]
+    title = about.get("title") if isinstance(about, Mapping) else None
+    if not isinstance(about, Mapping):
+        return Unreadable("", "Its `conversation` is no object.")
+    builder = Builder(is_chain=True)
+    before: str | None = None
+    for place, item in enumerate(items(chat.get("responses")), start=1):
+        said = item.get("response", item) if isinstance(item, Mapping) else None
+        if not isinstance(said, Mapping):
+            builder.drop(f"message_dropped:{place}")
+            continue
+        own = str(said.get("_id") or said.get("response_id") or f"response-{place}")
+        parent = said.get("parent_response_id") or said.get("parentResponseId") or before
+        is_user = str(said.get("sender") or "").lower() in ("human", "user")
+        thoughts = texts_of([said.get("thinking_trace")])
+        parts: list[Part] = [ReasoningPart(text) for text in thoughts]
+        parts += [TextPart(without_cards(text)) for text in texts_of([said.get("message")])]
+        for file in items(said.get("file_attachments")):
+            builder.losses.append("file_by_name_only")
+            parts.append(FilePart("file/*", str(file)[:200], ""))
+        before = builder.add(
+            own,
+            parent=parent if isinstance(parent, str) else None,
+            role="user" if is_user else "assistant",
+            parts=parts,
+            ts=grok_moment(said.get("create_time")),
+            model=said.get("model"),
+        )
+    return builder.draft(source=str(about.get("id") or ""), title=title)
+
+
+def grok_moment(value: object) -> object:
+    """Return a moment: ISO 8601, or milliseconds in the notation of a database."""
+    date = value.get("$date") if isinstance(value, Mapping) else value
+    number = date.get("$numberLong") if isinstance(date, Mapping) else None
+    return int(number) if isinstance(number, str) and number.isdecimal() else date
+
+
+def is_of_gemini(value: object) -> bool:
+    """Return True if a value is an activity of Gemini in an export of Google."""
+    if not isinstance(value, Mapping) or "title" not in value or "time" not in value:
+        return False
+    names = [str(value.get("header") or ""), *(str(name) for name in items(value.get("products")))]
+    return any("Gemini" in name or "Bard" in name for name in names)
+
+
+def gemini_group(activity: Mapping[str, Any]) -> str:
+    """Return the conversation of an activity; where it names none, its day."""
+    for detail in items(activity.get("details")):
+        url = detail.get("url") if isinstance(detail, Mapping) else None
+        found = CONVERSATION.match(url) if isinstance(url, str) else None
+        if found:
+            return found[1]
+    return f"day-{str(activity['time'])[:10]}"
+
+
+def gemini(activities: Sequence[Mapping[str, Any]]) -> Found:
+    """Read the activities of one conversation, or of one day: questions with their replies."""
+    builder = Builder()
+    before: str | None = None
+    title = ""
+    listed = sorted(activities, key=lambda one: milliseconds(one["time"]) or 0)
+    for activity in listed:
+        ts, words = activity["time"], str(activity["title"])
+        replies = [
+            html_text(item["html"])
+            for item in items(activity.get("safeHtmlItem"))
+            if isinstance(item, Mapping) and isinstance(item.get("html"), str)
+        ]
+        if not words.startswith(PROMPTED) and not any(replies):
+            builder.losses.append("entry_dropped:activity")
+            continue
+        words = words.removeprefix(PROMPTED)
+        title = title or words
+        digest = hashlib.sha256(f"{ts}\n{words}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        files: list[Part] = [
+            FilePart("file/*", str(name)[:200], "") for name in items(activity.get("attachedFiles"))
+        ]
+        builder.losses += ["file_by_name_only"] * bool(files)
+        question: list[Part] = [TextPart(text) for text in texts_of([words])]
+        before = builder.add(
+            f"{ts}-{digest}", parent=before, role="user", parts=[*question, *files], ts=ts
+        )
+        if texts_of(replies):
+            reply = [TextPart("\n\n".join(texts_of(replies)))]
+            before = builder.add(
+                f"{ts}-{digest}-reply", parent=before, role="assistant", parts=reply, ts=ts
+            )
+    group = gemini_group(listed[0])
+    title = f"Gemini, {group[4:]}" if group.startswith("day-") else title[:100]
+    return builder.draft(source=group, title=title)
+
+
+BLOCKS = ("p", "div", "ul", "ol", "table", "blockquote", "section")
+AROUND = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~"}
+# What stands for the beginning and for the end of an element.
+OPENING: Mapping[str, str] = {
+    **dict.fromkeys(BLOCKS, "\n\n"),
+    **{f"h{level}": "\n\n" + "#" * level + " " for level in range(1, 7)},
+    **AROUND,
+    "pre": "\n\n```\n",
+    "br": "\n",
+    "tr": "\n",
+    "li": "\n- ",
+    "td": " | ",
+    "th": " | ",
+}
+CLOSING: Mapping[str, str] = {
+    **dict.fromkeys((*BLOCKS, *(f"h{level}" for level in range(1, 7))), "\n\n"),
+    **AROUND,
+    "pre": "\n```\n\n",
+}
+
+
+class _Words(HTMLParser):
+    """Collects the text of HTML as Markdown."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self.address = ""
+        self.silent = 0
+        self.is_code = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin an element."""
+        if tag == "a":
+            self.address = str(dict(attrs).get("href") or "")
+            self.pieces.append("[" if self.address else "")
+        elif tag == "code" and not self.is_code:
+            self.pieces.append("`")
+        self.is_code = self.is_code or tag == "pre"
+        self.silent += tag in ("script", "style")
+        self.pieces.append(OPENING.get(tag, ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        """End an element."""
+        if tag == "a" and self.address:
+            self.pieces.append(f"]({self.address})")
+            self.address = ""
+        elif tag == "code" and not self.is_code:
+            self.pieces.append("`")
+        self.is_code = self.is_code and tag != "pre"
+        self.silent = max(self.silent - (tag in ("script", "style")), 0)
+        self.pieces.append(CLOSING.get(tag, ""))
+
+    def handle_data(self, data: str) -> None:
+        """Take text; spaces count in code alone."""
+        if not self.silent:
+            self.pieces.append(data if self.is_code else re.sub(r"\s+", " ", data))
+
+
+def html_text(html: str) -> str:
+    """Return the text of HTML as Markdown."""
+    words = _Words()
+    words.feed(html)
+    words.close()
+    text = re.sub(r"[ \t]+\n", "\n", "".join(words.pieces))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()

@@ -1,0 +1,413 @@
+"""Reads sessions of agents and of local programs, and plain messages.
+
+The formats are public: Claude Code (github.com/daaain/claude-code-log), pi (github.com/badlogic/
+pi-mono, `packages/coding-agent/docs/session.md`), Codex (github.com/openai/codex,
+`codex-rs/protocol`), opencode (github.com/sst/opencode, `opencode export`), and the page of
+llama.cpp (github.com/ggml-org/llama.cpp, `tools/ui`).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.utils.crypto import salted_hmac
+
+from chats.exchange.building import (
+    Builder,
+    Role,
+    Unreadable,
+    json_of,
+    short,
+    text_in,
+    texts_of,
+)
+from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused
+from chats.exchange.jsonstream import items
+from contextpolicy.engine.chatmessages import MalformedChatMessage, from_chat_messages
+from contextpolicy.engine.messages import (
+    FilePart,
+    Part,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+)
+
+Found = ChatDraft | Unreadable
+Lines = Iterable[Mapping[str, Any]]
+ROLES = ("user", "assistant")
+
+
+@dataclass(slots=True)
+class _ClaudeCode:
+    """A session of Claude Code that is being read."""
+
+    builder: Builder = field(default_factory=lambda: Builder(is_chain=True))
+    title: str = ""
+    source: str = ""
+    # The last message that is not of a side chain.
+    last: str | None = None
+    # The newest compaction: its id, its text, and the entry before it.
+    compact: tuple[str, str, str] | None = None
+
+    def read(self, line: Mapping[str, Any]) -> None:
+        """Read a line."""
+        own = line.get("uuid")
+        self.source = self.source or str(line.get("sessionId") or "")
+        if line.get("type") == "summary":
+            self.title = self.title or str(line.get("summary") or "")
+        if not isinstance(own, str):
+            return
+        parent = line.get("parentUuid")
+        parent = line.get("logicalParentUuid") if parent is None else parent
+        parent = parent if isinstance(parent, str) else None
+        message = line.get("message")
+        is_said = isinstance(message, Mapping) and message.get("role") in ROLES
+        if isinstance(message, Mapping) and is_said and line.get("isCompactSummary"):
+            if self.compact is not None:
+                self.builder.losses.append("summary_replaced")
+            self.compact = (own, text_in(message.get("content")), parent or "")
+        elif isinstance(message, Mapping) and is_said and not line.get("isMeta"):
+            self.add(own, message, line, parent=parent)
+        self.builder.skip(own, parent=parent)
+
+    def add(
+        self, own: str, message: Mapping[str, Any], line: Mapping[str, Any], *, parent: str | None
+    ) -> None:
+        """Add a message that has words of its own."""
+        content = results_in(message.get("content"), self.builder, own=own, parent=parent)
+        parts = self.builder.blocks(content)
+        if parts:
+            made = self.builder.add(
+                own,
+                parent=parent,
+                role="user" if message["role"] == "user" else "assistant",
+                parts=parts,
+                ts=line.get("timestamp"),
+                model=message.get("model"),
+            )
+            self.last = self.last if line.get("isSidechain") else made
+
+
+def claude_code(lines: Lines) -> Found:
+    """Read a session of Claude Code: a tree by `parentUuid`; side chains are branches of it.
+
+    After `/compact` the tree begins anew: `logicalParentUuid` names the entry that it goes on from,
+    and the text that stands for the earlier messages becomes a summary.
+    """
+    session = _ClaudeCode()
+    for line in lines:
+        session.read(line)
+    source = session.source or ids_of(session.builder)
+    found = session.builder.draft(source=source, title=session.title, active=session.last)
+    if session.compact is None or isinstance(found, Unreadable):
+        return found
+    return summarised(found, session.compact, session.builder)
+
+
+def summarised(found: ChatDraft, compact: tuple[str, str, str], builder: Builder) -> ChatDraft:
+    """Return a draft with the summary of what stands before a compaction."""
+    own, text, parent = compact
+    parents = {node.id: node.parent for node in found.nodes}
+    entry = builder.entries.get(parent)
+    while entry is not None and not entry.parts:
+        entry = builder.entries.get(entry.parent or "")
+    path = path_to(short(entry.id), parents) if entry is not None else []
+    if not text.strip() or not path or path[-1] not in path_to(found.active, parents)[:-1]:
+        return replace(found, losses=(*found.losses, "summary_left_out:not_on_path"))
+    summary = DraftSummary(
+        id=short(own),
+        text=text,
+        first=path[0],
+        last=path[-1],
+        exceptions=frozenset(),
+        metadata={"kind": "summary"},
+    )
+    return replace(found, summary=summary)
+
+
+def path_to(end: str, parents: Mapping[str, str | None]) -> list[str]:
+    """Return the ids from the first message to an end."""
+    path: list[str] = []
+    at: str | None = end
+    while at is not None and at in parents:
+        path.append(at)
+        at = parents[at]
+    return path[::-1]
+
+
+def results_in(content: object, builder: Builder, *, own: str, parent: str | None) -> object:
+    """Add the tool results in content to their calls; return the rest."""
+    if not isinstance(content, list):
+        return content
+    rest = []
+    for block in content:
+        if isinstance(block, Mapping) and block.get("type") == "tool_result":
+            call_id = str(block.get("tool_use_id") or "?")
+            builder.result(call_id, block.get("content"), own_id=f"{own}/{call_id}", parent=parent)
+        else:
+            rest.append(block)
+    return rest
+
+
+def pi(lines: Lines) -> Found:
+    """Read a session of pi: messages in order, in newer ones with the entry before each."""
+    builder = Builder(is_chain=True)
+    source = ""
+    before: str | None = None
+    for place, line in enumerate(lines, start=1):
+        if place == 1:
+            source = str(line.get("id") or "")
+        own = str(line.get("id") or f"line-{place}")
+        parent = line.get("parentId", before)
+        parent = parent if isinstance(parent, str) else None
+        message = line.get("message")
+        if line.get("type") != "message" or not isinstance(message, Mapping):
+            if line.get("type") not in ("session", "model_change", "thinking_level_change"):
+                builder.losses.append(f"entry_dropped:{str(line.get('type'))[:40]}")
+            builder.skip(own, parent=parent)
+        elif message.get("role") == "toolResult":
+            call_id = str(message.get("toolCallId") or "?")
+            builder.result(call_id, message.get("content"), own_id=own, parent=parent)
+        elif message.get("role") in ROLES:
+            own = builder.add(
+                own,
+                parent=parent,
+                role="user" if message["role"] == "user" else "assistant",
+                parts=builder.blocks(message.get("content")),
+                ts=message.get("timestamp") or line.get("timestamp"),
+                model=message.get("model"),
+            )
+        else:
+            builder.losses.append(f"entry_dropped:{str(message.get('role'))[:40]}")
+            builder.skip(own, parent=parent)
+        before = own
+    return builder.draft(source=source or ids_of(builder), title="")
+
+
+def codex(lines: Lines) -> Found:
+    """Read a session of Codex: items in order."""
+    builder = Builder(is_chain=True)
+    source, before = "", None
+    for place, line in enumerate(lines, start=1):
+        item = line.get("payload")
+        if not isinstance(item, Mapping):
+            continue
+        if line.get("type") == "session_meta":
+            source = str(item.get("id") or "")
+        elif line.get("type") == "response_item":
+            own = f"line-{place}"
+            codex_item(item, own=own, before=before, ts=line.get("timestamp"), builder=builder)
+            before = own
+    return builder.draft(source=source or ids_of(builder), title="")
+
+
+def codex_item(
+    item: Mapping[str, Any], *, own: str, before: str | None, ts: object, builder: Builder
+) -> None:
+    """Read one item of Codex."""
+    kind = item.get("type")
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        call_id = str(item.get("call_id") or "?")
+        builder.result(call_id, item.get("output"), own_id=own, parent=before)
+        return
+    parts: list[Part] = []
+    if kind == "message" and item.get("role") in ROLES:
+        parts = builder.blocks(item.get("content"))
+    elif kind in ("function_call", "custom_tool_call"):
+        told = str(item.get("arguments") or item.get("input") or "{}")
+        parts = [ToolCallPart(str(item.get("call_id")), str(item.get("name")), told)]
+    elif kind == "reasoning":
+        listed = [s.get("text") for s in items(item.get("summary")) if isinstance(s, Mapping)]
+        parts = [ReasoningPart(text) for text in texts_of(listed)]
+    elif kind != "message":
+        builder.losses.append(f"entry_dropped:{str(kind)[:40]}")
+    role: Role = "user" if item.get("role") == "user" else "assistant"
+    builder.add(own, parent=before, role=role, parts=parts, ts=ts)
+
+
+def opencode(chat: Mapping[str, Any]) -> Found:
+    """Read a session of opencode: messages in order, with parts as they were written."""
+    about = chat["info"]
+    if not isinstance(about, Mapping):
+        return Unreadable("", "Its `info` is no object.")
+    builder = Builder(is_chain=True)
+    before: str | None = None
+    for place, item in enumerate(items(chat.get("messages")), start=1):
+        info = item.get("info") if isinstance(item, Mapping) else None
+        if not isinstance(info, Mapping) or info.get("role") not in ROLES:
+            builder.drop(f"message_dropped:{place}")
+            continue
+        own = str(info.get("id") or f"message-{place}")
+        time = info.get("time")
+        parts, results = opencode_parts(items(item.get("parts")), builder)
+        made = builder.add(
+            own,
+            parent=before,
+            role="user" if info["role"] == "user" else "assistant",
+            parts=parts,
+            ts=time.get("created") if isinstance(time, Mapping) else None,
+            model=info.get("modelID"),
+        )
+        for call_id, output in results:
+            builder.counted -= 1
+            builder.result(call_id, output, own_id=f"{own}/{call_id}", parent=made)
+        before = made
+    return builder.draft(source=str(about.get("id") or ""), title=about.get("title"))
+
+
+def opencode_parts(
+    listed: Iterable[Any], builder: Builder
+) -> tuple[list[Part], list[tuple[str, object]]]:
+    """Return the parts of a message, and the results of its tools by the ids of their calls."""
+    parts: list[Part] = []
+    results: list[tuple[str, object]] = []
+    for part in listed:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in ("text", "reasoning") and not part.get("synthetic"):
+            made = TextPart if kind == "text" else ReasoningPart
+            parts += [made(text) for text in texts_of([part.get("text")])]
+        elif kind == "tool":
+            call, output = opencode_call(part, number=len(parts))
+            parts.append(call)
+            results += [(call.call_id, output)] if output is not None else []
+        elif kind == "file":
+            builder.losses.append("file_by_name_only")
+            media_type = str(part.get("mime") or "file/*")[:100]
+            parts.append(FilePart(media_type, str(part.get("filename") or "")[:200], ""))
+        elif kind not in OPENCODE_OTHERS:
+            builder.losses.append(f"content_dropped:{str(kind)[:40]}")
+    return parts, results
+
+
+# Parts that say something about the work and have no words.
+OPENCODE_OTHERS = frozenset(
+    {"text", "reasoning", "step-start", "step-finish", "snapshot", "patch", "agent", "compaction"}
+)
+
+
+def opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCallPart, object]:
+    """Return the call of a tool, and its result if there is one."""
+    state = part.get("state")
+    state = state if isinstance(state, Mapping) else {}
+    call_id = str(part.get("callID") or part.get("id") or f"call-{number}")
+    called = json_of(state.get("input") or {})
+    output = state.get("output", state.get("error"))
+    return ToolCallPart(call_id, str(part.get("tool") or "tool"), called), output
+
+
+def llama_app(lines: Lines) -> Iterator[Found]:
+    """Read conversations of the page of llama.cpp: each a header and a tree of messages."""
+    head: Mapping[str, Any] | None = None
+    builder = Builder()
+    for line in lines:
+        if line.get("type") == "session":
+            if head is not None:
+                yield llama_draft(head, builder)
+            head, builder = line, Builder()
+        elif isinstance(message := line.get("message"), Mapping):
+            llama_message(message, builder)
+        else:
+            builder.losses.append(f"entry_dropped:{str(line.get('type'))[:40]}")
+    if head is not None:
+        yield llama_draft(head, builder)
+
+
+def llama_conversation(chat: Mapping[str, Any]) -> Found:
+    """Read a conversation of an older page of llama.cpp: `conv` and `messages`."""
+    builder = Builder()
+    for message in items(chat.get("messages")):
+        if isinstance(message, Mapping):
+            llama_message(message, builder)
+        else:
+            builder.drop("message_dropped")
+    head = chat["conv"]
+    return llama_draft(head if isinstance(head, Mapping) else {}, builder)
+
+
+def llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
+    """Return the draft of a conversation with this header."""
+    end = head.get("currNode")
+    return builder.draft(
+        source=str(head.get("id") or ids_of(builder)),
+        title=head.get("name"),
+        active=str(end) if end is not None else None,
+    )
+
+
+def llama_message(message: Mapping[str, Any], builder: Builder) -> None:
+    """Read one message of the page of llama.cpp."""
+    own = str(message.get("id", f"message-{len(builder.entries)}"))
+    parent = message.get("parent")
+    parent = str(parent) if parent is not None and str(parent) != "-1" else None
+    builder.names_children(own, [str(child) for child in items(message.get("children"))])
+    role, content = message.get("role"), message.get("content")
+    if message.get("type") == "root" or role not in (*ROLES, "tool"):
+        if message.get("type") != "root" and texts_of([content]):
+            builder.losses.append(f"system_left_out:{str(role)[:40]}")
+        builder.skip(own, parent=parent)
+        return
+    if role == "tool":
+        call_id = str(message.get("toolCallId") or "")
+        builder.result(call_id, content, own_id=own, parent=parent)
+        return
+    builder.add(
+        own,
+        parent=parent,
+        role="user" if role == "user" else "assistant",
+        parts=llama_parts(message, builder, own=own),
+        ts=message.get("timestamp"),
+        model=message.get("model"),
+    )
+
+
+def llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str) -> list[Part]:
+    """Return the parts of a message of the page of llama.cpp."""
+    thoughts = texts_of([message.get("reasoningContent"), message.get("thinking")])
+    parts: list[Part] = [ReasoningPart(text) for text in thoughts]
+    parts += builder.blocks(message.get("content"))
+    for extra in items(message.get("extra")):
+        name = str(extra.get("name") or "")[:200] if isinstance(extra, Mapping) else ""
+        text = texts_of([extra.get("content")]) if isinstance(extra, Mapping) else []
+        if text and extra.get("type") in ("TEXT", "textFile", "context"):
+            parts.append(TextPart(f"{name}\n\n{text[0]}"))
+        else:
+            builder.losses.append("file_by_name_only")
+            parts.append(FilePart("file/*", name, ""))
+    for call in items(message.get("toolCalls")):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            called = json_of(function.get("arguments") or "{}")
+            call_id = str(call.get("id") or f"{own}-call")
+            parts.append(ToolCallPart(call_id, str(function.get("name") or "tool"), called))
+    return parts
+
+
+def plain(lines: Lines) -> Found:
+    """Read messages with role and content, one a line; a system text has no effect here.
+
+    Raises `ImportRefused`.
+    """
+    listed = list(lines)
+    try:
+        read = from_chat_messages(listed)
+    except MalformedChatMessage as error:
+        raise ImportRefused("import_malformed", str(error)) from error
+    builder = Builder(losses=list(read.losses))
+    if read.system:
+        builder.losses.append("system_text_left_out")
+    before = None
+    # Made with the server's key: of short words a plain hash would tell too much.
+    digest = salted_hmac("chats.exchange.plain", json.dumps(listed), algorithm="sha256").hexdigest()
+    for place, message in enumerate(read.messages, start=1):
+        own = f"line-{place}"
+        builder.add(own, parent=before, role=message.role, parts=message.parts)
+        before = own
+    return builder.draft(source=f"file:{digest}", title="")
+
+
+def ids_of(builder: Builder) -> str:
+    """Return a name for a session without an id, made of the ids in it."""
+    said = (own_id for own_id, entry in builder.entries.items() if entry.parts)
+    return "ids:" + hashlib.sha256("\n".join(said).encode("utf-8", "surrogatepass")).hexdigest()

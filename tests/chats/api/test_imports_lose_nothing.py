@@ -1,0 +1,285 @@
+"""Imports lose no message silently: trees, grown chats, split archives, marks in the text."""
+
+import io
+import json
+import zipfile
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from chats.models import Branch, Chat, Message
+from chats.turns import start
+from tests.chats.api.bringing import Brought, bring, brought, refused
+from tests.chats.api.programs import Program
+from tests.chats.api.test_exchange import lines, streams, ui
+from tests.chats.api.test_imports_from_others import gpt_node, said
+
+__all__ = ["streams"]
+
+
+def gpt(own: str, turns: int, *, children: bool = True, **more: Any) -> dict[str, Any]:
+    """A conversation of ChatGPT with so many turns, one behind the other."""
+    nodes = [gpt_node("root", None, ["n0"] if children else [])]
+    for turn in range(turns):
+        below = [f"n{turn + 1}"] if children and turn + 1 < turns else []
+        before = f"n{turn - 1}" if turn else "root"
+        role = "assistant" if turn % 2 else "user"
+        nodes.append(gpt_node(f"n{turn}", before, below, role, f"{own} says {turn}"))
+    mapping = {node["id"]: node for node in nodes}
+    return {
+        "title": own,
+        "conversation_id": own,
+        "current_node": f"n{turns - 1}",
+        "mapping": mapping,
+        **more,
+    }
+
+
+def archive(**entries: object) -> bytes:
+    """A ZIP archive; `_dash_` stands for a hyphen, `__` for a slash."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as made:
+        for name, value in entries.items():
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            name = name.replace("_dash_", "-").replace("__", "/").replace("_dot_", ".")
+            made.writestr(name, data)
+    return held.getvalue()
+
+
+def counts(found: Brought) -> tuple[int, int]:
+    """The messages that are here, and those in the file."""
+    return found.row["messages_imported"], found.row["messages_in_file"]
+
+
+def texts(chat_id: str) -> list[str]:
+    """The texts of the active path."""
+    return [text for _, text in said(chat_id)]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_an_archive_in_several_files_is_imported_as_one(width: int, of_alice: Program) -> None:
+    named = {
+        f"export__conversations_dash_{number:0{width}}_dot_json": [gpt(f"c{number}", 2)]
+        for number in range(3)
+    }
+    found = bring(of_alice, archive(**named, user_dot_json={}, chat_dot_html=b"<p>", x_dot_png=b""))
+    assert [made["title"] for made in found.chats] == ["c0", "c1", "c2"]
+    assert (found.row["form"], found.row["found"], counts(found)) == ("chatgpt", 3, (6, 6))
+
+
+def test_an_archive_of_sessions_is_imported_file_by_file(of_alice: Program) -> None:
+    plain = lines({"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."})
+    entries = {"a_dot_jsonl": plain, "b__c_dot_json": gpt("tree", 2), "d_dot_json": {"x": 1}}
+    found = bring(of_alice, archive(**entries, readme_dot_txt=b"x"))
+    assert [row["messages"] for row in found.chats] == [2, 2]
+    assert found.not_taken == [("d.json", "import_unknown_form")]
+
+
+def test_a_tree_is_made_of_parents(of_alice: Program) -> None:
+    found = bring(of_alice, json.dumps([gpt("bare", 6, children=False)]).encode())
+    assert counts(found) == (6, 6)
+    assert texts(found.chats[0]["chat"]) == [f"bare says {turn}" for turn in range(6)]
+
+
+def test_children_name_the_parent_of_a_node_that_names_none(of_alice: Program) -> None:
+    chat = gpt("half", 4)
+    for node in chat["mapping"].values():
+        node["parent"] = None
+    found = bring(of_alice, json.dumps([chat]).encode())
+    assert texts(found.chats[0]["chat"]) == [f"half says {turn}" for turn in range(4)]
+
+
+def test_children_order_the_branches_and_nothing_else(of_alice: Program) -> None:
+    nodes = [
+        gpt_node("late", "u", [], "assistant", "Second reply"),
+        gpt_node("early", "u", [], "assistant", "First reply"),
+        gpt_node("u", "root", ["early", "gone", "late"], "user", "Question"),
+        gpt_node("root", None, []),
+    ]
+    chat = {"title": "t", "conversation_id": "o", "mapping": {node["id"]: node for node in nodes}}
+    made = brought(of_alice, json.dumps(chat).encode())
+    rows = Message.objects.order_by("accepted")
+    assert [row.text for row in rows] == ["Question", "First reply", "Second reply"]
+    assert Branch.objects.filter(chat=made["chat"]).count() == 2
+
+
+def test_a_message_without_its_predecessor_is_kept_and_reported(of_alice: Program) -> None:
+    chat = gpt("torn", 4)
+    del chat["mapping"]["n1"]
+    found = bring(of_alice, json.dumps(chat).encode())
+    (made,) = found.chats
+    assert (made["losses"], counts(found)) == (["parent_missing:n2"], (3, 3))
+    assert {row.text for row in Message.objects.all()} == {
+        "torn says 0",
+        "torn says 2",
+        "torn says 3",
+    }
+
+
+def test_open_webui_goes_by_parents(of_alice: Program) -> None:
+    messages: dict[str, Any] = {
+        f"w{turn}": {
+            "id": f"w{turn}",
+            "parentId": f"w{turn - 1}" if turn else None,
+            "childrenIds": [],
+            "role": "assistant" if turn % 2 else "user",
+            "content": f"pier {turn}",
+        }
+        for turn in range(4)
+    }
+    chat = {"id": "w", "title": "Pier", "chat": {"history": {"messages": messages}}}
+    found = bring(of_alice, json.dumps([chat]).encode())
+    assert texts(found.chats[0]["chat"]) == [f"pier {turn}" for turn in range(4)]
+
+
+def test_librechat_may_list_a_reply_before_its_question(of_alice: Program) -> None:
+    told = [
+        {"messageId": "b", "parentMessageId": "a", "text": "answer"},
+        {"messageId": "c", "parentMessageId": "b", "isCreatedByUser": True, "text": "again"},
+        {
+            "messageId": "a",
+            "parentMessageId": "00000000-0000-0000-0000-000000000000",
+            "isCreatedByUser": True,
+            "text": "question",
+        },
+    ]
+    chat = {"conversationId": "l", "title": "t", "messages": told}
+    made = brought(of_alice, json.dumps(chat).encode())
+    assert texts(made["chat"]) == ["question", "answer", "again"]
+    assert made["losses"] == []
+
+
+def test_claude_may_list_a_reply_before_its_question(of_alice: Program) -> None:
+    told = [
+        {"uuid": "b", "parent_message_uuid": "a", "sender": "assistant", "text": "answer"},
+        {
+            "uuid": "a",
+            "parent_message_uuid": "00000000-0000-4000-8000-000000000000",
+            "sender": "human",
+            "text": "question",
+        },
+    ]
+    chat = {"uuid": "k", "name": "t", "chat_messages": told, "current_leaf_message_uuid": "b"}
+    assert texts(brought(of_alice, json.dumps(chat).encode())["chat"]) == ["question", "answer"]
+
+
+REFERENCE = {
+    "matched_text": "\ue200cite\ue202turn0search3\ue202turn0search8\ue201",
+    "items": [{"title": "lamps [old]", "url": "https://lamps.example/1893"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (
+            "Built in 1893. \ue200cite\ue202turn0search3\ue202turn0search8\ue201 Next",
+            "Built in 1893. ([lamps \\[old\\]](https://lamps.example/1893)) Next",
+        ),
+        ('By \ue200entity\ue202["people","Ada Keeper",0]\ue201.', "By Ada Keeper."),
+        ("Seen \ue200cite\ue202turn9search1\ue201. End", "Seen. End"),
+        ("Seen【12†source】 here", "Seen here"),
+        ("A \ue203stray\ue206 mark", "A stray mark"),
+        ("Two spaces  \nstay", "Two spaces  \nstay"),
+    ],
+)
+def test_marks_of_citations_become_links_or_go(written: str, read: str, of_alice: Program) -> None:
+    nodes = [
+        gpt_node("u", None, ["a"], "user", "When?"),
+        gpt_node("a", "u", [], "assistant", written, content_references=[REFERENCE]),
+    ]
+    chat = {"title": "t", "conversation_id": "c", "mapping": {node["id"]: node for node in nodes}}
+    assert texts(brought(of_alice, json.dumps([chat]).encode())["chat"])[1] == read
+
+
+def test_a_link_of_a_citation_is_one_of_the_web(of_alice: Program) -> None:
+    bad = {"matched_text": "\ue200cite\ue202x\ue201", "items": [{"url": "javascript:alert(1)"}]}
+    nodes = [gpt_node("u", None, [], "assistant", "A \ue200cite\ue202x\ue201.")]
+    nodes[0]["message"]["metadata"]["content_references"] = [bad]
+    chat = {"title": "t", "conversation_id": "c", "mapping": {"u": nodes[0]}}
+    assert texts(brought(of_alice, json.dumps([chat]).encode())["chat"]) == ["A."]
+
+
+def test_a_grown_chat_gets_what_is_new(of_alice: Program) -> None:
+    made = brought(of_alice, json.dumps([gpt("grows", 4)]).encode())
+    found = bring(of_alice, json.dumps([gpt("grows", 8)]).encode())
+    (again,) = found.chats
+    assert (again["chat"], again["messages"], again["was_here"]) == (made["chat"], 4, True)
+    assert (found.row["added"], found.row["were_here"], found.row["grown"]) == (0, 1, 1)
+    assert counts(found) == (8, 8)
+    assert texts(made["chat"]) == [f"grows says {turn}" for turn in range(8)]
+    assert Branch.objects.count() == 1
+    third = bring(of_alice, json.dumps([gpt("grows", 8)]).encode())
+    assert (third.row["messages"], Message.objects.count()) == (0, 8)
+
+
+def test_a_grown_chat_that_went_on_here_gets_a_branch(
+    of_alice: Program, now: datetime, alice: Any
+) -> None:
+    made = brought(of_alice, json.dumps([gpt("grows", 2)]).encode())
+    chat = Chat.objects.get(pk=made["chat"])
+    start.start(user=alice, chat=chat, text="Mine", now=now)
+    bring(of_alice, json.dumps([gpt("grows", 4)]).encode())
+    assert Branch.objects.filter(chat=chat).count() == 2
+    chat.refresh_from_db()
+    assert chat.active_branch is not None
+    assert chat.active_branch.parent is None
+    branch = Branch.objects.get(parent__isnull=False)
+    assert (branch.fork_seq, branch.last_seq) == (2, 4)
+    assert Message.objects.filter(branch=branch).count() == 2
+    listed = [row.text for row in Message.objects.all()]
+    assert len(listed) == len(set(listed))
+
+
+def test_a_new_reply_to_an_old_question_is_a_branch(of_alice: Program) -> None:
+    made = brought(of_alice, json.dumps([gpt("grows", 2)]).encode())
+    newer = gpt("grows", 2)
+    newer["mapping"]["n0"]["children"].append("other")
+    newer["mapping"]["other"] = gpt_node("other", "n0", [], "assistant", "Another reply")
+    newer["current_node"] = "other"
+    bring(of_alice, json.dumps([newer]).encode())
+    assert texts(made["chat"]) == ["grows says 0", "Another reply"]
+    assert Branch.objects.filter(chat=made["chat"]).count() == 2
+
+
+def test_a_newer_file_brings_no_erased_message_back(of_alice: Program) -> None:
+    made = brought(of_alice, json.dumps([gpt("grows", 4)]).encode())
+    row = Message.objects.get(branch__chat=made["chat"], seq=2)
+    assert of_alice.post(f"chats/{made['chat']}/messages/{row.pk}/erase", {}).status_code == 200
+    found = bring(of_alice, json.dumps([gpt("grows", 6)]).encode())
+    assert found.row["messages"] == 2
+    assert not [row for row in Message.objects.all() if row.text == "grows says 1"]
+
+
+def test_a_grown_list_of_ui_messages_is_continued(of_alice: Program) -> None:
+    first = [ui("a", "One?", chatId="x"), ui("b", "Two.", "assistant")]
+    made = brought(of_alice, lines(*first))
+    found = bring(of_alice, lines(*first, ui("c", "Three?"), ui("d", "Four.", "assistant")))
+    assert found.chats[0]["messages"] == 2
+    assert texts(made["chat"]) == ["One?", "Two.", "Three?", "Four."]
+
+
+def test_other_words_of_a_known_message_are_reported(of_alice: Program) -> None:
+    brought(of_alice, json.dumps([gpt("grows", 2)]).encode())
+    newer = gpt("grows", 2)
+    newer["mapping"]["n1"]["message"]["content"]["parts"] = ["Edited"]
+    (again,) = bring(of_alice, json.dumps([newer]).encode()).chats
+    assert again["losses"] == ["message_changed:1"]
+
+
+def test_unknown_forms_are_refused_by_name(of_alice: Program) -> None:
+    other = {"type": "session", "harness": "harbour", "id": "1"}
+    code, sentence = refused(of_alice, lines(other, {"type": "message"}))
+    assert (code, "a session of harbour" in sentence) == ("import_unknown_form", True)
+    code, sentence = refused(of_alice, json.dumps([{"pier": 1, "quay": 2}]).encode())
+    assert (code, '"pier", "quay"' in sentence) == ("import_unknown_form", True)
+    strange = {"mapping": {"a": {"message": {"words": "x"}}}}
+    assert refused(of_alice, json.dumps([strange]).encode())[0] == "import_unknown_form"
+
+
+def test_what_is_lost_is_counted(of_alice: Program) -> None:
+    chat = gpt("lost", 2)
+    chat["mapping"]["t"] = gpt_node("t", "n1", [], "tool", "A result without a call")
+    found = bring(of_alice, json.dumps([chat]).encode())
+    assert (counts(found), found.chats[0]["losses"]) == ((2, 3), ["stray_result:t"])

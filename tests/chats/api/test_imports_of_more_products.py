@@ -1,0 +1,348 @@
+"""Imports of DeepSeek, Grok, Gemini, opencode, aider, llama.cpp, the AI SDK, compacted sessions."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from chats.exchange import bounds
+from chats.models import Branch, Compaction, Message
+from contextpolicy.publish import assign, create_policy
+from tests.chats.api.bringing import bring, brought, refused
+from tests.chats.api.programs import Program
+from tests.chats.api.test_exchange import lines, streams, with_summaries
+from tests.chats.api.test_imports_from_others import said
+
+__all__ = ["streams", "with_summaries"]
+
+
+def fragment_node(own: str, parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
+    """A node of DeepSeek's tree."""
+    listed = [{"type": kind, "content": text} for kind, text in fragments]
+    message = {"model": "deepseek-chat", "files": [], "fragments": listed} if listed else None
+    return {"id": own, "parent": parent, "children": [], "message": message}
+
+
+DEEPSEEK = {
+    "id": "ds-1",
+    "title": "Quay",
+    "inserted_at": "2026-05-01T10:00:00+08:00",
+    "mapping": {
+        node["id"]: node
+        for node in (
+            fragment_node("root", None),
+            fragment_node("1", "root", ("REQUEST", "What is a quay?")),
+            fragment_node("2", "1", ("THINK", "hm"), ("RESPONSE", "A landing place.[citation:1]")),
+            fragment_node("3", "1", ("RESPONSE", "A wharf.")),
+        )
+    },
+}
+GROK = {
+    "conversations": [
+        {
+            "conversation": {"id": "g-1", "title": "Tides"},
+            "responses": [
+                {
+                    "response": {
+                        "_id": "r1",
+                        "sender": "human",
+                        "message": "When is high tide?",
+                        "create_time": {"$date": {"$numberLong": "1760000000000"}},
+                    }
+                },
+                {
+                    "response": {
+                        "_id": "r2",
+                        "sender": "ASSISTANT",
+                        "message": 'At six. <grok:render card_id="1"><a>2</a></grok:render>',
+                        "model": "grok-x",
+                    }
+                },
+            ],
+        }
+    ],
+    "projects": [],
+}
+
+
+def activity(time: str, title: str, html: str = "", **more: object) -> dict[str, Any]:
+    """An activity of Gemini."""
+    items = [{"html": html}] if html else []
+    return {"header": "Gemini Apps", "title": title, "time": time, "safeHtmlItem": items, **more}
+
+
+CHAT = {"details": [{"name": "x", "url": "https://gemini.google.com/app/abc1"}]}
+GEMINI = [
+    activity("2026-03-05T09:00:00.000Z", "Prompted And then?", "<p>Then <b>six</b>.</p>", **CHAT),
+    activity("2026-03-04T08:00:00.000Z", "Prompted When?", "<ul><li>At five</li></ul>", **CHAT),
+    activity("2026-03-04T07:00:00.000Z", "Prompted Elsewhere?", "<pre>a  b</pre>"),
+    {"header": "Search", "title": "Searched", "time": "2026-03-04T07:00:00.000Z"},
+]
+OPENCODE = {
+    "info": {"id": "ses_1", "title": "Fix the crane"},
+    "messages": [
+        {
+            "info": {"id": "m1", "role": "user", "time": {"created": 1_760_000_000_000}},
+            "parts": [{"type": "text", "text": "Fix it"}],
+        },
+        {
+            "info": {"id": "m2", "role": "assistant", "modelID": "small"},
+            "parts": [
+                {"type": "step-start"},
+                {"type": "reasoning", "text": "Look first."},
+                {
+                    "type": "tool",
+                    "callID": "c1",
+                    "tool": "read",
+                    "state": {"status": "completed", "input": {"file": "a"}, "output": "words"},
+                },
+                {"type": "text", "text": "Fixed."},
+                {"type": "step-finish"},
+            ],
+        },
+    ],
+}
+LLAMA = lines(
+    {"type": "session", "harness": "llama.app", "id": "ll", "name": "Quay", "currNode": "n4"},
+    {"type": "message", "message": {"id": "n1", "parent": "n0", "role": "user", "content": "Hi"}},
+    {
+        "type": "message",
+        "message": {"id": "n2", "parent": "n1", "role": "assistant", "content": "One"},
+    },
+    {
+        "type": "message",
+        "message": {"id": "n3", "parent": "n1", "role": "assistant", "content": "Two"},
+    },
+    {"type": "message", "message": {"id": "n4", "parent": "n3", "role": "user", "content": "On"}},
+)
+OLD_LLAMA = [
+    {
+        "conv": {"id": "old", "name": "Old", "currNode": 3},
+        "messages": [
+            {"id": 1, "type": "root", "parent": -1, "role": "system", "content": ""},
+            {"id": 2, "parent": 1, "role": "user", "content": "Hi", "children": [3]},
+            {"id": 3, "parent": 2, "role": "assistant", "content": "Hello", "thinking": "hm"},
+        ],
+    }
+]
+AIDER = b"""
+# aider chat started at 2026-01-02 03:04:05
+
+> aider v0.86 started
+> Add a file? (Y)es/(N)o [Yes]: y
+
+#### Move the crane
+#### to the left
+
+I move it.
+
+```python
+x = 1
+```
+
+> Applied edit to crane.py
+
+# aider chat started at 2026-01-03 03:04:05
+
+> nothing was said
+
+# aider chat started at 2026-01-04 03:04:05
+
+#### Thanks
+"""
+UI = [
+    {"id": "s", "role": "system", "parts": [{"type": "text", "text": "Obey."}]},
+    {"id": "u", "role": "user", "parts": [{"type": "text", "text": "hi"}]},
+    {
+        "id": "a",
+        "role": "assistant",
+        "parts": [
+            {"type": "step-start"},
+            {
+                "type": "tool-get_weather",
+                "toolCallId": "c",
+                "state": "output-available",
+                "input": {"city": "A"},
+                "output": "sunny",
+            },
+            {"type": "text", "text": "ok"},
+        ],
+    },
+]
+BODY = {"id": "chat-9", "messages": UI[1:], "trigger": "submit-message", "messageId": "a"}
+PLAIN = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+FILES: dict[str, tuple[bytes, str, int, int]] = {
+    "deepseek": (json.dumps([DEEPSEEK]).encode(), "deepseek", 3, 2),
+    "grok": (json.dumps(GROK).encode(), "grok", 2, 1),
+    "opencode": (json.dumps(OPENCODE, indent=2).encode(), "opencode", 2, 1),
+    "llama.cpp": (LLAMA, "llama_app", 4, 2),
+    "llama.cpp before": (json.dumps(OLD_LLAMA).encode(), "llama_app", 2, 1),
+    "AI SDK": (json.dumps(UI).encode(), "ui", 2, 1),
+    "useChat": (json.dumps(BODY).encode(), "ui", 2, 1),
+    "list of messages": (json.dumps(PLAIN).encode(), "plain", 2, 1),
+    "request body": (json.dumps({"model": "m", "messages": PLAIN}).encode(), "plain", 2, 1),
+    "a chat a line": (json.dumps(DEEPSEEK).encode() + b"\n", "deepseek", 3, 2),
+}
+
+
+@pytest.mark.parametrize("name", list(FILES))
+def test_each_form_is_recognised_and_imported_once(name: str, of_alice: Program) -> None:
+    data, form, messages, branches = FILES[name]
+    found = bring(of_alice, data)
+    assert (found.row["state"], found.row["form"], found.row["found"]) == ("done", form, 1)
+    (made,) = found.chats
+    assert made["messages"] == messages
+    assert Branch.objects.filter(chat=made["chat"]).count() == branches
+    again = bring(of_alice, data)
+    assert (again.row["were_here"], again.row["messages"]) == (1, 0)
+
+
+def test_chats_one_a_line_are_all_imported(of_alice: Program) -> None:
+    other = {**DEEPSEEK, "id": "ds-2", "title": "Pier"}
+    found = bring(of_alice, lines(DEEPSEEK, other))
+    assert [made["title"] for made in found.chats] == ["Quay", "Pier"]
+
+
+def test_deepseek_keeps_thoughts_and_search_results_become_links(of_alice: Program) -> None:
+    node = fragment_node("2", "1", ("THINK", "hm"), ("RESPONSE", "Here [citation:1] [citation:2]."))
+    results = [{"cite_index": 1, "url": "https://quay.example/a", "title": "Quays"}]
+    node["message"]["fragments"].insert(0, {"type": "SEARCH", "results": results})
+    chat = {**DEEPSEEK, "mapping": {**DEEPSEEK["mapping"], "2": node}}  # type: ignore[dict-item]
+    brought(of_alice, json.dumps([chat]).encode())
+    row = Message.objects.get(metadata__source__id="2")
+    assert [part["type"] for part in row.parts] == ["reasoning", "text"]
+    assert row.text == "Here ([Quays](https://quay.example/a))."
+    assert row.model_name == "deepseek-chat"
+
+
+def test_grok_keeps_moments_and_no_cards(of_alice: Program) -> None:
+    made = brought(of_alice, json.dumps(GROK).encode())
+    assert said(made["chat"]) == [("user", "When is high tide?"), ("assistant", "At six.")]
+    assert Message.objects.get(role="user").created_at.year == 2025
+
+
+def test_gemini_is_grouped_by_conversation_or_by_day(of_alice: Program) -> None:
+    found = bring(of_alice, json.dumps(GEMINI).encode())
+    titles = {made["title"]: made["chat"] for made in found.chats}
+    assert set(titles) == {"When?", "Gemini, 2026-03-04"}
+    assert said(titles["When?"]) == [
+        ("user", "When?"),
+        ("assistant", "- At five"),
+        ("user", "And then?"),
+        ("assistant", "Then **six**."),
+    ]
+    assert said(titles["Gemini, 2026-03-04"])[1] == ("assistant", "```\na  b\n```")
+
+
+def test_opencode_keeps_calls_with_their_results(of_alice: Program) -> None:
+    brought(of_alice, json.dumps(OPENCODE).encode())
+    row = Message.objects.get(role="assistant")
+    kinds = ["reasoning", "tool_call", "text", "tool_result"]
+    assert [part["type"] for part in row.parts] == kinds
+    assert (row.parts[1]["name"], row.parts[3]["content"]) == ("read", "words")
+
+
+def test_llama_cpp_shows_the_branch_that_was_shown(of_alice: Program) -> None:
+    made = brought(of_alice, LLAMA)
+    assert [text for _, text in said(made["chat"])] == ["Hi", "Two", "On"]
+    assert made["losses"] == []
+
+
+def test_each_start_of_aider_with_words_is_a_chat(of_alice: Program) -> None:
+    found = bring(of_alice, AIDER)
+    assert (found.row["form"], found.row["found"]) == ("aider", 2)
+    assert said(found.chats[0]["chat"]) == [
+        ("user", "Move the crane\nto the left"),
+        ("assistant", "I move it.\n\n```python\nx = 1\n```"),
+    ]
+    grown = AIDER + b"\nYou are welcome.\n"
+    assert bring(of_alice, grown).row["grown"] == 1
+    assert said(found.chats[1]["chat"])[1] == ("assistant", "You are welcome.")
+
+
+def test_a_system_message_of_the_ai_sdk_is_reported(of_alice: Program) -> None:
+    found = bring(of_alice, json.dumps(UI).encode())
+    assert found.chats[0]["losses"] == ["system_moved"]
+    assert (found.row["messages_imported"], found.row["messages_in_file"]) == (2, 3)
+
+
+def test_a_long_list_of_messages_is_refused_before_it_fills_the_memory(
+    of_alice: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "LINES", 10)
+    assert refused(of_alice, json.dumps(PLAIN * 6).encode())[0] == "import_too_many"
+
+
+def entry(own: str, parent: str | None, role: str, text: object, **more: object) -> dict[str, Any]:
+    """A line of Claude Code."""
+    message = {"role": role, "content": text}
+    line = {"type": role, "uuid": own, "parentUuid": parent, "sessionId": "s", "message": message}
+    return {**line, **more}
+
+
+SUMMARY = (
+    "This session is being continued from a previous conversation. The user asked about cranes and"
+    " the reply named three of them."
+)
+LONG = "The cranes of the harbour stand in a row, and each of them lifts eighty tons. " * 20
+COMPACTED = [
+    entry("u1", None, "user", f"First question. {LONG}"),
+    entry("a1", "u1", "assistant", f"First answer. {LONG}"),
+    {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "uuid": "b1",
+        "parentUuid": None,
+        "logicalParentUuid": "a1",
+        "content": "Conversation compacted",
+    },
+    entry("c1", "b1", "user", SUMMARY, isCompactSummary=True),
+    entry("u2", "c1", "user", "Second question"),
+    entry("a2", "u2", "assistant", "Second answer"),
+]
+
+
+def test_a_compacted_session_is_one_chat_with_its_summary(
+    of_alice: Program, with_summaries: None
+) -> None:
+    made = brought(of_alice, lines(*COMPACTED))
+    assert made["losses"] == []
+    assert [text[:14] for _, text in said(made["chat"])] == [
+        "First question",
+        "First answer. ",
+        "Second questio",
+        "Second answer",
+    ]
+    row = Compaction.objects.get(branch__chat=made["chat"])
+    assert (row.text, row.from_seq, row.to_seq, row.status) == (SUMMARY, 1, 2, "published")
+
+
+def test_of_two_compactions_the_newer_summary_counts(
+    of_alice: Program, with_summaries: None
+) -> None:
+    newer = [
+        {"type": "system", "uuid": "b2", "parentUuid": None, "logicalParentUuid": "a2"},
+        entry("c2", "b2", "user", SUMMARY.replace("three", "four"), isCompactSummary=True),
+        entry("u3", "c2", "user", "Third question"),
+    ]
+    made = brought(of_alice, lines(*COMPACTED, *newer))
+    assert made["losses"] == ["summary_replaced"]
+    row = Compaction.objects.get(branch__chat=made["chat"])
+    assert (row.from_seq, row.to_seq, "four" in row.text) == (1, 4, True)
+
+
+def test_a_summary_that_the_policy_forbids_is_reported(of_alice: Program, now: datetime) -> None:
+    values = {"strategy": "dynamic_summary", "turn_threshold": None, "edit_right": "nobody"}
+    made = create_policy(slug="q", name="Q", values=values, actor="system", now=now)
+    assign(policy=made, level="instance", actor="system", now=now)
+    chat = brought(of_alice, lines(*COMPACTED))
+    assert [loss.partition(":")[0] for loss in chat["losses"]] == ["summary_left_out"]
+    assert len(said(chat["chat"])) == 4
+
+
+def test_a_session_of_an_agent_goes_on_in_its_main_chain(of_alice: Program) -> None:
+    side = entry("x", "u1", "user", "A task of its own", isSidechain=True)
+    made = brought(of_alice, lines(*COMPACTED[:2], side))
+    assert [role for role, _ in said(made["chat"])] == ["user", "assistant"]
+    assert Branch.objects.filter(chat=made["chat"]).count() == 2
