@@ -5,7 +5,8 @@ does something to a chat and is killed (SIGKILL) at one border; then the chat mu
 before and every law (`laws`), and the next trigger and the next turn must work.
 
     --every N      the matrix: the first border and every Nth after it, each in a chat of its own
-    --kills N      chaos: N kills at random borders of random deeds, over --chats chats
+    --kills N      chaos: N kills at random borders of random deeds, over --chats chats, of
+                   programs' requests to the gateway, and of the replies of teams
     --workers N    N processes at the same time, --steps random deeds each, over --chats chats
     --naive NAME   break the product first (see `naive`), to see that this program notices
 
@@ -46,7 +47,11 @@ from chats.record import locking  # noqa: E402  # as above
 from contextpolicy import ledger  # noqa: E402  # as above
 from contextpolicy.models import AuditEvent, ModelSpec  # noqa: E402  # as above
 from tests.chats.compaction.conftest import SENTENCE  # noqa: E402  # as above
-from tests.faults import naive, town  # noqa: E402  # as above
+from tests.faults import (  # noqa: E402  # as above
+    naive,
+    program_place,  # as above
+    town,
+)
 from tests.faults.laws import (  # noqa: E402  # as above
     Seen,
     Violation,
@@ -57,10 +62,14 @@ from tests.faults.laws import (  # noqa: E402  # as above
     in_force,
     originals,
 )
+from tests.faults.program_place import ProgramPlace  # noqa: E402  # as above
+from tests.faults.round_play import RULES  # noqa: E402  # as above
+from tests.faults.round_scene import Scene  # noqa: E402  # as above
 from tests.faults.town import Deed, compact, heal, new_chat, say, summaries  # noqa: E402  # as above
 
 # More than any deed has; a border beyond the end of a deed kills nobody.
 BORDERS = 120
+PROGRAMS, TEAMS = 4, 4
 
 
 class Border:
@@ -167,30 +176,90 @@ def matrix(owner: User, *, every: int) -> Counter[str]:
 
 
 def chaos(owner: User, *, kills: int, chats: int, dice: random.Random) -> Counter[tuple[str, str]]:
-    """Kill random deeds at random borders; how many of each were killed or ended before."""
+    """Kill random deeds at random borders; how many of each were killed or ended before.
+
+    Deeds in chats, requests of programs behind the gateway, and rounds of teams take turns.
+    """
     kinds = (town.BY_MODEL, town.PLAIN, town.NARROW)
     places = [new_chat(owner, kind=kinds[n % len(kinds)]) for n in range(chats)]
+    program_place.prepare()
+    programs = [ProgramPlace(owner, n) for n in range(PROGRAMS)]
+    rules = sorted(RULES)
+    scenes = [Scene(owner, rules[n % len(rules)]) for n in range(TEAMS)]
     seen: Counter[tuple[str, str]] = Counter()
     known: set[Any] = set()
-    killed = 0
+    killed = number = 0
     while killed < kills:
-        chat = dice.choice(places)
-        said = originals(chat)
-        name, deed = town.pick(town.deeds(chat, dice), dice)
-        short = name not in {"compact", "say"}
-        died = in_child(deed, at=dice.randrange(1, BORDERS // 3 if short else BORDERS))
-        killed += died
-        seen[name, "killed" if died else "ended"] += 1
-        assert_whole(chat, said=said, known=known)
-        if name != "say" and originals(chat) != said:
-            raise Violation("a message came from nowhere")
-        heal(chat)
-        say(chat, f"Step {killed}. {SENTENCE}")
-        assert_whole(chat, said=said, known=known)
-        assert_sound(chat)
+        number += 1
+        if number % 3 == 1:
+            killed += kill_request(dice.choice(programs), dice=dice, seen=seen)
+            continue
+        if number % 3 == 2:
+            killed += kill_round(dice.choice(scenes), number=number, dice=dice, seen=seen)
+            continue
+        killed += kill_deed(dice.choice(places), killed=killed, known=known, dice=dice, seen=seen)
     for chat in places:
         assert_settled(chat)
+    for scene in scenes:
+        end_round(scene)
     return seen
+
+
+def end_round(scene: Scene) -> None:
+    """Work until nobody of a team is left to speak."""
+    while scene.unfinished():
+        scene.work()
+        scene.look(certain=True)
+
+
+def kill_deed(
+    chat: Chat,
+    *,
+    killed: int,
+    known: set[Any],
+    dice: random.Random,
+    seen: Counter[tuple[str, str]],
+) -> bool:
+    """Kill a deed in a chat at a random border; then look at every law, and go on in the chat."""
+    said = originals(chat)
+    name, deed = town.pick(town.deeds(chat, dice), dice)
+    short = name not in {"compact", "say"}
+    died = in_child(deed, at=dice.randrange(1, BORDERS // 3 if short else BORDERS))
+    seen[name, "killed" if died else "ended"] += 1
+    assert_whole(chat, said=said, known=known)
+    if name != "say" and originals(chat) != said:
+        raise Violation("a message came from nowhere")
+    heal(chat)
+    say(chat, f"Step {killed + died}. {SENTENCE}")
+    assert_whole(chat, said=said, known=known)
+    assert_sound(chat)
+    return died
+
+
+def kill_request(
+    place: ProgramPlace, *, dice: random.Random, seen: Counter[tuple[str, str]]
+) -> bool:
+    """Kill a program's request at a random border, then have it sent again under its key."""
+    body, leaves = place.next_request(dice), dice.random() < 0.2
+    died = in_child(place.deed(body, leaves=leaves), at=dice.randrange(1, BORDERS))
+    seen["request", "killed" if died else "ended"] += 1
+    place.settle(body, seen)
+    return died
+
+
+def kill_round(
+    scene: Scene, *, number: int, dice: random.Random, seen: Counter[tuple[str, str]]
+) -> bool:
+    """Kill a step of a team's round at a random border: a message, or a reply."""
+    is_asked = not scene.unfinished()
+    deed = scene.say(f"Message {number}: what do you think?", "") if is_asked else scene.work
+    died = in_child(deed, at=dice.randrange(1, BORDERS // 4 if is_asked else BORDERS))
+    seen["round", "killed" if died else "ended"] += 1
+    scene.look(certain=not died)
+    if died:
+        scene.heal()
+        scene.look(certain=True)
+    return died
 
 
 def assert_settled(chat: Chat) -> None:
@@ -311,7 +380,7 @@ def main() -> None:
         numbers = {"workers": asked.workers, "chats": asked.chats, "steps": asked.steps}
         events = alongside(owner, seed=asked.seed, **numbers)
         lines += [f"{what:<28}{n:>6}" for what, n in sorted(events.items())]
-    lines.append("0 lost, 0 doubled, 0 half-published, every receipt a partition")
+    lines.append("0 lost, 0 doubled, 0 half-published, 0 burnt keys, every receipt a partition")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

@@ -1,0 +1,129 @@
+"""A program behind the gateway whose requests are killed, and what each of them has to hold.
+
+Every request has an `Idempotency-Key`. Whatever was killed, the same request sent again gets a
+whole reply, and what the person said is stored once. Needs a set up Django; `crashes` does that.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from chats.gateway import views
+from chats.ground import rates
+from chats.models import Message, Turn
+from chats.people import keys
+from chats.providers.base import Finished, TextDelta
+from chats.record import history
+from chats.streams import connection
+from chats.turns.stop import TurnIsOver, stop
+from contextpolicy.engine.tokens import ApproximateCounter
+from tests.chats.gateway.conftest import Program, Silent, assistant, user
+from tests.faults import town
+from tests.faults.laws import Violation
+from tests.faults.naive import put
+
+MOST_TURNS = 25
+TRIES = 4
+
+
+def prepare() -> None:
+    """Count without the vocabulary, hear no bus, limit no rate."""
+    put(views, "O200kCounter", ApproximateCounter)
+    settings.ALLOWED_HOSTS = ["testserver"]
+    connection.STREAMS.hub = Silent  # type: ignore[method-assign, assignment]  # no bus here
+    rates.GATEWAY.take = lambda *_given, **_named: None  # type: ignore[assignment, method-assign]  # no limit
+
+
+class ProgramPlace:
+    """One conversation of a program, which grows by a request at a time."""
+
+    def __init__(self, owner: User, number: int) -> None:
+        self.owner, self.name = owner, f"program {number}"
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a conversation with a key of its own."""
+        _, secret = keys.create_key(
+            owner=self.owner, name=self.name, scopes=("gateway",), now=timezone.now()
+        )
+        self.program = Program(secret, [])
+        self.messages: list[dict[str, Any]] = []
+        self.number = 0
+
+    def next_request(self, dice: random.Random) -> dict[str, Any]:
+        """The body of the next request: the conversation and a new question."""
+        if self.number >= MOST_TURNS:
+            self.begin()
+        self.number += 1
+        question = f"{self.name}, question {self.number}: {dice.randrange(10**9)}?"
+        return {
+            "model": town.PLAIN,
+            "messages": [*self.messages, user(question)],
+            "stream": dice.random() < 0.5,
+        }
+
+    @property
+    def key(self) -> str:
+        """The key of the request under way."""
+        return f"{self.name}-{self.number}"
+
+    def ask(self, body: dict[str, Any], *, leaves: bool = False) -> Any:
+        """Send the request, let a worker reply to it, and read the response.
+
+        `leaves`: the program closes its connection while the reply is written.
+        """
+        response = self.program.open(body, **{"Idempotency-Key": self.key})
+        if response.streaming:
+            turn = Turn.objects.get(pk=response["X-Context-Report-Id"])
+            if leaves:
+                self.leave(turn)
+            elif not turn.is_over:
+                self.program.work(
+                    str(turn.pk), TextDelta("Half, "), TextDelta("and whole."), Finished("stop")
+                )
+        return self.program.close(response)
+
+    def leave(self, turn: Turn) -> None:
+        """Do what the gateway does when the connection is closed."""
+        try:
+            stop(user=self.owner, turn=turn, now=timezone.now())
+        except TurnIsOver:
+            return
+
+    def deed(self, body: dict[str, Any], *, leaves: bool) -> Callable[[], Any]:
+        """The request as a deed that can be killed."""
+        return lambda: self.ask(body, leaves=leaves)
+
+    def settle(self, body: dict[str, Any], seen: Counter[tuple[str, str]]) -> None:
+        """Send the request again until its reply is whole, and look at what is stored."""
+        for number in range(TRIES):
+            for turn in Turn.objects.filter(branch__chat__owner=self.owner, status="running"):
+                town.declare_dead(turn.branch.chat)
+            answer = self.ask(body)
+            if answer.status == 200 and answer.text == "Half, and whole.":
+                break
+            seen["request", "repeated"] += number > 0
+        else:
+            raise Violation(f"the key {self.key} is burnt: {answer.status} {answer.body[-200:]}")
+        turn = answer.turn
+        if turn.status != Turn.Status.COMPLETED:
+            raise Violation(f"a whole reply of a turn that is {turn.status}")
+        self.assert_stored(turn, body)
+        self.messages = [*body["messages"], assistant(answer.text)]
+
+    def assert_stored(self, turn: Turn, body: dict[str, Any]) -> None:
+        """Every message of the conversation stands once on the branch of the reply."""
+        branch = turn.branch
+        path = history.on_path(branch, after=0, before=branch.last_seq + 1).order_by("seq")
+        said = [message.text for message in path if message.role == "user"]
+        sent = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        if said != sent:
+            raise Violation(f"lost or doubled: {len(sent)} were sent, {len(said)} are stored")
+        doubled = Message.objects.filter(branch__chat=branch.chat_id, role="user").count()
+        if doubled != len(sent):
+            raise Violation(f"{doubled} messages for {len(sent)} that were sent")
