@@ -4,6 +4,7 @@
 import os
 import sys
 
+from chats.ground.native import missing_library
 from project.env import Misconfigured
 
 if __name__ == "__main__":
@@ -19,3 +20,8 @@ if __name__ == "__main__":
         execute_from_command_line(sys.argv)
     except Misconfigured as error:
         sys.exit(str(error))
+    except ImportError as error:
+        lacking = missing_library(str(error))
+        if lacking is None:
+            raise
+        sys.exit(f"Palimpsest needs {lacking.name}, which this machine lacks. {lacking.remedy}")

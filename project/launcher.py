@@ -4,6 +4,7 @@ It waits most of the time, so it loads neither Django nor Celery: what needs the
 children. The database is prepared by one that ends, and the worker for replies keeps the schedule.
 """
 
+import errno
 import fcntl
 import hashlib
 import logging.config
@@ -21,7 +22,7 @@ from functools import partial
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chats.ground import queues
+from chats.ground import native, queues
 from project import broker, env, instance, logs, small_model
 from project.supervisor import Child, Supervisor
 
@@ -37,12 +38,15 @@ BACKGROUND_NICENESS = 10
 LOOK_EVERY = 0.5
 # A broker that hangs must not hang the launcher.
 BROKER_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
-# The printed link waits at most so long for the web process, in seconds.
-PAGE_SECONDS = 30.0
 
 
 # Locked while the database is being prepared.
 PREPARING = instance.DATA_DIR / "prepare.lock"
+# Holds the process id of the web process once it listens.
+READY = instance.DATA_DIR / "web.ready"
+# The address of this start, for commands that print links.
+ADDRESS = instance.DATA_DIR / "address"
+LAST_PORT = 65_535
 
 
 class NotLaunched(Exception):
@@ -70,13 +74,14 @@ def main(arguments: Sequence[str]) -> int:
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the address to listen on."""
     parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
-    parser.add_argument("--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420")))
+    parser.add_argument("--port", type=int, default=os.environ.get("PALIMPSEST_PORT", "8420"))
 
 
 def launch(*, host: str, port: int) -> None:
     """Prepare the data, start the processes, print the address, watch; Ctrl-C ends all of it.
 
-    Raises NotLaunched when another launcher uses the data or there is no broker, and Unprepared.
+    Raises NotLaunched when another launcher uses the data, the address cannot be listened on or
+    there is no broker, and Unprepared.
     """
     refuse_open_network(host)
     # Held until this process ends, however it ends.
@@ -88,6 +93,7 @@ def launch(*, host: str, port: int) -> None:
                 f"Palimpsest already runs with the data in {instance.DATA_DIR}."
                 " Stop it first, or set PALIMPSEST_DATA to another folder."
             ) from error
+        refuse_used_port(host, port)
         supervisor = Supervisor()
         for name in (signal.SIGINT, signal.SIGTERM):
             signal.signal(name, supervisor.request_stop)
@@ -109,17 +115,21 @@ def serve(supervisor: Supervisor, *, host: str, port: int) -> None:
     if env.flag("SMALL_MODEL"):
         start_small_model(supervisor)
     start_broker(supervisor)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    READY.unlink(missing_ok=True)
+    ADDRESS.write_text(f"{address}\n", encoding="utf-8")
+    page = web(host=host, port=port)
     with PREPARING.open("w") as preparing:
         fcntl.flock(preparing, fcntl.LOCK_EX)
         # It loads its code meanwhile, and opens its doors when the lock is free.
-        supervisor.add(web(host=host, port=port))
-        welcome = prepare(base_url=f"http://{host}:{port}")
+        supervisor.add(page)
+        welcome = prepare(base_url=address)
     if not supervisor.stopping:
         supervisor.add(replies())
         supervisor.take(background())
-        wait_for_page(supervisor, host=host, port=port)
-        sys.stdout.write(welcome)
-        sys.stdout.flush()
+        if wait_for_page(supervisor, page, host=host, port=port):
+            sys.stdout.write(welcome)
+            sys.stdout.flush()
     supervisor.watch()
 
 
@@ -136,15 +146,51 @@ def refuse_open_network(host: str) -> None:
     )
 
 
+def refuse_used_port(host: str, port: int) -> None:
+    """Refuse an address that this machine cannot listen on, before anything is started.
+
+    Raises NotLaunched.
+    """
+    if not 0 < port <= LAST_PORT:
+        raise NotLaunched(unusable(host, port, OverflowError(f"ports are 1 to {LAST_PORT}")))
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # A port whose last connections are still being forgotten is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            # Binding alone succeeds where another program has bound the port with the same option.
+            probe.listen()
+    except OSError as error:
+        raise NotLaunched(unusable(host, port, error)) from error
+
+
+def unusable(host: str, port: int, error: Exception) -> str:
+    """Return the sentence for an address that cannot be listened on."""
+    number = getattr(error, "errno", None)
+    if number == errno.EADDRINUSE:
+        return (
+            f"Port {port} on {host} is used by another program. Stop it, or choose another port:"
+            f" PALIMPSEST_PORT={port + 1 if port < LAST_PORT else port - 1} make run"
+        )
+    reason = "needs more rights" if number == errno.EACCES else f"is not possible ({error})"
+    return f"Listening on {host}, port {port}, {reason}. Set PALIMPSEST_HOST and PALIMPSEST_PORT."
+
+
 def start_small_model(supervisor: Supervisor) -> None:
     """Start the small model; every process that starts after it is told its address.
 
-    Raises NotLaunched when it is not installed.
+    Where this machine cannot run it, that is said and the rest starts without it. Raises
+    NotLaunched when it is not installed.
     """
     try:
         supervisor.add(small_model.child(instance.DATA_DIR))
     except small_model.SmallModelMissing as error:
         raise NotLaunched(str(error)) from error
+    except small_model.SmallModelUnusable as error:
+        sys.stderr.write(f"{error}\n")
 
 
 def start_broker(supervisor: Supervisor) -> None:
@@ -152,14 +198,21 @@ def start_broker(supervisor: Supervisor) -> None:
 
     Raises NotLaunched when there is no broker or it does not answer.
     """
+    command: list[str] = []
     if not env.text("REDIS_URL"):
         try:
             command = broker.command(instance.DATA_DIR)
         except broker.BrokerMissing as error:
             raise NotLaunched(str(error)) from error
         supervisor.add(Child(name="broker", command=command, ends_last=True))
-    if not broker.wait_until_ready(instance.REDIS_URL, seconds=10):
-        raise NotLaunched(f"The broker at {instance.REDIS_URL} does not answer.")
+    if broker.wait_until_ready(instance.REDIS_URL, seconds=10):
+        return
+    lacking = None if env.text("REDIS_URL") else native.try_command([command[0], "--version"])
+    if lacking:
+        raise NotLaunched(
+            f"The broker needs {lacking.name}, which this machine lacks. {lacking.remedy}"
+        )
+    raise NotLaunched(f"The broker at {instance.REDIS_URL} does not answer.")
 
 
 def prepare(*, base_url: str) -> str:
@@ -178,9 +231,10 @@ def prepare(*, base_url: str) -> str:
 def web(*, host: str, port: int) -> Child:
     """Describe the web process, which waits until the database is prepared."""
     address = ["--host", host, "--port", str(port)]
+    files = ["--after", str(PREPARING), "--ready", str(READY)]
     return Child(
         name="web",
-        command=[sys.executable, MANAGE, "web", *address, "--after", str(PREPARING)],
+        command=[sys.executable, MANAGE, "web", *address, *files],
         grace=6.0,
     )
 
@@ -234,15 +288,28 @@ class BackgroundWork:
             return False
 
 
-def wait_for_page(supervisor: Supervisor, *, host: str, port: int) -> None:
-    """Wait until the web process listens, so that a printed link works at the first click."""
-    give_up = time.monotonic() + PAGE_SECONDS
-    while time.monotonic() < give_up and not supervisor.stopping:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            if probe.connect_ex((host, port)) == 0:
-                return
+def wait_for_page(supervisor: Supervisor, page: Child, *, host: str, port: int) -> bool:
+    """Wait until our own web process listens, so that a printed link leads to it.
+
+    Returns False if a stop was requested first. Raises NotLaunched when another program took the
+    port meanwhile.
+    """
+    while not supervisor.stopping:
+        if page.process and is_ready(page.process.pid):
+            return True
+        if page.process and page.process.poll() is not None:
+            refuse_used_port(host, port)
         supervisor.look()
         time.sleep(0.05)
+    return False
+
+
+def is_ready(pid: int) -> bool:
+    """Return True if the web process with this id has written that it listens."""
+    try:
+        return READY.read_text(encoding="ascii") == str(pid)
+    except FileNotFoundError:
+        return False
 
 
 def worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> list[str]:

@@ -3,7 +3,11 @@
 Idempotent: a second start adds nothing and changes nothing that a person changed.
 """
 
+import os
+import shlex
+import sys
 from datetime import datetime
+from pathlib import Path
 
 from django.conf import settings
 from django.db import transaction
@@ -41,9 +45,23 @@ def seed(*, now: datetime, base_url: str) -> str:
     return (
         f"\n{notice}Palimpsest runs at {address}\n"
         f"Sign in as {ADMIN} (valid 1 hour, once): {address}/login/link/{token}/\n"
-        "Another link: python manage.py login_link\n"
+        f"Another link: {link_command()}\n"
         "Stop with Ctrl-C.\n"
     )
+
+
+def link_command() -> str:
+    """Return the shell command that prints another sign-in link, as it works in this folder."""
+    manage = settings.BASE_DIR / "manage.py"
+    words = [nearest_path(Path(sys.executable)), nearest_path(manage), "login_link"]
+    data = os.environ.get("PALIMPSEST_DATA")
+    return (f"PALIMPSEST_DATA={shlex.quote(data)} " if data else "") + shlex.join(words)
+
+
+def nearest_path(path: Path) -> str:
+    """Return a path from here where it lies below this folder, else the whole path."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def connect_from_environment(*, now: datetime) -> str:

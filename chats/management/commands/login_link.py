@@ -48,4 +48,8 @@ def base_address() -> str:
     """Return the address under which the product is reached."""
     if settings.PUBLIC_URL:
         return str(settings.PUBLIC_URL)
-    return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT', '8420')}"
+    try:
+        # Written by the launcher, which may have been given another port than this command.
+        return (settings.DATA_DIR / "address").read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT', '8420')}"

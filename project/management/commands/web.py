@@ -3,6 +3,7 @@
 import fcntl
 import os
 import signal
+import socket
 from argparse import ArgumentParser
 from importlib import import_module
 from pathlib import Path
@@ -23,8 +24,19 @@ IDLE_SECONDS = 75
 class Server(uvicorn.Server):
     """A server that ends the open streams before it ends itself.
 
-    uvicorn would wait for them until its grace is over.
+    uvicorn would wait for them until its grace is over. `ready` names a file that gets the process
+    id once the server listens.
     """
+
+    def __init__(self, config: uvicorn.Config, *, ready: Path | None = None) -> None:
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets=sockets)
+        if self.ready:
+            self.ready.write_text(str(os.getpid()), encoding="ascii")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """End the streams, then the server."""
@@ -47,12 +59,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the address to listen on, and the lock to wait for."""
         parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
-        parser.add_argument(
-            "--port", type=int, default=int(os.environ.get("PALIMPSEST_PORT", "8420"))
-        )
+        parser.add_argument("--port", type=int, default=os.environ.get("PALIMPSEST_PORT", "8420"))
         parser.add_argument("--uds", default=None, help="A unix socket instead of a port.")
         parser.add_argument(
             "--after", type=Path, default=None, help="Wait until nobody holds this file's lock."
+        )
+        parser.add_argument(
+            "--ready", type=Path, default=None, help="A file for the process id, once it listens."
         )
 
     def handle(
@@ -62,6 +75,7 @@ class Command(BaseCommand):
         port: int,
         uds: str | None,
         after: Path | None,
+        ready: Path | None,
         **_options: Any,
     ) -> None:
         """Serve until told to stop."""
@@ -85,4 +99,4 @@ class Command(BaseCommand):
             # One header may be 8 kB, all of them 32 kB (limits of reliable operation).
             h11_max_incomplete_event_size=32_768,
         )
-        Server(config).run()
+        Server(config, ready=ready).run()

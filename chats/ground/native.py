@@ -1,0 +1,66 @@
+"""Finds out whether a package can load its native libraries, and which one this machine lacks."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# The loader's message, as Python's ImportError carries it.
+ABSENT = re.compile(r"(?P<library>[\w.+-]+\.so[\w.]*): cannot open shared object file")
+# The Debian package of each library that the wheels of our dependencies leave to the system.
+PACKAGES = {
+    "libatomic.so.1": "libatomic1",
+    "libgcc_s.so.1": "libgcc-s1",
+    "libgfortran.so.5": "libgfortran5",
+    "libgomp.so.1": "libgomp1",
+    "libopenblas.so.0": "libopenblas0",
+    "libssl.so.3": "libssl3",
+    "libstdc++.so.6": "libstdc++6",
+    "libz.so.1": "zlib1g",
+}
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class MissingLibrary:
+    """A shared library that a package needs and this machine does not have."""
+
+    name: str
+
+    @property
+    def remedy(self) -> str:
+        """What to do, as a sentence."""
+        package = PACKAGES.get(self.name)
+        if package is None:
+            return f"Install the system package that contains {self.name}."
+        return f"Install it (Debian, Ubuntu: apt install {package})."
+
+
+def missing_library(message: str) -> MissingLibrary | None:
+    """Return the library that an ImportError or a loader's message names as absent."""
+    found = ABSENT.search(message)
+    return MissingLibrary(found["library"]) if found else None
+
+
+def try_import(module: str) -> MissingLibrary | None:
+    """Import a module in a process of its own; returns the library that it lacks, if it is that.
+
+    A process of its own, because native code may also end the process that loads it.
+    """
+    return try_command([sys.executable, "-c", f"import {module}"])
+
+
+def try_command(command: Sequence[str]) -> MissingLibrary | None:
+    """Run a command that ends by itself; returns the library that its program lacks, if any."""
+    done = subprocess.run(  # noqa: S603  # commands of our own
+        command,
+        env={**os.environ, "LC_ALL": "C"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return missing_library(done.stderr) if done.returncode else None
