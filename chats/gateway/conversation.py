@@ -5,15 +5,23 @@ Calls and their results become parts of the reply that made them, as everywhere 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chats.gateway.images import from_chat_part
 from chats.gateway.refused import InvalidRequest
 from chats.record.images import Bytes
+from contextpolicy.engine.extras import (
+    THOUGHTS,
+    CallExtras,
+    read_extras,
+    unknown_of_call,
+    unknown_of_message,
+)
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
+    ReasoningPart,
     Role,
     TextPart,
     ToolCallPart,
@@ -136,16 +144,24 @@ class RequestReader:
         said = message.get("content")
         texts = contents(message, param=param) if said is not None else ()
         calls = calls_of(message, param=param)
-        self.add_reply(texts, calls, param=f"{param}.tool_calls")
+        thoughts = thoughts_of(message) if calls else ""
+        self.add_reply(texts, calls, param=f"{param}.tool_calls", thoughts=thoughts)
 
     def add_reply(
-        self, texts: Sequence[TextPart], calls: Sequence[ToolCallPart], *, param: str
+        self,
+        texts: Sequence[TextPart],
+        calls: Sequence[ToolCallPart],
+        *,
+        param: str,
+        thoughts: str = "",
     ) -> None:
         """Add a reply, whose calls wait for their results. Raises `InvalidRequest`."""
         self.open = {call.call_id: call.name for call in calls}
         if len(self.open) < len(calls):
             raise InvalidRequest(f"{param} has an id twice.", param=param)
-        self.items.append(Item("assistant", (*(part for part in texts if part.text), *calls)))
+        before = (ReasoningPart(thoughts),) if thoughts else ()
+        said = (part for part in texts if part.text)
+        self.items.append(Item("assistant", (*before, *said, *calls)))
 
     def take_result(self, message: Mapping[str, Any], *, param: str) -> None:
         """Put a result behind its call; raises `InvalidRequest`."""
@@ -166,6 +182,12 @@ class RequestReader:
         if self.open:
             problem = f"The call {next(iter(self.open))[:80]!r} before {param} has no result."
             raise InvalidRequest(problem, param=param)
+
+
+def thoughts_of(message: Mapping[str, Any]) -> str:
+    """Return the thoughts that a program sends back with a reply's calls."""
+    texts = (message.get(name) for name in THOUGHTS)
+    return next((text for text in texts if isinstance(text, str) and text), "")
 
 
 def contents(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
@@ -197,7 +219,18 @@ def calls_of(message: Mapping[str, Any], *, param: str) -> list[ToolCallPart]:
         return []
     if not isinstance(said, list):
         raise InvalidRequest(f"{param}.tool_calls must be a list.", param=f"{param}.tool_calls")
-    return [call_of(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(said)]
+    found = [call_of(item, param=f"{param}.tool_calls[{n}]") for n, item in enumerate(said)]
+    return with_fields(found, message)
+
+
+def with_fields(calls: list[ToolCallPart], message: Mapping[str, Any]) -> list[ToolCallPart]:
+    """Return calls whose first has what the model's server wants back of their message."""
+    if not calls:
+        return []
+    thoughts = next((name for name in THOUGHTS if isinstance(message.get(name), str)), "")
+    extras = read_extras(calls[0].extra)
+    extras = replace(extras, message=unknown_of_message(message), thoughts=thoughts)
+    return [replace(calls[0], extra=extras.written()), *calls[1:]]
 
 
 def call_of(item: Any, *, param: str) -> ToolCallPart:
@@ -210,4 +243,5 @@ def call_of(item: Any, *, param: str) -> ToolCallPart:
         raise InvalidRequest(
             f"{param} needs an id, and a function with name and arguments.", param=param
         )
-    return ToolCallPart(call_id, name, arguments)
+    extras = CallExtras(call=unknown_of_call(fields))
+    return ToolCallPart(call_id, name, arguments, extras.written())

@@ -15,14 +15,21 @@ from chats.gateway.conversation import (
     Item,
     RequestReader,
     contents,
+    thoughts_of,
+    with_fields,
 )
 from chats.gateway.refused import InvalidRequest
+from chats.gateway.response_form import fields_in
+from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import TextPart, ToolCallPart
 
 # As the last item it asks for a compaction instead of a reply.
 TRIGGER = "compaction_trigger"
 # The names of texts in items; other parts are none.
 TEXTS = ("input_text", "output_text", "text")
+
+# The fields of a call's item that have a place of their own.
+OWN = frozenset({"arguments", "call_id", "id", "input", "name", "namespace", "status", "type"})
 
 Unseal = Callable[[str], Conversation]
 
@@ -57,6 +64,8 @@ class _Items:
         self.texts: tuple[TextPart, ...] = ()
         self.calls: list[ToolCallPart] = []
         self.reply_at = ""
+        # What the model's server wants back with the calls of the reply.
+        self.own: dict[str, Any] = {}
 
     def follow(self, items: tuple[Item, ...]) -> None:
         """Add messages that are known; the calls of the last one may wait for their results."""
@@ -69,7 +78,10 @@ class _Items:
         """Add the reply that was read, with its calls. Raises `InvalidRequest`."""
         if self.reply_at:
             self.messages.end_calls(param=self.reply_at)
-            self.messages.add_reply(self.texts, self.calls, param=self.reply_at)
+            calls = with_fields(self.calls, self.own)
+            thoughts = thoughts_of(self.own) if calls else ""
+            self.messages.add_reply(self.texts, calls, param=self.reply_at, thoughts=thoughts)
+            self.own = {}
         self.texts, self.calls, self.reply_at = (), [], ""
 
     def take(self, item: Any, *, param: str) -> None:
@@ -78,6 +90,7 @@ class _Items:
             raise InvalidRequest(f"{param} must be an object.", param=param)
         kind = item.get("type") or ("message" if "role" in item else None)
         if kind == "reasoning":
+            self.own = fields_in(item.get("encrypted_content")) or self.own
             return
         if kind in ("function_call", "custom_tool_call"):
             self.reply_at = self.reply_at or param
@@ -168,4 +181,5 @@ def call_of(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
         arguments = offered.arguments(item.get("input"))
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise InvalidRequest(f"{param} needs call_id, name and arguments.", param=param)
-    return ToolCallPart(call_id, name, arguments)
+    own = {field: value for field, value in item.items() if field not in OWN and value}
+    return ToolCallPart(call_id, name, arguments, CallExtras(call=own).written())

@@ -19,12 +19,13 @@ from chats.gateway.relay import PING, WaitingHead, Watch
 from chats.gateway.wire import Form, Reply, TurnFailed
 from chats.ground import cancelling
 from chats.ground.refusals import Refusal
+from chats.prompt import model_choice
 from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
 from chats.record import images
 from chats.streams import connection
-from contextpolicy.engine.messages import ToolSpec, WireMessage, wires_of
+from contextpolicy.engine.messages import ToolSpec, WireMessage, parts_to_json, wires_of
 from contextpolicy.models import ModelSpec
 
 # How often a stream that says nothing looks at its key, and at the end of this process.
@@ -85,6 +86,7 @@ def request_for(sent: Sent, *, asked: RequestFields, model: ModelSpec) -> Provid
         stream=not model.cannot_stream,
         parameters=asked.parameters,
         images=images_of(sent, wires),
+        origin=model_choice.origin_of(model),
     )
 
 
@@ -217,10 +219,8 @@ def whole(head: Reply, collector: ReplyCollector) -> Reply:
         model=head.model,
         created=head.created,
         text=str(collector.text),
-        calls=[
-            {"call_id": part.call_id, "name": part.name, "arguments": part.arguments}
-            for part in calls
-        ],
+        calls=parts_to_json(calls),
+        thoughts=str(collector.reasoning),
         finish=finish,
         usage=collector.usage,
     )

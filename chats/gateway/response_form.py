@@ -1,16 +1,21 @@
 """Writes replies as responses: whole, or as the events of a stream."""
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from chats.gateway import offered
-from chats.gateway.wire import Reply
+from chats.gateway.wire import Reply, own_fields
 from chats.ground.refusals import Refusal
+from chats.ground.texts import storable_value
+from contextpolicy.engine.extras import read_extras
 
 # The codes that the form has for a failure; ours stands in the event before it.
 ARGUMENTS = "response.function_call_arguments"
+# Before the fields of a reply in a reasoning item of ours.
+FIELDS_MARK = "fields:"
 RATE_LIMIT, SERVER_ERROR = "rate_limit_exceeded", "server_error"
 
 
@@ -59,7 +64,10 @@ class ResponseForm:
             part = text_part(reply.text)
             events += self.event("response.content_part.done", **self.place, part=part)
         for place, item in enumerate(output):
-            if item["type"] != "message":
+            if item["type"] == "reasoning":
+                added = {**item, "status": "in_progress"}
+                events += self.event("response.output_item.added", output_index=place, item=added)
+            elif item["type"] != "message":
                 events += self.call(item, place)
             if item["type"] != "message" or self.has_text:
                 events += self.event("response.output_item.done", output_index=place, item=item)
@@ -114,8 +122,11 @@ class ResponseForm:
         found = [message(self.message_id, reply.text, status=status_of(reply))]
         if not reply.text:
             found = []
+        if own := own_fields(reply):
+            found.append(reasoning(self.id.replace("resp_", "rs_", 1), own))
         for number, call in enumerate(reply.calls):
             item = offered.written(call, forms=self.forms)
+            item = {**read_extras(call.get("extra", "")).call, **item}
             mark = "ctc_" if item["type"] == "custom_tool_call" else "fc_"
             item_id = f"{self.id.replace('resp_', mark, 1)}_{number}"
             found.append({"id": item_id, "status": "completed", **item})
@@ -151,6 +162,32 @@ class ResponseForm:
         told = {"type": kind, "sequence_number": self.number, **fields}
         self.number += 1
         return f"event: {kind}\ndata: {json.dumps(told, separators=(',', ':'))}\n\n"
+
+
+def reasoning(item_id: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the item that carries what the model's server wants back with the calls behind it.
+
+    Programs send such items back as they are, and read nothing in them.
+    """
+    sealed = base64.b64encode(json.dumps(own).encode()).decode()
+    return {
+        "id": item_id,
+        "type": "reasoning",
+        "status": "completed",
+        "summary": [],
+        "encrypted_content": f"{FIELDS_MARK}{sealed}",
+    }
+
+
+def fields_in(sealed: Any) -> dict[str, Any]:
+    """Return the fields in a reasoning item of ours; empty for one of another server."""
+    if not isinstance(sealed, str) or not sealed.startswith(FIELDS_MARK):
+        return {}
+    try:
+        found = json.loads(base64.b64decode(sealed.removeprefix(FIELDS_MARK), validate=True))
+    except (ValueError, RecursionError):
+        return {}
+    return storable_value(found) if isinstance(found, dict) else {}
 
 
 def echo_of(sent: Mapping[str, Any], *, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
+from contextpolicy.engine.extras import read_extras
 
 DONE = "data: [DONE]\n\n"
 FINISHES = {
@@ -67,6 +68,8 @@ class Reply:
     calls: Sequence[Mapping[str, str]]
     finish: str
     usage: Mapping[str, int]
+    # Sent only with calls whose server wants them back.
+    thoughts: str = ""
 
 
 def reply_of(turn: Turn, *, model: str) -> Reply:
@@ -84,6 +87,7 @@ def reply_of(turn: Turn, *, model: str) -> Reply:
         calls=[part for part in turn.reply.parts if part["type"] == "tool_call"],
         finish=FINISHES.get(Message.Finish(turn.reply.finish), "stop"),
         usage=turn.usage,
+        thoughts="".join(part["text"] for part in turn.reply.parts if part["type"] == "reasoning"),
     )
 
 
@@ -97,6 +101,7 @@ def completion(reply: Reply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
         message["tool_calls"] = calls(reply)
+        message |= own_fields(reply)
     elif message["content"] is None:
         message["content"] = ""
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
@@ -111,15 +116,31 @@ def completion(reply: Reply) -> dict[str, Any]:
 
 
 def calls(reply: Reply) -> list[dict[str, Any]]:
-    """Return the calls of a reply."""
-    return [
-        {
-            "id": call["call_id"],
-            "type": "function",
-            "function": {"name": call["name"], "arguments": call["arguments"]},
-        }
-        for call in reply.calls
-    ]
+    """Return the calls of a reply, with the fields that its server wants back."""
+    return [written_call(call) for call in reply.calls]
+
+
+def written_call(call: Mapping[str, str]) -> dict[str, Any]:
+    """Return one call."""
+    own = read_extras(call.get("extra", "")).call
+    inner = own.get("function")
+    function = {
+        **(inner if isinstance(inner, dict) else {}),
+        "name": call["name"],
+        "arguments": call["arguments"],
+    }
+    return {**own, "id": call["call_id"], "type": "function", "function": function}
+
+
+def own_fields(reply: Reply) -> dict[str, Any]:
+    """Return the fields of a reply that its server wants back with its calls: thoughts, details."""
+    found: dict[str, Any] = {}
+    for call in reply.calls:
+        extras = read_extras(call.get("extra", ""))
+        found |= extras.message
+        if extras.thoughts and reply.thoughts:
+            found[extras.thoughts] = reply.thoughts
+    return found
 
 
 def usage(told: Mapping[str, int]) -> dict[str, Any] | None:
@@ -181,7 +202,9 @@ class Chunks:
     def ending(self, reply: Reply) -> str:
         """Return the calls, the end and, if it was asked for, the usage."""
         made = [{"index": n, **call} for n, call in enumerate(calls(reply))]
-        pieces = self.piece({"tool_calls": made}) if made else ""
+        own = own_fields(reply)
+        pieces = self.piece(own) if own else ""
+        pieces += self.piece({"tool_calls": made}) if made else ""
         pieces += self.piece({}, finish=reply.finish)
         if self.include_usage:
             pieces += event({**self.frame(), "choices": [], "usage": usage(reply.usage)})

@@ -566,6 +566,7 @@ def prompt_of(
             images=images.of_prompt(assembled.messages, chat=branch.chat),
             cache_marks=assembled.cache_marks if values.cache_marks else (),
             thinking=choice.model.thinking,
+            origin=model_choice.origin_of(choice.model),
         ),
         account=account,
         effective=choice.effective,

@@ -239,3 +239,8 @@ def has_price(model: ModelSpec) -> bool:
 def price_of(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
     """Return what so many tokens of a call cost; None where one of their prices is not set."""
     return cost_of(used, model.prices) if model is not None else None
+
+
+def origin_of(model: ModelSpec) -> str:
+    """Return the name under which a model's own fields are kept with its tool calls."""
+    return f"{model.provider}/{model.name}"

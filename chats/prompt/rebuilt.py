@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from chats.memory import inferred
 from chats.models import Message, Receipt
+from chats.prompt import model_choice
 from chats.prompt.agents import AgentView, view_for
 from chats.prompt.sent_texts import SegmentSources, sources_of
 from chats.providers.base import ProviderRequest
@@ -96,6 +97,7 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
         ),
         cache_marks=cache_marks(found.pieces, found.messages) if is_marked else (),
         thinking=model.thinking if model and receipt.purpose in {"reply", "warm_up"} else "",
+        origin=model_choice.origin_of(model) if model else "",
     )
 
 

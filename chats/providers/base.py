@@ -88,6 +88,8 @@ class ProviderRequest:
     images: Mapping[str, str] = field(default_factory=dict, repr=False)
     cache_marks: tuple[int, ...] = ()
     thinking: str = ""
+    # The provider and the model, as `ToolCallPart.extra` names them: who gets its own fields back.
+    origin: str = ""
     # Filled in by an adapter that sends bytes; no part of what is asked.
     sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)
 
@@ -117,6 +119,19 @@ class ToolCallDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtraFields:
+    """Fields that the server may want back with a reply's tool calls, once all of them came.
+
+    Of the call at `index`; None: of the message. `thoughts` is the name of the field that had the
+    thoughts.
+    """
+
+    index: int | None
+    fields: Mapping[str, object]
+    thoughts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReport:
     """The provider's own count in tokens; those read from and written to its cache are input."""
 
@@ -133,7 +148,7 @@ class Finished:
     reason: FinishReason
 
 
-ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | UsageReport | Finished
+ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | ExtraFields | UsageReport | Finished
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from chats.providers.base import (
+    ExtraFields,
     Finished,
     ProviderError,
     ProviderEvent,
@@ -17,11 +18,13 @@ from chats.providers.base import (
     TextDelta,
     UsageReport,
 )
+from chats.providers.extras import FieldsSoFar
 from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 from chats.providers.tool_calls import ToolCalls
 from contextpolicy.engine.costs import is_count
+from contextpolicy.engine.extras import THOUGHTS, unknown_of_message
 
 # The provider's filter ended the reply: OpenAI and Azure, Zhipu, Bedrock, Cohere, and Gemini, which
 # also writes "content_filter: RECITATION".
@@ -59,6 +62,8 @@ class ReplyReader:
         self._reasoning = TextJoiner()
         self._calls = ToolCalls()
         self._message = WholeMessage()
+        self._unknown = FieldsSoFar()
+        self._thoughts_in = ""
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one chunk. Raises ProviderError for errors and unreadable chunks."""
@@ -78,6 +83,10 @@ class ReplyReader:
             raise ProviderError("provider_protocol")
         if text := self._text.flush():
             yield TextDelta(text)
+        if self._calls.any:
+            if self._unknown.fields or self._thoughts_in:
+                yield ExtraFields(None, self._unknown.fields, self._thoughts_in)
+            yield from self._calls.extras()
         if self._usage is not None:
             yield self._usage
         # A model that declines in words of its own has replied; without words a filter ended it.
@@ -117,11 +126,14 @@ class ReplyReader:
         delta = mapping(choice.get("delta"))
         yield from self._pieces(delta)
         self._message.note_delta(delta)
+        self._unknown.add(unknown_of_message(delta))
         if message := mapping(choice.get("message")):
+            self._unknown.add_missing(unknown_of_message(message))
             yield from self._pieces(self._message.missing(message))
 
     def _pieces(self, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         if thought := self._reasoning.push(reasoning_in(delta)):
+            self._thoughts_in = next((name for name in THOUGHTS if delta.get(name)), "")
             yield ReasoningDelta(thought)
         refusal = text_of(delta.get("refusal"))
         self._refused = self._refused or bool(refusal)

@@ -1,13 +1,15 @@
 """Collects a streamed reply, for turns and for summaries: text, reasoning, tool calls, usage."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import cast
 
 from django.conf import settings
 
 from chats.providers.base import (
+    ExtraFields,
     Finished,
     Provider,
     ProviderError,
@@ -18,6 +20,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import ToolCallPart
 
 # Sends one delta on: its kind (text or reasoning), the delta, and the length before it.
@@ -53,11 +56,16 @@ class PartialToolCall:
         self.call_id = call_id
         self.name = Growing()
         self.arguments = Growing()
+        # What its server wants back with it; the first call has that of its message, too.
+        self.extras = CallExtras()
 
-    def part(self) -> ToolCallPart:
-        """Return the call as far as it has come."""
+    def part(self, *, by: str = "") -> ToolCallPart:
+        """Return the call as far as it has come; `by`: the model that made it."""
         return ToolCallPart(
-            call_id=self.call_id, name=str(self.name), arguments=str(self.arguments)
+            call_id=self.call_id,
+            name=str(self.name),
+            arguments=str(self.arguments),
+            extra=replace(self.extras, by=by).written(),
         )
 
 
@@ -83,6 +91,8 @@ class ReplyCollector:
         self.first_token_at: datetime | None = None
         # Of the bytes that were sent; empty where none were, or nothing came back.
         self.body_sha256 = ""
+        # The model that was asked, as the extras of its calls name it.
+        self.origin = ""
         # Something a person could read.
         self.has_text = False
         # A limit was reached: nothing more is listened to.
@@ -90,6 +100,7 @@ class ReplyCollector:
 
     async def hear_all(self, provider: Provider, request: ProviderRequest) -> None:
         """Collect the events; a provider's error is kept, not raised."""
+        self.origin = request.origin
         try:
             # Every adapter is an async generator: closing it ends the call upstream.
             stream = cast(AsyncGenerator[ProviderEvent, None], provider.stream(request))
@@ -112,6 +123,8 @@ class ReplyCollector:
                 self.grow("reasoning", self.reasoning, text)
             case ToolCallDelta():
                 self.request(event)
+            case ExtraFields(index, fields, thoughts):
+                self.keep_extras(index, fields, thoughts=thoughts)
             case UsageReport():
                 self.usage = {
                     "input": event.input_tokens,
@@ -121,6 +134,19 @@ class ReplyCollector:
                 }
             case Finished(reason):
                 self.reason = reason
+
+    def keep_extras(
+        self, index: int | None, fields: Mapping[str, object], *, thoughts: str
+    ) -> None:
+        """Keep unknown fields with the call that has them, those of the message with the first."""
+        first = min(self.asked, default=0)
+        asking = self.asked.get(first if index is None else index)
+        if asking is None:
+            return
+        if index is None:
+            asking.extras = replace(asking.extras, message=fields, thoughts=thoughts)
+        else:
+            asking.extras = replace(asking.extras, call=fields)
 
     def grow(self, kind: str, text: Growing, piece: str) -> None:
         """Append a delta and send it on, with its offset."""

@@ -7,12 +7,14 @@ parallel calls 0, leave out index or id, or send a complete call twice.
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from chats.providers.base import ToolCallDelta
+from chats.providers.base import ExtraFields, ToolCallDelta
+from chats.providers.extras import FieldsSoFar
 from chats.providers.sse import TextJoiner
+from contextpolicy.engine.extras import unknown_of_call
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class _PartialCall:
     name: str = ""
     joiner: TextJoiner = field(default_factory=TextJoiner)
     pieces: list[str] = field(default_factory=list)
+    unknown: FieldsSoFar = field(default_factory=FieldsSoFar)
 
     @property
     def has_arguments(self) -> bool:
@@ -50,6 +53,12 @@ class ToolCalls:
         """True if the reply has a tool call."""
         return bool(self._calls)
 
+    def extras(self) -> Iterator[ExtraFields]:
+        """Yield the unknown fields of each call that has some."""
+        for call in self._calls:
+            if call.unknown.fields:
+                yield ExtraFields(call.slot, call.unknown.fields)
+
     def delta(self, piece: Mapping[str, Any]) -> ToolCallDelta | None:
         """Return what a piece adds to its call; None if that is nothing."""
         function = piece.get("function")
@@ -68,6 +77,7 @@ class ToolCalls:
         elif said.lstrip().startswith("{") and call.is_whole:
             # The complete call once more.
             return None
+        call.unknown.add(unknown_of_call(piece))
         return _grown(call, name=name, arguments=said, is_new=is_new)
 
     def _begin(self, index: int | None, given_id: str) -> _PartialCall:

@@ -1,11 +1,22 @@
 """The body of a request to a server that speaks OpenAI's chat completions, without the package."""
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
+from chats.ground.texts import UNSTORABLE, storable_value
 from chats.providers.base import ProviderRequest
-from contextpolicy.engine.messages import FilePart, ToolSpec, WireMessage, image_text
+from contextpolicy.engine.extras import CallExtras, read_extras
+from contextpolicy.engine.messages import (
+    FilePart,
+    ToolCallPart,
+    ToolSpec,
+    WireMessage,
+    image_text,
+)
 
+# Stands for a name that a model left out: no server takes an empty one.
+NAMELESS = "tool"
 _OWN_FIELDS = frozenset(
     {
         "model",
@@ -25,7 +36,11 @@ def body_of(
     """Return the body of a call; its two options are what a server turned out to accept."""
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
     body["model"] = request.model
-    body["messages"] = [_message(message, images=request.images) for message in request.messages]
+    is_open = open_loop(request.messages)
+    body["messages"] = [
+        _message(message, images=request.images, by=request.origin if place >= is_open else None)
+        for place, message in enumerate(request.messages)
+    ]
     body["stream"] = request.stream
     if request.max_output_tokens is not None:
         body[limit_name] = request.max_output_tokens
@@ -36,23 +51,81 @@ def body_of(
     return body
 
 
-def _message(message: WireMessage, *, images: Mapping[str, str]) -> Any:
+def open_loop(messages: Sequence[WireMessage]) -> int:
+    """Return the place behind the newest message of the user: there a tool loop is still open."""
+    users = (place for place, message in enumerate(messages) if message.role == "user")
+    return max(users, default=-1) + 1
+
+
+def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None = None) -> Any:
+    """Return a message; with `by` that model's own fields go back to it, with None nobody's."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.images:
         wire["content"] = [_piece(piece, images=images) for piece in message.pieces()]
     if message.tool_calls:
         wire["content"] = message.content or None
-        wire["tool_calls"] = [
-            {
-                "id": call.call_id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.tool_calls
-        ]
+        wire["tool_calls"] = []
+        for call in message.tool_calls:
+            extras = read_extras(call.extra) if by is not None else CallExtras()
+            if extras.by not in ("", by):
+                extras = CallExtras()
+            wire["tool_calls"].append(_call(call, extras))
+            own = {**extras.message}
+            if extras.thoughts and message.thoughts:
+                own[extras.thoughts] = message.thoughts
+            wire |= {name: value for name, value in own.items() if name not in wire}
     if message.tool_call_id:
         wire["tool_call_id"] = message.tool_call_id
     return wire
+
+
+def _call(call: ToolCallPart, extras: CallExtras) -> dict[str, Any]:
+    function = {
+        **_fields(extras.call.get("function")),
+        "name": call.name or NAMELESS,
+        "arguments": sendable_arguments(call.arguments),
+    }
+    own = {**extras.call, "id": call.call_id, "type": "function", "function": function}
+    # Id, type and function first, as always.
+    first = ("id", "type", "function")
+    return {name: own[name] for name in first} | own
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def sendable_arguments(arguments: str) -> str:
+    """Return the arguments of a call as a server takes them back: as they are, or `{}`.
+
+    Strict servers refuse a prompt in which they are no JSON object, such as those that were cut by
+    the limit of the reply, and with it every later prompt of the chat.
+    """
+    try:
+        found = json.loads(arguments, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return "{}"
+    if not isinstance(found, dict):
+        return "{}"
+    if "\\u" in arguments and any(map(UNSTORABLE.search, _texts(found))):
+        return json.dumps(storable_value(found), ensure_ascii=False)
+    return arguments
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any]:

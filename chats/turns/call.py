@@ -41,7 +41,7 @@ class ModelCall(ReplyCollector):
     @property
     def requests(self) -> dict[int, ToolCallPart]:
         """The tool calls, by their place."""
-        return {index: asking.part() for index, asking in self.asked.items()}
+        return {index: asking.part(by=self.origin) for index, asking in self.asked.items()}
 
     async def listen(
         self,
@@ -82,6 +82,7 @@ class ModelCall(ReplyCollector):
                     "call_id": call.call_id,
                     "name": call.name,
                     "arguments": call.arguments,
+                    **({"extra": call.extra} if call.extra else {}),
                 }
             )
         for index, content in self.results.items():

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from contextpolicy.engine.messages import (
     FilePart,
@@ -143,7 +144,7 @@ class _Pairing:
             self.notes.append(f"no_result:{call.call_id}")
         call_id = self._unique(call.call_id)
         self._open.append(ToolResultPart(call_id, call.name, content))
-        return call if call_id == call.call_id else ToolCallPart(call_id, call.name, call.arguments)
+        return call if call_id == call.call_id else replace(call, call_id=call_id)
 
     def _unique(self, call_id: str) -> str:
         if call_id and call_id not in self._seen:

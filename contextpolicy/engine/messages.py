@@ -31,11 +31,15 @@ class ReasoningPart:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallPart:
-    """A model's request to run a tool; `arguments` is the JSON text as the model wrote it."""
+    """A model's request to run a tool; `arguments` is the JSON text as the model wrote it.
+
+    `extra` is what the model's server wants back with the call (see `extras`), as JSON text.
+    """
 
     call_id: str
     name: str
     arguments: str
+    extra: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class WireMessage(NamedTuple):
     """One message as an adapter receives it, before it takes a provider's form.
 
     `images` stand at places of `content`, in characters; a place beyond a text that was cut is its
-    end.
+    end. `thoughts` are those before calls whose server wants them back (see `extras`).
     """
 
     role: WireRole
@@ -110,6 +114,7 @@ class WireMessage(NamedTuple):
     tool_calls: tuple[ToolCallPart, ...] = ()
     tool_call_id: str = ""
     images: tuple[tuple[int, FilePart], ...] = ()
+    thoughts: str = ""
 
     def shown(self, *, by_hash: bool = False) -> str:
         """Return the text with a line in the place of each image; `by_hash`: it has the hash."""
@@ -171,6 +176,8 @@ _TYPES: dict[str, tuple[type[Part], tuple[str, ...]]] = {
     "tool_result": (ToolResultPart, ("call_id", "name", "content")),
     "file": (FilePart, ("media_type", "name", "reference")),
 }
+# A field that is written only where it says something.
+_OPTIONAL = "extra"
 _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items()}
 
 
@@ -190,6 +197,8 @@ def parts_to_json(parts: Sequence[Part]) -> list[dict[str, str]]:
     for part in parts:
         name = _NAMES[type(part)]
         fields = {field: str(getattr(part, field)) for field in _TYPES[name][1]}
+        if isinstance(part, ToolCallPart) and part.extra:
+            fields[_OPTIONAL] = part.extra
         written.append({"type": name, **fields})
     return written
 
@@ -224,6 +233,8 @@ def _part_from_json(item: object, place: int) -> Part:
             f"Part {place} of the message has no known type. Use one of: {', '.join(_TYPES)}."
         )
     kind, fields = _TYPES[kind_name]
+    if kind is ToolCallPart and _OPTIONAL in item:
+        fields = (*fields, _OPTIONAL)
     if set(item) != {"type", *fields} or not all(isinstance(item[name], str) for name in fields):
         raise MalformedParts(
             f"Part {place} of the message is of type {kind_name!r} and needs exactly these text "
@@ -233,7 +244,8 @@ def _part_from_json(item: object, place: int) -> Part:
 
 
 def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
-    """Turn sound parts (see `groups.repair`) into wire messages; reasoning is not sent.
+    """Turn sound parts (see `groups.repair`) into wire messages; of the
+    reasoning only what a server wants back with its calls is kept.
 
     An assistant's texts and calls up to the first result make one message, each result one of role
     `tool`; parts after the results start the next assistant message. Parts without anything to send
@@ -244,20 +256,23 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     calls: list[ToolCallPart] = []
     results: list[ToolResultPart] = []
     images: list[tuple[int, FilePart]] = []
+    thoughts: list[str] = []
     for part in parts:
         if isinstance(part, ToolResultPart):
             results.append(part)
         elif isinstance(part, FilePart) and role == "user" and part.image is not None:
             images.append((len(JOINT.join(texts)), part))
-        elif not isinstance(part, ReasoningPart):
+        elif isinstance(part, ReasoningPart):
+            thoughts.append(part.text)
+        else:
             if results:
-                wires += _step(role, texts, calls, results)
-                texts, calls, results = [], [], []
+                wires += _step(role, texts, calls, results, thoughts)
+                texts, calls, results, thoughts = [], [], [], []
             if isinstance(part, ToolCallPart):
                 calls.append(part)
             else:
                 texts.append(part.text if isinstance(part, TextPart) else file_text(part))
-    step = _step(role, texts, calls, results)
+    step = _step(role, texts, calls, results, thoughts)
     if not images:
         return wires + step
     # Only a user's message has images, and no calls: it is one wire message, even without a text.
@@ -265,8 +280,14 @@ def wires_of(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
 
 
 def _step(
-    role: Role, texts: list[str], calls: list[ToolCallPart], results: list[ToolResultPart]
+    role: Role,
+    texts: list[str],
+    calls: list[ToolCallPart],
+    results: list[ToolResultPart],
+    thoughts: list[str],
 ) -> list[WireMessage]:
     content = JOINT.join(texts)
     head = [WireMessage(role, content, tuple(calls))] if content or calls else []
+    if thoughts and any(call.extra for call in calls):
+        head = [head[0]._replace(thoughts=JOINT.join(thoughts))]
     return head + [WireMessage("tool", part.content, (), part.call_id) for part in results]

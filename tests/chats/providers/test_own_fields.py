@@ -1,0 +1,192 @@
+"""What goes back to a model server: calls that are valid, and the fields that it wants back."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chats.providers.base import ExtraFields, Finished, ProviderEvent, ProviderRequest
+from chats.providers.chunks import ReplyReader
+from chats.providers.collector import ReplyCollector
+from chats.providers.wire import body_of, sendable_arguments
+from contextpolicy.engine.extras import MOST, CallExtras, read_extras
+from contextpolicy.engine.messages import (
+    ReasoningPart,
+    ToolCallPart,
+    ToolResultPart,
+    WireMessage,
+    parts_from_json,
+    parts_to_json,
+    wires_of,
+)
+
+SIGNED = {"google": {"thought_signature": "c2ln"}}
+
+
+@pytest.mark.parametrize(
+    ("written", "sent"),
+    [
+        ('{"query": "lamp"}', '{"query": "lamp"}'),
+        ('{"b":1,"a": {}}', '{"b":1,"a": {}}'),
+        ('{"query": "la', "{}"),
+        ("", "{}"),
+        ("[1]", "{}"),
+        ('"lamp"', "{}"),
+        ("null", "{}"),
+        ('{"n": NaN}', "{}"),
+        ("{}{}", "{}"),
+        ("{" * 100_000, "{}"),
+        (r'{"a": "cut \ud83d"}', '{"a": "cut �"}'),
+        (r'{"a": "whole \ud83e\udd8a"}', r'{"a": "whole \ud83e\udd8a"}'),
+    ],
+)
+def test_arguments_that_are_no_object_are_never_sent(written: str, sent: str) -> None:
+    assert sendable_arguments(written) == sent
+    call = ToolCallPart("call_1", "", written)
+    body = body_of(ProviderRequest("m", (WireMessage("assistant", "", (call,)),)))
+    assert body["messages"][0]["tool_calls"][0]["function"] == {"name": "tool", "arguments": sent}
+
+
+def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
+    """A chunk of a reply."""
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def call(arguments: str, **fields: Any) -> dict[str, Any]:
+    """A piece of a tool call."""
+    named = {"name": fields.pop("name")} if "name" in fields else {}
+    return {"index": 0, **fields, "function": {**named, "arguments": arguments}}
+
+
+def read(*chunks: dict[str, Any]) -> list[ProviderEvent]:
+    """The events of a reply."""
+    reader = ReplyReader()
+    events: list[ProviderEvent] = []
+    for each in chunks:
+        events.extend(reader.read(json.dumps(each).encode()))
+    return [*events, *reader.finish()]
+
+
+def collected(*chunks: dict[str, Any], origin: str = "deep/m") -> tuple[ToolCallPart, str]:
+    """The first call of a reply as it is stored, and its thoughts."""
+    collector = ReplyCollector()
+    collector.origin = origin
+    for event in read(*chunks):
+        collector.hear(event)
+    return collector.asked[0].part(by=origin), str(collector.reasoning)
+
+
+def sent(part: ToolCallPart, thoughts: str, *, origin: str, question: bool = False) -> Any:
+    """The message of a call in the next request."""
+    parts = (ReasoningPart(thoughts), part, ToolResultPart(part.call_id, part.name, "Found."))
+    # Through the stored form, as every message goes.
+    kept = parts_from_json(json.loads(json.dumps(parts_to_json(parts))))
+    wires = [WireMessage("user", "Search."), *wires_of("assistant", kept)]
+    wires += [WireMessage("user", "And?")] if question else []
+    return body_of(ProviderRequest("m", tuple(wires), origin=origin))["messages"][1]
+
+
+DEEPSEEK = (
+    chunk(reasoning_content="I should "),
+    chunk(reasoning_content="search."),
+    chunk(tool_calls=[call('{"q": 1}', id="call_1", name="search")]),
+    chunk("tool_calls"),
+)
+GEMINI = (
+    chunk(tool_calls=[call('{"q": 1}', id="call_1", name="search", extra_content=SIGNED)]),
+    chunk("stop"),
+)
+OPENROUTER = (
+    chunk(reasoning="Hm", reasoning_details=[{"type": "reasoning.text", "text": "H", "index": 0}]),
+    chunk(reasoning_details=[{"type": "reasoning.text", "text": "m", "index": 0}]),
+    chunk(
+        reasoning_details=[
+            {"type": "reasoning.text", "signature": "s", "index": 0},
+            {"type": "reasoning.encrypted", "data": "x", "index": 1},
+        ]
+    ),
+    chunk("tool_calls", tool_calls=[call('{"q": 1}', id="call_1", name="search")]),
+)
+
+
+def test_thoughts_go_back_under_their_name() -> None:
+    message = sent(*collected(*DEEPSEEK), origin="deep/m")
+    assert message["reasoning_content"] == "I should search."
+    assert set(message) == {"role", "content", "tool_calls", "reasoning_content"}
+
+
+def test_signature_of_a_call_goes_back_with_it() -> None:
+    message = sent(*collected(*GEMINI), origin="deep/m")
+    assert message["tool_calls"] == [
+        {
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "search", "arguments": '{"q": 1}'},
+            "extra_content": SIGNED,
+        }
+    ]
+
+
+def test_details_in_pieces_go_back_whole() -> None:
+    message = sent(*collected(*OPENROUTER), origin="deep/m")
+    assert message["reasoning"] == "Hm"
+    assert message["reasoning_details"] == [
+        {"type": "reasoning.text", "text": "Hm", "index": 0, "signature": "s"},
+        {"type": "reasoning.encrypted", "data": "x", "index": 1},
+    ]
+
+
+def test_signature_of_the_whole_message_and_of_the_function_go_back() -> None:
+    function = {"name": "search", "arguments": "{}", "thought_signature": "f"}
+    whole = {
+        "role": "assistant",
+        "content": None,
+        "refusal": None,
+        "annotations": [],
+        "extra_content": SIGNED,
+        "tool_calls": [{"id": "", "type": "function", "function": function}],
+    }
+    message = sent(*collected({"choices": [{"message": whole, "finish_reason": "stop"}]}),
+                   origin="deep/m")  # fmt: skip
+    assert message["extra_content"] == SIGNED
+    assert message["tool_calls"][0]["function"] == function
+    assert "annotations" not in message
+
+
+@pytest.mark.parametrize("reply", [DEEPSEEK, GEMINI, OPENROUTER])
+def test_other_models_and_later_questions_get_none_of_it(reply: Any) -> None:
+    part, thoughts = collected(*reply)
+    plain = sent(replace(part, extra=""), "", origin="deep/m")
+    assert sent(part, thoughts, origin="other/m") == plain
+    assert sent(part, thoughts, origin="deep/other") == plain
+    assert sent(part, thoughts, origin="deep/m", question=True) == plain
+
+
+def test_reply_without_calls_keeps_nothing() -> None:
+    events = read(
+        chunk(reasoning_content="Hm."), chunk("stop", content="So.", extra_content=SIGNED)
+    )
+    assert not any(isinstance(event, ExtraFields) for event in events)
+    assert events[-1] == Finished("stop")
+
+
+def test_fields_of_an_absurd_size_are_not_kept() -> None:
+    huge = CallExtras(call={"x": "y" * MOST})
+    assert huge.written() == ""
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", '{"by": 7, "call": [], "thoughts": "role"}'])
+def test_stored_fields_of_another_form_are_none(text: str) -> None:
+    assert read_extras(text) == CallExtras()
+
+
+def test_fields_never_replace_what_is_ours() -> None:
+    extras = CallExtras(call={"id": "x", "type": "y", "function": {"name": "z"}},
+                        message={"role": "system", "content": "z"})  # fmt: skip
+    part = ToolCallPart("call_1", "search", "{}", extras.written())
+    message = sent(part, "", origin="deep/m")
+    assert (message["role"], message["content"]) == ("assistant", None)
+    assert message["tool_calls"] == [
+        {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    ]
