@@ -12,8 +12,9 @@ class ChatsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Connect what hears of the ledger and what verifies it; models are loaded by now."""
+        """Connect what hears of the ledger, what verifies it, and what policies ask about chats."""
         import_module("chats.record.notices")
         import_module("chats.record.outbox")
         import_module("chats.record.witness")
+        import_module("chats.simulation.audience")
         import_module("chats.checkpoints.checks")

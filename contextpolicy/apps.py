@@ -14,6 +14,7 @@ class ContextPolicyConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Guard what the ledger commits to against migrating back."""
+        """Guard what the ledger commits to against migrating back, and members of held groups."""
+        import_module("contextpolicy.holds")
         rollback = import_module("contextpolicy.rollback")
         pre_migrate.connect(rollback.check_plan, sender=self, dispatch_uid="ledger-rollback")

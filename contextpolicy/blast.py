@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from django.db.models import QuerySet
 
 from contextpolicy.models import (
@@ -97,16 +97,25 @@ def check_version(
 
 
 def check_assignment(
-    policy: ContextPolicy, *, level: str, group: Group | None, now: datetime
+    policy: ContextPolicy,
+    *,
+    level: str,
+    group: Group | None,
+    user: User | None,
+    share: float,
+    now: datetime,
 ) -> BlastRadius | None:
-    """Let a policy govern everyone or a group; return the count that lets it.
+    """Let a policy govern everyone, a group or a person; return the count that lets it.
 
-    Raises `BlastRadiusNeeded`.
+    A person counts where their `share` of the chats in use is over the limit; then a count over
+    everyone is asked for. Raises `BlastRadiusNeeded`.
     """
     version = policy.current
-    if version is None or level not in COUNTED or not is_asked_for():
+    limit = settings.BLAST_RADIUS_LIMIT
+    is_wide = level in COUNTED or (user is not None and limit is not None and share > limit)
+    if version is None or not is_wide or not is_asked_for():
         return None
-    if policy.assignments.filter(level=level, group=group).exists():
+    if policy.assignments.filter(level=level, group=group, user=user).exists():
         return None
     rows = radii(policy, digest=digest_of(version.values, version.locks), now=now)
     rows = rows.filter(place=BlastRadius.Place.INSTANCE, group=group)

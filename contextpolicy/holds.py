@@ -8,15 +8,20 @@ which a hold stands and something it covers is deleted.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.signals import pre_delete
+from django.dispatch import receiver
+from django.utils import timezone
 
 from contextpolicy import two_persons
 from contextpolicy.ledger import record
 from contextpolicy.models import LegalHold, PolicyAssignment
+from contextpolicy.reasons import says_something
 
 Level = PolicyAssignment.Level
 # So long after its release a hold still holds: a release by mistake can be answered.
@@ -73,12 +78,14 @@ def place(
     """Hold everything, the people of a group, a person or a chat. Raises `HoldIncomplete`.
 
     Several holds may cover the same; each has to end. A group's members of this moment stay held
-    when they leave it, and who joins is held while they are in it.
+    when they leave it, and who joins is held while they are in it. If the group is deleted, its
+    members of then stay held.
     """
     case, reason = case.strip(), reason.strip()
+    is_said = says_something(case) and says_something(reason)
     targets = {Level.GROUP: group, Level.USER: user, Level.CHAT: chat_id}
     given = [name for name, target in targets.items() if target]
-    if not case or not reason or given != [name for name in targets if name == level]:
+    if not is_said or given != [name for name in targets if name == level]:
         raise HoldIncomplete
     with transaction.atomic():
         _pass_gate(alone=True)
@@ -107,7 +114,7 @@ def release(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> Legal
     Raises `HoldIncomplete` without a reason, `HoldReleased`, and `SecondPersonNeeded`.
     """
     reason = reason.strip()
-    if not reason:
+    if not says_something(reason):
         raise HoldIncomplete
     with transaction.atomic():
         row = LegalHold.objects.select_for_update(of=("self",)).get(pk=hold.pk)
@@ -143,6 +150,22 @@ def held(*, now: datetime) -> Held:
         ),
         chats=frozenset(chat for *_, chat, _ in found if chat),
     )
+
+
+def keep_members(group: Group, *, now: datetime) -> None:
+    """Keep all members of a held group held, those too who joined later: it is about to go."""
+    members = set(group.user_set.values_list("pk", flat=True))
+    with transaction.atomic():
+        rows = in_force(now=now).select_for_update(of=("self",))
+        for hold in rows.filter(group=group):
+            hold.people = sorted({*hold.people, *members})
+            hold.save(update_fields=["people"])
+
+
+@receiver(pre_delete, sender=Group)
+def group_goes(instance: Group, **_signal: Any) -> None:
+    """Keep the members of a group held that is deleted in another way than by its page."""
+    keep_members(instance, now=timezone.now())
 
 
 def held_for_good(*, now: datetime) -> Held:

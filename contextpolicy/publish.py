@@ -6,6 +6,7 @@ anything is written.
 
 import hashlib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,11 +14,13 @@ from uuid import UUID
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from contextpolicy import blast, two_persons
+from contextpolicy import blast, controls, two_persons
+from contextpolicy.controls import person_of
 from contextpolicy.engine.policy import TEXT_FIELDS, Problem
 from contextpolicy.ledger import record
 from contextpolicy.linter.errors import check
-from contextpolicy.models import BlastRadius, ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.reasons import says_something
 
 
 class PolicyProblems(Exception):
@@ -109,16 +112,17 @@ def new_version(
     now: datetime,
     based_on: int | None = None,
     is_draft: bool = False,
-    is_agreed: bool = False,
+    restores: PolicyVersion | None = None,
     may_wait: bool = False,
 ) -> PolicyVersion:
     """Make the next version of a policy and put it in force wherever the policy applies.
 
     `values` holds the fields the policy sets, by the names of `PolicyValues`; `locks` the fields
     that no nearer level may override; `based_on` the version that was edited, the newest one. A
-    draft comes into force by `activate`, and so does a version that waits for a second person,
-    unless it `is_agreed`. One whose chats were not counted is refused, or kept as a draft where it
-    `may_wait`. Raises `PolicyProblems`, `PolicyChangedMeanwhile` and `blast.BlastRadiusNeeded`.
+    draft comes into force by `activate`, and so does a version that waits for a second person. One
+    whose chats were not counted is refused, or kept as a draft where it `may_wait`. `restores` is
+    the older version that has the same content. Raises `PolicyProblems`, `PolicyChangedMeanwhile`
+    and `blast.BlastRadiusNeeded`.
     """
     author = person_of(actor)
     found = check(values, locks=locks)
@@ -129,16 +133,17 @@ def new_version(
         before, newest = locked.current, locked.newest
         if newest is not None and based_on not in {None, newest.number}:
             raise PolicyChangedMeanwhile(current=newest.number)
-        waits = not (is_draft or is_agreed) and two_persons.waits(
-            locked, values=values, locks=locks, before=before, author=author
-        )
-        is_draft = is_draft or waits
-        row, uncounted = None, False
-        if not (is_draft or is_agreed):
-            row, uncounted = count_for(
-                locked, values=values, locks=locks, may_wait=may_wait, now=now
+        verdict = controls.Verdict()
+        if not is_draft:
+            change = controls.version_change(
+                locked, values=values, locks=locks, author=author, by=author, restores=restores
             )
-            is_draft = uncounted
+            verdict = controls.judge(change, now=now)
+        # Who waits for a second person is counted when that person puts it in force.
+        waits, uncounted = verdict.waits, not verdict.waits and verdict.needs_count is not None
+        if uncounted and not may_wait and verdict.needs_count is not None:
+            raise verdict.needs_count
+        is_draft = is_draft or waits or uncounted
         version = PolicyVersion.objects.create(
             policy=locked,
             number=newest.number + 1 if newest is not None else 1,
@@ -155,33 +160,12 @@ def new_version(
         data |= differences(before, version) | ({"draft": True} if is_draft else {})
         data |= {"waits": True} if waits else {}
         data |= {"uncounted": True} if uncounted else {}
-        data |= blast.counted(row)
+        data |= {"agreed": True} if verdict.agreed and not is_draft else {}
+        data |= {} if is_draft else blast.counted(verdict.row)
         record("policy.version_created", actor=actor, now=now, data=data)
     if not is_draft:
         policy.current = version
     return version
-
-
-def count_for(
-    policy: ContextPolicy,
-    *,
-    values: Mapping[str, Any],
-    locks: Collection[str],
-    may_wait: bool,
-    now: datetime,
-) -> tuple[BlastRadius | None, bool]:
-    """Return the count that lets a version come into force, and whether it has to wait for one.
-
-    Raises `blast.BlastRadiusNeeded` where it may not wait.
-    """
-    before = policy.current
-    try:
-        row = blast.check_version(policy, values=values, locks=locks, before=before, now=now)
-    except blast.BlastRadiusNeeded:
-        if not may_wait:
-            raise
-        return None, True
-    return row, False
 
 
 def activate(
@@ -203,18 +187,24 @@ def activate(
             found = check(version.values, locks=version.locks)
             if found:
                 raise PolicyProblems(found)
-            by = person_of(actor)
-            two_persons.check_activation(locked, version=version, by=by, emergency=emergency)
-            row = None
-            if not emergency.strip():
-                row = blast.check_version(
-                    locked, values=version.values, locks=version.locks, before=before, now=now
-                )
+            change = controls.version_change(
+                locked,
+                values=version.values,
+                locks=version.locks,
+                author=version.created_by_id,
+                by=person_of(actor),
+                emergency=emergency,
+            )
+            verdict = controls.judge(change, now=now)
+            if verdict.waits:
+                raise two_persons.activation_needed(version.created_by_id)
+            if verdict.needs_count is not None:
+                raise verdict.needs_count
             PolicyVersion.objects.filter(pk=version.pk).update(activated_at=now)
             ContextPolicy.objects.filter(pk=policy.pk).update(current=version)
             data = {"policy": locked.slug, "version": number, **differences(before, version)}
-            data |= {"emergency": emergency.strip()} if emergency.strip() else {}
-            data |= blast.counted(row)
+            data |= {"emergency": emergency.strip()} if says_something(emergency) else {}
+            data |= blast.counted(verdict.row)
             record("policy.version_activated", actor=actor, now=now, data=data)
     policy.current = version
     return version
@@ -225,7 +215,8 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
 
     History stays a line: nothing is taken back. Name, retirement and assignments of the policy are
     not of a version and stay. Where two persons or counts are asked for, one that was in force
-    lately waits for neither. Raises `NoSuchVersion`, `PolicyProblems` if the values cannot work any
+    lately waits for neither, as far as it was approved and counted for all to whom it would apply.
+    Raises `NoSuchVersion`, `PolicyProblems` if the values cannot work any
     more, and `blast.BlastRadiusNeeded`.
     """
     old = policy.versions.filter(number=number).first()
@@ -238,7 +229,7 @@ def restore(*, policy: ContextPolicy, number: int, actor: str, now: datetime) ->
         note=f"As version {number} was",
         actor=actor,
         now=now,
-        is_agreed=two_persons.was_agreed(policy, old=old, now=now),
+        restores=old,
     )
 
 
@@ -261,7 +252,8 @@ def change_policy(
 ) -> None:
     """Rename, describe, retire or revive a policy; its values change by `new_version` only.
 
-    Raises PolicyInUse.
+    Raises `PolicyInUse`, and for one that chats or agents name when it is revived
+    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     after = {"name": name, "description": description, "retired": retired}
     with transaction.atomic():
@@ -271,10 +263,37 @@ def change_policy(
             return
         if retired and locked.assignments.exists():
             raise PolicyInUse
+        if before["retired"] and not retired:
+            check_revival(locked, actor=actor, now=now)
         ContextPolicy.objects.filter(pk=policy.pk).update(**after)
         data = {"policy": locked.slug, "changes": changes(before, after)}
         record("policy.changed", actor=actor, now=now, data=data)
     policy.refresh_from_db()
+
+
+def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
+    """Let what is in force of a retired policy apply again to chats and agents that name it.
+
+    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    """
+    version = policy.current
+    if version is None:
+        return
+    change = replace(
+        controls.version_change(
+            policy,
+            values=version.values,
+            locks=version.locks,
+            author=version.created_by_id,
+            by=person_of(actor),
+        ),
+        before=None,
+    )
+    verdict = controls.judge(change, now=now)
+    if verdict.waits:
+        raise two_persons.revival_needed()
+    if verdict.needs_count is not None:
+        raise verdict.needs_count
 
 
 def assign(
@@ -298,10 +317,23 @@ def assign(
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
         if locked.retired or locked.current_id is None:
             raise PolicyNotInUse
-        two_persons.check_assignment(locked, level=level, by=person_of(actor))
-        counted = None
+        place: dict[str, Any] = {"level": level, "group": group, "user": user, "chat_id": chat_id}
+        there = PolicyAssignment.objects.select_related("policy__current").filter(**place).first()
+        verdict = controls.Verdict()
         if not is_agreed:
-            counted = blast.check_assignment(locked, level=level, group=group, now=now)
+            change = controls.placing_change(
+                locked,
+                level=level,
+                group=group,
+                user=user,
+                by=person_of(actor),
+                before=there.policy.current if there else None,
+            )
+            verdict = controls.judge(change, now=now)
+        if verdict.waits:
+            raise two_persons.assignment_needed()
+        if verdict.needs_count is not None:
+            raise verdict.needs_count
         row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
             level=level, group=group, user=user, chat_id=chat_id, defaults={"policy": locked}
         )
@@ -312,7 +344,7 @@ def assign(
             row.policy = locked
             row.save(update_fields=["policy"])
         data = {**_target(row), "policy": locked.slug, "previous": previous}
-        data |= blast.counted(counted)
+        data |= blast.counted(verdict.row)
         record("policy.assigned", actor=actor, now=now, chat_id=chat_id, data=data)
     return row
 
@@ -324,7 +356,11 @@ def unassign(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None
     """
     with transaction.atomic():
         policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
-        two_persons.check_unassignment(policy, level=assignment.level, by=person_of(actor))
+        change = controls.placing_change(
+            policy, level=assignment.level, by=person_of(actor), removed=True
+        )
+        if controls.judge(change, now=now).waits:
+            raise two_persons.unassignment_needed()
         data = {**_target(assignment), "policy": assignment.policy.slug}
         deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
         if deleted:
@@ -350,12 +386,6 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, di
         }
         for name in differing
     }
-
-
-def person_of(actor: str) -> int | None:
-    """Return the id behind the actor `user:<id>`; None for `system` and `worker`."""
-    kind, _, identity = actor.partition(":")
-    return int(identity) if kind == "user" else None
 
 
 def _for_the_ledger(name: str, value: Any) -> Any:

@@ -12,6 +12,9 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
 from django.db.models import Q
 
+from contextpolicy import controls, two_persons
+from contextpolicy.controls import person_of
+from contextpolicy.holds import keep_members
 from contextpolicy.ledger import record
 from contextpolicy.models import LegalHold, PolicyAssignment
 
@@ -149,9 +152,11 @@ def permissions_of(rights: Collection[str]) -> list[Permission]:
 def change_roles(*, person: User, groups: Collection[Group], actor: str, now: datetime) -> None:
     """Give a person exactly these groups; a role other than User lets them enter the admin.
 
-    Raises LastOwner. Writes `role.changed` when something changed.
+    Raises LastOwner, and `SecondPersonNeeded` for who wrote the policy of a group and would change
+    alone what is locked or erased for a member. Writes `role.changed` when something changed.
     """
     with transaction.atomic():
+        check_membership(person=person, groups=groups, by=person_of(actor), now=now)
         before = sorted(person.groups.values_list("name", flat=True))
         after = sorted(group.name for group in groups)
         person.groups.set(groups)
@@ -161,6 +166,24 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
         if before != after:
             changed = {"user": person.pk, "groups": {"from": before, "to": after}}
             record("role.changed", actor=actor, now=now, data=changed)
+
+
+def check_membership(
+    *, person: User, groups: Collection[Group], by: int | None, now: datetime
+) -> None:
+    """Let somebody move a person in and out of groups. Raises `SecondPersonNeeded`."""
+    before = set(person.groups.values_list("pk", flat=True)) if person.pk else set()
+    after = {group.pk for group in groups}
+    moved = PolicyAssignment.objects.filter(group__in=before ^ after)
+    for row in moved.select_related("policy__current", "group"):
+        change = controls.placing_change(
+            row.policy,
+            level=PolicyAssignment.Level.USER,
+            by=by,
+            removed=row.group_id in before,
+        )
+        if controls.judge(change, now=now).waits:
+            raise two_persons.membership_needed(str(row.group))
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
@@ -187,7 +210,10 @@ def save_group(*, group: Group, actor: str, now: datetime) -> None:
 
 
 def delete_group(*, group: Group, actor: str, now: datetime) -> None:
-    """Take away a group that is no role, has no policy and is not held. Raises GroupInUse."""
+    """Take away a group that is no role, has no policy and is not held. Raises GroupInUse.
+
+    A hold that was released a short while ago applies to its members until it ends.
+    """
     with transaction.atomic():
         is_held = LegalHold.objects.filter(group=group, released_at=None).exists()
         has_policy = PolicyAssignment.objects.filter(group=group).exists()
@@ -195,6 +221,7 @@ def delete_group(*, group: Group, actor: str, now: datetime) -> None:
             raise GroupInUse
         names = {"from": group.name, "to": None}
         data = {"group": group.pk, "name": names, "members": group.user_set.count()}
+        keep_members(group, now=now)
         group.delete()
         record("role.changed", actor=actor, now=now, data=data)
 

@@ -2,23 +2,21 @@
 
 The setting `TWO_PERSONS` does, and it is off by default. Then a version that would govern everyone
 or a group waits until somebody else puts it in force, and so does one that changes a lock or erases
-sooner where the policy applies to anybody; the author of the version in force does not assign it to
-everyone or a group either, and who placed a legal hold does not release it.
+sooner where the policy applies to anybody. The same holds for assigning a policy, for taking it
+back, and for moving people in and out of groups. Who placed a legal hold does not release it. Every
+writer asks through `controls.judge`.
 """
 
 from collections.abc import Collection, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Q
 
-from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.models import PolicyAssignment, PolicyVersion
 
 WIDE = (PolicyAssignment.Level.INSTANCE, PolicyAssignment.Level.GROUP)
-# What was in force so lately was agreed upon: it can be brought back at once.
-AGREED = timedelta(days=30)
 RIGHT = "change_contextpolicy"
 
 
@@ -31,23 +29,28 @@ class SecondPersonNeeded(Exception):
         super().__init__(f"This instance asks for two persons. {sentence}")
 
 
-def waits(
-    policy: ContextPolicy,
+def is_needed(
     *,
     values: Mapping[str, Any],
     locks: Collection[str],
     before: PolicyVersion | None,
+    levels: Collection[str],
     author: int | None,
+    by: int | None,
+    removed: bool = False,
 ) -> bool:
-    """Tell whether a version with these values and locks waits for somebody besides its author.
+    """Return True if a change waits for somebody besides the author of what it is about.
 
-    What the product itself does, such as an import at the shell, has no author and does not wait.
+    It does where it governs everyone or a group, and elsewhere where it changes a lock or erases
+    sooner than `before`. What the product itself does, such as a command at the shell, has nobody
+    who acts and does not wait.
     """
-    if not settings.TWO_PERSONS or author is None:
+    if not settings.TWO_PERSONS or by is None or by != author:
         return False
-    levels = set(policy.assignments.values_list("level", flat=True))
-    if levels.intersection(WIDE):
+    if set(levels).intersection(WIDE):
         return True
+    if removed:
+        return bool(locks)
     changes = sorted(locks) != sorted(before.locks if before else [])
     return bool(levels) and (changes or erases_sooner(values, before.values if before else {}))
 
@@ -58,62 +61,52 @@ def erases_sooner(values: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     return days is not None and (until_now is None or days < until_now)
 
 
-def check_activation(
-    policy: ContextPolicy, *, version: PolicyVersion, by: int | None, emergency: str
-) -> None:
-    """Let somebody put a draft in force. Raises `SecondPersonNeeded` for its author."""
-    author = version.created_by_id
-    alone = by is not None and by == author and not emergency.strip()
-    if alone and waits(
-        policy, values=version.values, locks=version.locks, before=policy.current, author=author
-    ):
-        others = "Ask somebody else who may change policies to put it in force."
-        if not has_others(author):
-            others = (
-                "Nobody else may change policies at present: an Owner gives somebody that role."
-            )
-        raise SecondPersonNeeded(
-            f"You wrote this version. {others} In an emergency put it in force with a reason; the "
-            "ledger keeps it."
-        )
+def activation_needed(author: int | None) -> SecondPersonNeeded:
+    """Return the refusal for the author of a version who puts it in force."""
+    others = "Ask somebody else who may change policies to put it in force."
+    if not has_others(author):
+        others = "Nobody else may change policies at present: an Owner gives somebody that role."
+    return SecondPersonNeeded(
+        f"You wrote this version. {others} In an emergency put it in force with a reason; the "
+        "ledger keeps it."
+    )
 
 
-def check_assignment(policy: ContextPolicy, *, level: str, by: int | None) -> None:
-    """Let somebody assign a policy. Raises `SecondPersonNeeded` for who wrote what would govern."""
-    if is_alone(policy, level=level, by=by):
-        raise SecondPersonNeeded(
-            "You wrote what is in force of this policy. Ask somebody else to assign it."
-        )
+def assignment_needed() -> SecondPersonNeeded:
+    """Return the refusal for who wrote what would govern and assigns it."""
+    return SecondPersonNeeded(
+        "You wrote what is in force of this policy. Ask somebody else to assign it."
+    )
 
 
-def check_unassignment(policy: ContextPolicy, *, level: str, by: int | None) -> None:
-    """Let somebody take an assignment back. Raises `SecondPersonNeeded` for who wrote it."""
-    if is_alone(policy, level=level, by=by):
-        raise SecondPersonNeeded(
-            "You wrote what is in force of this policy, and without it something else governs. "
-            "Ask somebody else to take it back."
-        )
+def unassignment_needed() -> SecondPersonNeeded:
+    """Return the refusal for who wrote what governs and takes it back."""
+    return SecondPersonNeeded(
+        "You wrote what is in force of this policy, and without it something else governs. "
+        "Ask somebody else to take it back."
+    )
 
 
-def is_alone(policy: ContextPolicy, *, level: str, by: int | None) -> bool:
-    """Tell whether somebody would decide alone by what many are governed."""
-    author = policy.current.created_by_id if policy.current else None
-    return settings.TWO_PERSONS and level in WIDE and by is not None and by == author
+def revival_needed() -> SecondPersonNeeded:
+    """Return the refusal for who wrote what would apply again and revives it."""
+    return SecondPersonNeeded(
+        "You wrote what is in force of this policy, and chats or agents name it. "
+        "Ask somebody else to revive it."
+    )
+
+
+def membership_needed(group: str) -> SecondPersonNeeded:
+    """Return the refusal for who wrote the policy of a group and moves people in or out."""
+    return SecondPersonNeeded(
+        f"You wrote the policy that applies to the group “{group}”, and it would change what is "
+        "locked or erased for this person. Ask somebody else to change the membership."
+    )
 
 
 def check_release(*, placed_by: str, actor: str) -> None:
     """Let somebody release a legal hold. Raises `SecondPersonNeeded` for who placed it."""
     if settings.TWO_PERSONS and actor == placed_by and actor.startswith("user:"):
         raise SecondPersonNeeded("You placed this hold. Ask somebody else to release it.")
-
-
-def was_agreed(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
-    """Tell whether an older version was in force within the last days, so that it may return."""
-    if old.activated_at is None:
-        return False
-    later = policy.versions.filter(number__gt=old.number, activated_at__isnull=False)
-    successor = later.order_by("number").first()
-    return successor is None or now - (successor.activated_at or now) <= AGREED
 
 
 def has_others(author_id: int | None) -> bool:

@@ -15,6 +15,7 @@ from chats.admin.fresh import FreshSignInAdmin, is_fresh, sign_in_again
 from contextpolicy import roles
 from contextpolicy.admin.site import actor_of
 from contextpolicy.ledger import record
+from contextpolicy.two_persons import SecondPersonNeeded
 
 if TYPE_CHECKING:
     DjangoUserAdmin = UserAdmin[User]
@@ -25,7 +26,7 @@ else:
 class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
     """Accounts and their roles. Nobody but a superuser touches a superuser."""
 
-    refusals = (roles.LastOwner,)
+    refusals = (roles.LastOwner, SecondPersonNeeded)
     list_display = ("username", "first_name", "last_name", "held_roles", "is_active")
     list_filter = ("is_active", "groups")
     readonly_fields = ("last_login", "date_joined", "is_staff")

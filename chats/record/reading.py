@@ -21,11 +21,14 @@ from chats.record import access, locking
 from chats.record.messages import UNSTORABLE, InvalidCharacter
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
+from contextpolicy.reasons import says_something
 
 HALF_AN_HOUR = timedelta(minutes=30)
 # So long another auditor may grant what one asked for.
 A_DAY = timedelta(days=1)
 SHORTEST, LONGEST = 10, 300
+# Of the letters or digits of a reason, half of the shortest length at least, so many differ.
+DIFFERENT = 3
 OPENED = "content.opened"
 # All that the ledger says of readings.
 CONTENT = (
@@ -82,7 +85,8 @@ def open_chat(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> 
     Raises `ReasonNeeded`, `InvalidCharacter`, and Chat.DoesNotExist where the chat is gone.
     """
     words = " ".join(reason.split())
-    if not SHORTEST <= len(words) <= LONGEST:
+    is_said = says_something(words, letters=SHORTEST // 2, different=DIFFERENT)
+    if not (SHORTEST <= len(words) <= LONGEST and is_said):
         raise ReasonNeeded
     if found := UNSTORABLE.search(words):
         raise InvalidCharacter(position=found.start())

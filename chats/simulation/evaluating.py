@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from chats.ground.refusals import NotFound, Refusal
-from contextpolicy import blast, ledger, publish
+from contextpolicy import blast, controls, ledger, publish
 from contextpolicy.linter.errors import check
 from contextpolicy.models import AuditEvent, ContextPolicy, Evaluation, VirtualCoverage
 
@@ -96,7 +96,7 @@ def begin(
             base=blast.base_of(locked),
             place=place,
             share=share,
-            started_by_id=publish.person_of(actor),
+            started_by_id=controls.person_of(actor),
             started_at=now,
             ends_at=now + timedelta(days=days),
             cursor=newest or 0,

@@ -30,9 +30,10 @@ from chats.simulation.preview import Preview, preview, previewable
 from chats.simulation.proposals import PolicyProposal, for_group
 from chats.simulation.sampling import WORST, Judged, judge_chat
 from contextpolicy import blast, ledger
+from contextpolicy.controls import person_of
 from contextpolicy.linter.errors import check
 from contextpolicy.models import BlastRadius, ContextPolicy
-from contextpolicy.publish import PolicyProblems, person_of
+from contextpolicy.publish import PolicyProblems
 
 logger = logging.getLogger(__name__)
 # Chats that one statement counts, and what is done again after a kill.

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from contextpolicy import blast, publish, two_persons
+from contextpolicy import controls, publish
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
 from contextpolicy.admin.plain_words import plain_words
@@ -202,15 +202,14 @@ class ContextPolicyAdmin(DomainAdmin):
 
     def waits_for_another(self, request: HttpRequest, draft: PolicyVersion) -> bool:
         """Tell whether the reader wrote this draft and may not put it in force alone."""
-        is_own = draft.created_by_id is not None and draft.created_by_id == request.user.pk
-        policy = draft.policy
-        return is_own and two_persons.waits(
-            policy,
+        change = controls.version_change(
+            draft.policy,
             values=draft.values,
             locks=draft.locks,
-            before=policy.current,
             author=draft.created_by_id,
+            by=request.user.pk,
         )
+        return controls.judge(change, now=timezone.now()).waits
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         """Rename or describe the policy, and make a version when a value or lock changed."""
@@ -361,15 +360,7 @@ class ContextPolicyAdmin(DomainAdmin):
 
 def uncounted(draft: PolicyVersion) -> str:
     """Return why a draft may not be put in force before its chats are counted; empty if it may."""
-    policy = draft.policy
-    try:
-        blast.check_version(
-            policy,
-            values=draft.values,
-            locks=draft.locks,
-            before=policy.current,
-            now=timezone.now(),
-        )
-    except BlastRadiusNeeded as refusal:
-        return str(refusal)
-    return ""
+    change = controls.version_change(
+        draft.policy, values=draft.values, locks=draft.locks, author=None, by=None
+    )
+    return str(controls.judge(change, now=timezone.now()).needs_count or "")

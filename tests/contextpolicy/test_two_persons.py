@@ -141,7 +141,7 @@ def test_what_erases_sooner_waits_and_who_placed_a_hold_does_not_release_it(
 ) -> None:
     values = {"token_budget": 12_000, "retention_days": 90}
     own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
-    assign(policy=own, level="user", user=alice, actor=by(ines), now=now)
+    assign(policy=own, level="user", user=alice, actor=by(ivan), now=now)
     assert not waits(changed(own, ines, now, values={"retention_days": 120}))
     assert waits(changed(own, ines, now, values={"retention_days": 30}))
 

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from chats.checkpoints import signing
 from chats.ground.refusals import Refusal
+from contextpolicy.reasons import says_something
 
 
 class Command(BaseCommand):
@@ -30,6 +31,8 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the checkpoint. Raises `CommandError`; then nothing was signed."""
         reason = (options["open_origin"] or "").strip()
+        if reason and not says_something(reason):
+            raise CommandError("The reason says nothing. Write why the next origin is opened.")
         try:
             if reason:
                 made = signing.open_origin(actor="system", now=timezone.now(), reason=reason)
