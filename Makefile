@@ -6,18 +6,21 @@ BIN := $(VENV)/bin
 TESTERS := auto
 # Tests with processes and browsers wait half of their time.
 WAITERS := $(shell expr 1 + $$(nproc))
-# What is run a second time, on PostgreSQL.
-ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/api tests/chats/signin tests/chats/simulation \
-	tests/chats/webhooks \
-	tests/contextpolicy
+# Repeated on PostgreSQL: what depends on its locks, its statements and its full-text search.
+ON_POSTGRES := tests/chats/turns tests/chats/compaction tests/chats/signin tests/chats/simulation \
+	tests/chats/webhooks tests/chats/memory tests/chats/gateway/test_completions.py \
+	$(addprefix tests/chats/api/,test_messages.py test_doors.py test_exchange.py) \
+	$(addprefix tests/contextpolicy/,test_ledger.py test_publish.py test_S25_ledger_tampering.py \
+	test_every_writer.py test_roles.py test_two_persons.py)
 
-# What is run once more with plain Django in place of the package `speed`.
-WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/api
+# Repeated with SPEED=0: what goes through the statements and commits of the package `speed`.
+WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/test_completions.py \
+	tests/chats/api/test_messages.py tests/speed
 
 # SQLite, unless DATABASE=postgres asks for a server of the command's own.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run test test-all check coverage mutation format requirements lock audit replay-all anthropic semantic \
+.PHONY: run test test-all test-pythons check types coverage mutation format requirements lock audit replay-all anthropic semantic \
 	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors recall search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
@@ -28,19 +31,30 @@ test: $(VENV)/.for-testing
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs -m "not slow and not wide"
 
-# All tests, more than half an hour: killed processes, browsers, PostgreSQL, more examples of each
-# property. An absent program fails the run.
+# All tests: killed processes, browsers, PostgreSQL, more examples of each property. An absent
+# program fails the run. The time of each group is printed at the end.
+TIMES := $(VENV)/test-times
+TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 scripts/timed.sh $(TIMES)
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
-	@$(MAKE) --no-print-directory check coverage
-	@PALIMPSEST_REQUIRE_SERVICES=1 $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
-		-m "not slow" --hypothesis-profile=whole
-	@echo "What starts processes and browsers"
-	@PALIMPSEST_REQUIRE_SERVICES=1 scripts/slow_tests.sh $(BIN)/python $(WAITERS)
-	@echo "Some rooms without the work on speed"
-	@SPEED=0 $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
-	@echo "Some rooms on PostgreSQL"
-	@scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" \
-		$(ON_POSTGRES)
+	@rm -f $(TIMES)
+	$(TIMED) "checks and types" $(MAKE) --no-print-directory -j2 check types
+	$(TIMED) "engine, every branch" $(MAKE) --no-print-directory coverage
+	$(TIMED) "without processes" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
+		-m "not slow" --hypothesis-profile=whole --ignore tests/engine
+	$(TIMED) "with processes" scripts/slow_tests.sh $(BIN)/python $(WAITERS)
+	@SPEED=0 scripts/timed.sh $(TIMES) "SPEED=0" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q \
+		-m "not slow" $(WITHOUT_SPEED)
+	$(TIMED) "PostgreSQL" scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q \
+		-m "not slow" $(ON_POSTGRES)
+	@cat $(TIMES)
+
+# The types for the supported versions of Python that `check` does not run on.
+types: $(VENV)/.for-testing
+	@for version in 3.12 3.13; do $(BIN)/mypy --python-version $$version replay project chats contextpolicy speed tests || exit 1; done
+
+# The fast tests on each supported Python that this machine has.
+test-pythons: $(VENV)/.for-testing
+	@scripts/other_pythons.sh $(VENV)/pythons
 
 # The full form of the long programmes that are no rows of the fault table.
 whole: $(VENV)/.for-testing
@@ -60,12 +74,14 @@ check: $(VENV)/.for-testing
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found" | tail -40; exit 1; }
 
-# Lines and branches of the engine; fails below 100 %. The tests of speed are no tests of coverage.
+# All tests of the engine, with its lines and branches; fails below 100 %.
+TIMED_TEST := tests/engine/test_engine_assembly.py::test_composing_a_thousand_messages_takes_milliseconds
 coverage: $(VENV)/.for-testing
 	@rm -f $(VENV)/.coverage*
 	@COVERAGE_FILE=$(abspath $(VENV)/.coverage) $(BIN)/python -m coverage run --source=contextpolicy/engine \
-		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 -m "not slow" tests/engine \
-		--deselect=tests/engine/test_engine_assembly.py::test_composing_a_thousand_messages_takes_milliseconds
+		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 --hypothesis-profile=whole -m "not slow" tests/engine \
+		--deselect=$(TIMED_TEST)
+	@$(BIN)/python -m pytest -q $(TIMED_TEST)
 	@$(BIN)/python -m coverage combine --quiet --data-file=$(VENV)/.coverage
 	@$(BIN)/python -m coverage report --data-file=$(VENV)/.coverage --fail-under=100
 

@@ -165,7 +165,10 @@ def proportional_bytes(pid: int) -> int:
 def run(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, seconds: float = 60
 ) -> str:
-    """The output of a program that must succeed within a minute, or so many seconds."""
+    """The output of a program that must succeed within a minute, or so many seconds.
+
+    They are seconds of a quiet machine, as for `until`.
+    """
     with subprocess.Popen(  # our own commands, no shell
         command,
         cwd=ROOT,
@@ -175,7 +178,7 @@ def run(
         text=True,
     ) as started:
         try:
-            said, complained = started.communicate(timeout=seconds)
+            said, complained = started.communicate(timeout=seconds * patience())
         except subprocess.TimeoutExpired:
             # It tells on its way out where each of its threads stood.
             started.send_signal(signal.SIGABRT)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from openai import OpenAI
 
 from tests.faults.programs import until
@@ -96,6 +97,7 @@ def test_an_overflow_is_learned(beside: Beside, chat: str) -> None:
     beside.desk.ask("forget_limit", slug=beside.slug)
 
 
+@pytest.mark.whole
 def test_between_two_compactions_the_prompt_comes_from_its_cache_and_no_nonsense_is_in_force(
     beside: Beside, chat: str
 ) -> None:
@@ -116,6 +118,7 @@ def test_between_two_compactions_the_prompt_comes_from_its_cache_and_no_nonsense
     assert beside.desk.ask("unsound") == []
 
 
+@pytest.mark.whole
 def test_a_program_that_resends_its_growing_chat_is_served_from_the_cache(beside: Beside) -> None:
     beside.desk.ask("govern", values={**TIGHT, "summarization_model": beside.slug})
     beside.desk.ask("change_model", slug=beside.slug, values={"max_output": 20})

@@ -18,6 +18,8 @@ from chats.record.history import on_path
 from tests.chats.memory.conftest import Cover, Say, branch_of
 from tests.load import bulk
 
+# More messages than a search chooses from; PostgreSQL reads a smaller table without its index.
+LONG = 4_000 if connection.vendor == "postgresql" else 2_200
 WORDS = ["heron", "lake", "reed", "boat", "oar", "mist", "stone", "moss", "owl", "fern"]
 
 
@@ -65,7 +67,9 @@ def same(branch: Branch, *, to: int, chance: random.Random) -> None:
         assert seqs == by_looking_through(branch, question, to=to, most=12), question
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.whole) for seed in range(2, 8))]
+)
 def test_the_index_finds_what_looking_through_every_message_finds(
     seed: int, chat: Chat, say: Say, cover: Cover, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,12 +108,12 @@ def test_the_index_finds_what_looking_through_every_message_finds(
 
 @pytest.fixture
 def long_chat(chat: Chat, now: datetime) -> Branch:
-    """Four thousand archived messages, of which every one says "heron" and two say "owl"."""
+    """Archived messages, of which every one says "heron" and two say "owl"."""
     words = bulk.vocabulary()
-    said = [f"heron {text}" for text in bulk.texts(4_000, words=words, length=12)]
+    said = [f"heron {text}" for text in bulk.texts(LONG, words=words, length=12)]
     said[1_000] += " owl"
-    said[3_000] += " owl"
-    branch = bulk.cover(bulk.fill(chat, said, now=now), to_seq=4_000, now=now)
+    said[2_000] += " owl"
+    branch = bulk.cover(bulk.fill(chat, said, now=now), to_seq=LONG, now=now)
     archive.index(branch)
     return branch
 
@@ -162,10 +166,10 @@ def test_a_word_of_every_message_is_read_from_the_newest_on(
 
     monkeypatch.setattr(fulltext, "ids", watched)
     found = search(long_chat, question="heron owl", most=20)
-    assert {row.seq for row in found.rows[:2]} == {1_001, 3_001}
+    assert {row.seq for row in found.rows[:2]} == {1_001, 2_001}
     assert len(read) < 10
     read.clear()
     found = search(long_chat, question="heron", most=20)
     assert len(found.rows) == 20
     assert len(read) <= finding.MOST_CHOSEN
-    assert min(key & 0xFFFFFFFF for key in read) >= 4_000 - finding.MOST_CHOSEN
+    assert min(key & 0xFFFFFFFF for key in read) >= LONG - finding.MOST_CHOSEN
