@@ -5,6 +5,7 @@ Such an id only opens a room; within it the place is found by the messages. `use
 a cache, which chats share, and says nothing.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -29,6 +30,8 @@ HEADERS = (
     "X-Amp-Thread-Id",
     "X-Grok-Conv-Id",
 )
+# Between names that do not contain it; others are written as a list.
+SEPARATOR = "\x1f"
 IN_METADATA = ("session_id", "conversation_id", "chat_id", "thread_id")
 
 
@@ -46,8 +49,11 @@ def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity
     One that is too long or not printable is no id at all: the next one would be another's.
     """
     people = (headers.get("X-OpenWebUI-User-Id"), body.get("safety_identifier"), body.get("user"))
-    # Each in its place, so that two kinds of names never meet.
-    end_user = "\x1f".join(said if isinstance(said, str) else "" for said in people)
+    # Each in its place, so that two kinds of names never meet, and no character can join two.
+    names = [said if isinstance(said, str) else "" for said in people]
+    end_user = SEPARATOR.join(names)
+    if any(SEPARATOR in name for name in names):
+        end_user = json.dumps(names)
     source, value = next(ids(headers, body), ("", ""))
     if value and not (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST):
         return Identity(f"{INVALID}{source}", "", end_user)

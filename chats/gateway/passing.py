@@ -144,7 +144,7 @@ def images_of(sent: Sent, wires: Sequence[WireMessage]) -> dict[str, str]:
 async def texts(spoken: Spoken, call: DirectCall, held: WaitingHead) -> AsyncGenerator[str, None]:
     """Yield the reply as it is written, or whole; or why there is none."""
     voice = Voice(spoken)
-    collector = ReplyCollector(say=voice.say)
+    collector = ReplyCollector(say=voice.say, folds_thoughts=False)
     watch = Watch(spoken.key_id)
     try:
         async with (

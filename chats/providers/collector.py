@@ -20,6 +20,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.think_tags import ThinkTags
 from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.messages import ToolCallPart
 
@@ -77,8 +78,16 @@ class ReplyCollector:
     and so is one tool call more than `TOOL_CALLS_PER_STEP`. In each case the call ends upstream.
     """
 
-    def __init__(self, *, say: Say = unsaid, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        say: Say = unsaid,
+        clock: Callable[[], datetime] | None = None,
+        folds_thoughts: bool = True,
+    ) -> None:
         self.say = say
+        # Thoughts in the text are told from it, unless a program gets the text as it came.
+        self.tags = ThinkTags() if folds_thoughts else None
         self.clock = clock
         self.text = Growing()
         self.reasoning = Growing()
@@ -112,13 +121,16 @@ class ReplyCollector:
         except ProviderError as error:
             self.error = error
         finally:
+            self.take_rest()
             self.body_sha256 = request.sent.sha256
 
     def hear(self, event: ProviderEvent) -> None:
         """Keep one event and, if it is words, send it on."""
         match event:
             case TextDelta(text):
-                self.grow("text", self.text, text)
+                told = self.tags.push(text) if self.tags else [("text", text)]
+                for kind, piece in told:
+                    self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
             case ReasoningDelta(text):
                 self.grow("reasoning", self.reasoning, text)
             case ToolCallDelta():
@@ -133,7 +145,13 @@ class ReplyCollector:
                     "written": event.written_tokens,
                 }
             case Finished(reason):
+                self.take_rest()
                 self.reason = reason
+
+    def take_rest(self) -> None:
+        """Take what was held back because it could have been the beginning of a tag."""
+        for kind, piece in self.tags.flush() if self.tags else ():
+            self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
 
     def keep_extras(
         self, index: int | None, fields: Mapping[str, object], *, thoughts: str

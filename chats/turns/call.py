@@ -23,8 +23,15 @@ FINISHES: dict[str, str] = {
 class ModelCall(ReplyCollector):
     """The reply of one model call, with its receipt and the results of its tool calls."""
 
-    def __init__(self, *, receipt_id: uuid.UUID, say: Say, clock: Callable[[], datetime]) -> None:
-        super().__init__(say=say, clock=clock)
+    def __init__(
+        self,
+        *,
+        receipt_id: uuid.UUID,
+        say: Say,
+        clock: Callable[[], datetime],
+        folds_thoughts: bool = True,
+    ) -> None:
+        super().__init__(say=say, clock=clock, folds_thoughts=folds_thoughts)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
         # In the words of the message; who interrupts the call says how it ended.

@@ -355,7 +355,13 @@ class TurnAttempt:
         """Book one call, then listen to it."""
         receipt_id = await self.booked(prompt, number)
         self.prompt = prompt
-        call = ModelCall(receipt_id=receipt_id, say=self.say, clock=self.worker.clock)
+        call = ModelCall(
+            receipt_id=receipt_id,
+            say=self.say,
+            clock=self.worker.clock,
+            # A program gets the text as it came.
+            folds_thoughts=self.turn.client is None,
+        )
         self.call = call
         self.saved = 0
         if not self.reason:

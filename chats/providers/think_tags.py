@@ -1,0 +1,83 @@
+"""Tells thoughts from text where a server leaves them in the text, between `<think>` tags.
+
+Servers without a parser for a reasoning model do so. The tags count only at the beginning of a
+reply; they arrive cut anywhere.
+"""
+
+import re
+from typing import Literal
+
+Kind = Literal["text", "reasoning"]
+_NAMES = ("think", "thinking", "thought", "reasoning")
+# Each opening tag with the one that closes it.
+_TAGS = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[think]": "[/think]"}
+_OPENING = re.compile("|".join(map(re.escape, _TAGS)), re.IGNORECASE)
+
+
+class ThinkTags:
+    """The text of one reply as it arrives, told apart."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state: Literal["start", "inside", "after", "text"] = "start"
+        self._closing = ""
+        self._has_thoughts = False
+
+    def push(self, piece: str) -> list[tuple[Kind, str]]:
+        """Return what of the reply is known to be text or thoughts by now."""
+        if self._state == "text":
+            return [("text", piece)]
+        self._held += piece
+        found: list[tuple[Kind, str]] = []
+        if self._state == "start":
+            found += self._begin()
+        if self._state == "inside":
+            found += self._think()
+        if self._state == "after":
+            found += self._answer()
+        return [(kind, text) for kind, text in found if text]
+
+    def flush(self) -> list[tuple[Kind, str]]:
+        """Return what is left at the end of the reply."""
+        held, self._held = self._held, ""
+        kind: Kind = "reasoning" if self._state == "inside" else "text"
+        return [(kind, held)] if held and self._state != "after" else []
+
+    def _begin(self) -> list[tuple[Kind, str]]:
+        said = self._held.lstrip()
+        if opened := _OPENING.match(said):
+            self._closing = _TAGS[opened.group().lower()]
+            self._state, self._held = "inside", said[opened.end() :]
+            return []
+        if any(tag.startswith(said.lower()) for tag in _TAGS):
+            return []
+        self._state = "text"
+        held, self._held = self._held, ""
+        return [("text", held)]
+
+    def _think(self) -> list[tuple[Kind, str]]:
+        if not self._has_thoughts:
+            self._held = self._held.lstrip("\n")
+            self._has_thoughts = bool(self._held)
+        lower = self._held.lower()
+        place = lower.find(self._closing)
+        if place >= 0:
+            thoughts = self._held[:place].rstrip("\n")
+            self._held = self._held[place + len(self._closing) :]
+            self._state = "after"
+            return [("reasoning", thoughts)]
+        # The end may be the beginning of the closing tag.
+        sizes = range(min(len(self._closing) - 1, len(lower)), 0, -1)
+        kept = next((n for n in sizes if lower.endswith(self._closing[:n])), 0)
+        # Line ends before it are no part of the thoughts.
+        thoughts = self._held[: len(self._held) - kept].rstrip("\n")
+        self._held = self._held[len(thoughts) :]
+        return [("reasoning", thoughts)]
+
+    def _answer(self) -> list[tuple[Kind, str]]:
+        said = self._held.lstrip()
+        self._held = ""
+        if not said:
+            return []
+        self._state = "text"
+        return [("text", said)]

@@ -1,0 +1,31 @@
+"""Which end user and which conversation a request names."""
+
+from itertools import combinations
+from typing import Any
+
+from chats.gateway.identity import identity_of
+
+JOINING: list[dict[str, Any]] = [
+    {"safety_identifier": "p\x1fq"},
+    {"safety_identifier": "p", "user": "q\x1f"},
+    {"safety_identifier": "p", "user": "\x1fq"},
+    {"safety_identifier": "p", "user": "q"},
+    {"user": "p\x1fq"},
+    {"user": '["", "p", "q"]'},
+    {"user": "\x1fp\x1fq"},
+    {"safety_identifier": "p", "user": "q\x1f\x1f"},
+    {},
+]
+
+
+def test_no_character_joins_two_end_users() -> None:
+    for one, other in combinations(JOINING, 2):
+        assert identity_of({}, one).end_user != identity_of({}, other).end_user, (one, other)
+    header = {"X-OpenWebUI-User-Id": "p\x1fq"}
+    assert identity_of(header, {}).end_user not in {identity_of({}, b).end_user for b in JOINING}
+
+
+def test_usual_end_users_keep_their_rooms() -> None:
+    """Chats of before are found again: their rooms were made of these names."""
+    assert identity_of({}, {"user": "ann"}).end_user == "\x1f\x1fann"
+    assert identity_of({}, {"safety_identifier": "ann"}).end_user == "\x1fann\x1f"

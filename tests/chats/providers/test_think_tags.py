@@ -1,0 +1,64 @@
+"""Thoughts that a server leaves in the text are told from it, wherever the pieces were cut."""
+
+import pytest
+
+from chats.providers.base import Finished, TextDelta
+from chats.providers.collector import ReplyCollector
+
+PLAN = "The user asks about <b> tags & lamps.\nI answer."
+SAID = "Lamps burn oil.\n\n<think> is a tag."
+
+
+def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
+    """Thoughts and text of a reply in pieces."""
+    collector = ReplyCollector(folds_thoughts=folds)
+    for piece in pieces:
+        collector.hear(TextDelta(piece))
+    collector.hear(Finished("stop"))
+    return str(collector.reasoning), str(collector.text)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"<think>\n{PLAN}\n</think>\n\n{SAID}",
+        f"\n <THINK>{PLAN}</THINK>{SAID}",
+        f"<thinking>{PLAN}</thinking>\n{SAID}",
+        f"[THINK]{PLAN}[/THINK]{SAID}",
+    ],
+)
+def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
+    for place in range(len(reply) + 1):
+        assert told(reply[:place], reply[place:]) == (PLAN, SAID)
+    assert told(*reply) == (PLAN, SAID)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        SAID,
+        "<thinker>x</thinker>",
+        "<th",
+        "<",
+        "  ",
+        "",
+        "So. <think>x</think>",
+        "< think>x",
+        "[th",
+    ],
+)
+def test_text_without_the_tag_at_its_beginning_stays_as_it_is(reply: str) -> None:
+    assert told(*reply) == ("", reply)
+    assert told(reply) == ("", reply)
+
+
+def test_thoughts_that_never_end_are_no_text() -> None:
+    assert told("<think>On and ", "on </thi") == ("On and on </thi", "")
+
+
+def test_thoughts_without_words_leave_the_text_alone() -> None:
+    assert told("<think>\n\n</think>\n\n", SAID) == ("", SAID)
+
+
+def test_a_program_gets_the_text_as_it_came() -> None:
+    assert told(f"<think>{PLAN}</think>", SAID, folds=False) == ("", f"<think>{PLAN}</think>{SAID}")
