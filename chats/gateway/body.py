@@ -7,6 +7,7 @@ from typing import IO, Any, NoReturn
 
 from django.conf import settings
 
+from chats.gateway import parameters
 from chats.gateway.refused import BodyTooLarge, InvalidRequest
 from chats.ground.texts import UNSTORABLE, storable, storable_value
 
@@ -38,7 +39,6 @@ ROUTING = frozenset(
         "transforms",
     }
 )
-ROUTING_PREFIXES = ("aws_", "azure_", "litellm_", "mock_", "vertex_")
 # What the reply could not carry back, or what another field has replaced.
 UNSUPPORTED = {
     "audio": "Replies are text.",
@@ -47,7 +47,7 @@ UNSUPPORTED = {
     "logprobs": "Log probabilities are not passed back.",
     "top_logprobs": "Log probabilities are not passed back.",
 }
-# These are ours; every other field goes to the provider as it is.
+# These are ours; of the others `parameters` says which go to the provider.
 OWN = frozenset(
     {
         "max_completion_tokens",
@@ -75,6 +75,8 @@ class RequestFields:
     max_output: int | None
     tools: tuple[dict[str, Any], ...]
     parameters: dict[str, Any]
+    # The names of fields that do not go to the provider.
+    dropped: tuple[str, ...] = ()
     # The kinds of tools that were offered and are not there.
     left_out: tuple[str, ...] = ()
     # How calls are written whose tools have another form than a function (`offered.written`).
@@ -160,7 +162,8 @@ def sorted_out(body: Mapping[str, Any]) -> RequestFields:
             default=None,
         ),
         tools=tools_of(body),
-        parameters={name: said for name, said in body.items() if name not in OWN},
+        parameters=parameters.passed({n: said for n, said in body.items() if n not in OWN}),
+        dropped=parameters.left_out(name for name in body if name not in OWN),
     )
 
 
@@ -172,10 +175,15 @@ def model_in(body: Mapping[str, Any]) -> str:
     return model
 
 
-def refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for a field that would choose the way to a provider, or be ignored."""
+def refuse_unsupported(
+    body: Mapping[str, Any], *, known: frozenset[str] = OWN | parameters.CHAT
+) -> None:
+    """Raise `InvalidRequest` for a field that would choose the way to a provider, or be ignored.
+
+    `known` are the fields that have a meaning here, whatever their names look like.
+    """
     for name, said in body.items():
-        if name.lower() in ROUTING or name.lower().startswith(ROUTING_PREFIXES):
+        if name.lower() in ROUTING or parameters.is_routing(name, allowed=known):
             problem = f"{name}: the provider is chosen here, not by a request. Leave it out."
             raise InvalidRequest(problem, param=name, code="unsupported_parameter")
         if name in UNSUPPORTED and said not in (None, False):

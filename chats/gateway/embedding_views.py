@@ -7,7 +7,7 @@ from typing import IO, Any, cast
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chats.gateway import body, choice, direct
+from chats.gateway import body, choice, direct, parameters
 from chats.gateway.direct import DirectCall
 from chats.gateway.refused import InvalidRequest
 from chats.gateway.relay import WaitingHead
@@ -34,9 +34,10 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     check(sent)
     model = choice.embedding_model(name, user=key.owner)
     call = direct.begin(key=key, model=model, kind=PassedOn.Kind.EMBEDDINGS, why=PassedOn.Why.KIND)
-    asked = {**sent, "model": model.name}
+    asked = {**parameters.passed(sent, allowed=parameters.EMBEDDINGS), "model": model.name}
+    headers = parameters.header_of(parameters.left_out(sent, allowed=parameters.EMBEDDINGS))
     return direct.response(
-        request, call, partial(embedded, asked, name), is_stream=False, headers={}
+        request, call, partial(embedded, asked, name), is_stream=False, headers=headers
     )
 
 
@@ -59,7 +60,7 @@ async def embedded(
 
 def check(sent: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` for what cannot be embedded, or would choose the way to a provider."""
-    body.refuse_unsupported(sent)
+    body.refuse_unsupported(sent, known=parameters.EMBEDDINGS)
     said = sent.get("input")
     if said in (None, "", []):
         raise InvalidRequest("Send the input.", param="input", code="missing_field")

@@ -10,7 +10,7 @@ from typing import cast
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chats.gateway import direct
+from chats.gateway import direct, parameters
 from chats.gateway.body import RequestFields
 from chats.gateway.direct import DirectCall
 from chats.gateway.opting_out import RequestRoute
@@ -67,6 +67,7 @@ def response(
     headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
     if asked.left_out:
         headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
+    headers |= parameters.header_of(asked.dropped)
     return direct.response(
         request, call, partial(texts, spoken), is_stream=asked.stream, headers=headers
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chats.gateway import body, offered
+from chats.gateway import body, offered, parameters
 from chats.gateway.body import RequestFields
 from chats.gateway.refused import InvalidRequest
 
@@ -37,16 +37,18 @@ def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
     """Return the fields beside the items. Raises `InvalidRequest`, naming the field."""
     refuse_unsupported(sent)
     asked = body.sorted_out({"model": sent.get("model"), "stream": sent.get("stream")})
-    parameters = {name: said for name, said in sent.items() if name not in OWN}
+    others = {name: said for name, said in sent.items() if name not in OWN}
+    passed = parameters.passed(others)
     given = offered.read(sent)
-    parameters |= tool_choice(sent, any_tools=bool(given.tools)) | text_form(sent) | effort(sent)
+    passed |= tool_choice(sent, any_tools=bool(given.tools)) | text_form(sent) | effort(sent)
     return RequestFields(
         model=asked.model,
         stream=asked.stream,
         include_usage=False,
         max_output=body.count(sent, "max_output_tokens"),
         tools=given.tools,
-        parameters=parameters,
+        parameters=passed,
+        dropped=parameters.left_out(others),
         left_out=given.left_out,
         forms=given.forms,
     )
@@ -54,7 +56,7 @@ def sorted_out(sent: Mapping[str, Any]) -> RequestFields:
 
 def refuse_unsupported(sent: Mapping[str, Any]) -> None:
     """Raise `InvalidRequest` for what would choose the way to a provider, or be ignored."""
-    body.refuse_unsupported(sent)
+    body.refuse_unsupported(sent, known=OWN | parameters.CHAT)
     for name, instead in ELSEWHERE.items():
         if sent.get(name) is not None:
             raise unsupported(name, f"{name} is a field of chat completions. {instead}")

@@ -20,6 +20,7 @@ from chats.gateway import (
     dry_run,
     identity,
     opting_out,
+    parameters,
     passing,
     placing,
     relay,
@@ -238,6 +239,7 @@ def answered(
         "X-Context-Decision": placed.decision,
         "X-Context-Identity": source or "messages",
         **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
+        **parameters.header_of(asked.dropped),
     }
     asker = relay.Asker(
         user=key.owner,
