@@ -117,9 +117,11 @@ def lines_of(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> Iterator
     """Yield the messages of a request, and in their places those that only the one before had."""
     owners = owners_of(found)
     old = before.messages if before and not before.fault else ()
+    origin, is_open = rebuilt.request_of(found).origin, wire.open_loop(found.messages)
     for kind, message, place in side_by_side(old, found.messages):
         segments = () if place is None else owners[place]
-        yield SentLine(kind, message.role, told(message, hides=hides), segments)
+        by = origin if place is not None and place >= is_open else None
+        yield SentLine(kind, message.role, told(message, hides=hides, by=by), segments)
 
 
 def side_by_side(
@@ -143,12 +145,16 @@ def owners_of(found: Rebuilt) -> list[Sequence[Segment]]:
     return owners
 
 
-def told(wire: WireMessage, *, hides: bool) -> str:
-    """Write a message of a request, with its tool calls."""
-    if hides and wire.role == "system":
+def told(message: WireMessage, *, hides: bool, by: str | None = None) -> str:
+    """Write a message of a request, with its tool calls and the fields that went to `by`."""
+    if hides and message.role == "system":
         return HIDDEN
-    calls = [f"{call.name}({call.arguments})" for call in wire.tool_calls]
-    return "\n".join([part for part in (wire.shown(by_hash=True), *calls) if part])
+    calls = [
+        f"{call.name}({wire.sendable_arguments(call.arguments)})" for call in message.tool_calls
+    ]
+    own = wire.fields_sent(message, by=by)
+    fields = f"[For its server: {json.dumps(own, ensure_ascii=False)}]" if own else ""
+    return "\n".join([part for part in (message.shown(by_hash=True), *calls, fields) if part])
 
 
 def body_json(found: Rebuilt) -> str:

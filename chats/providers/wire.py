@@ -66,17 +66,37 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
         wire["content"] = message.content or None
         wire["tool_calls"] = []
         for call in message.tool_calls:
-            extras = read_extras(call.extra) if by is not None else CallExtras()
-            if extras.by not in ("", by):
-                extras = CallExtras()
+            extras = extras_for(call, by=by)
             wire["tool_calls"].append(_call(call, extras))
-            own = {**extras.message}
-            if extras.thoughts and message.thoughts:
-                own[extras.thoughts] = message.thoughts
+            own = _of_message(message, extras)
             wire |= {name: value for name, value in own.items() if name not in wire}
     if message.tool_call_id:
         wire["tool_call_id"] = message.tool_call_id
     return wire
+
+
+def extras_for(call: ToolCallPart, *, by: str | None) -> CallExtras:
+    """Return the fields of a call that go back to a model; with None they go to nobody."""
+    extras = read_extras(call.extra) if by is not None else CallExtras()
+    return extras if extras.by in ("", by) else CallExtras()
+
+
+def fields_sent(message: WireMessage, *, by: str | None) -> dict[str, Any]:
+    """Return what of a message only the model's own server understands, for people."""
+    found: dict[str, Any] = {}
+    for call in message.tool_calls:
+        extras = extras_for(call, by=by)
+        found |= _of_message(message, extras)
+        if extras.call:
+            found[call.call_id] = extras.call
+    return found
+
+
+def _of_message(message: WireMessage, extras: CallExtras) -> dict[str, Any]:
+    own = {**extras.message}
+    if extras.thoughts and message.thoughts:
+        own[extras.thoughts] = message.thoughts
+    return own
 
 
 def _call(call: ToolCallPart, extras: CallExtras) -> dict[str, Any]:

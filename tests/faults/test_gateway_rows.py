@@ -50,7 +50,8 @@ def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
     for number in range(KILLS):
         after, heard, last = moments.randint(1, TOKENS // 2), 0, []
         address = f"http://localhost/v1/{path}"
-        with alice.http.stream("POST", address, json=asked(path, number)) as answer:
+        body, key = asked(path, number), {"Idempotency-Key": f"{path}-{seed}-{number}"}
+        with alice.http.stream("POST", address, json=body, headers=key) as answer:
             assert answer.status_code == 200, answer.read()
             turn = answer.headers["X-Context-Report-Id"]
             for said in data_of(answer.iter_lines()):
@@ -61,8 +62,18 @@ def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
                     tree.worker(wait=False)
         assert heard >= after
         assert ends_with_an_error(last, path), last[-3:]
-        # The turn goes on all the same: a repeated request would get its reply.
+        # The turn goes on all the same, and the repeated request gets its reply.
         assert tree.wait_until_over(turn)["status"] == "completed"
+        again = alice.http.post(address, json=body, headers=key)
+        assert (again.status_code, again.headers["X-Context-Report-Id"]) == (200, turn)
+        assert is_whole(list(data_of(iter(again.text.splitlines()))), path)
+
+
+def is_whole(said: list[Any], path: str) -> bool:
+    """Whether a stream says at its end that it is complete."""
+    if path == "responses":
+        return bool(said[-1]["type"] == "response.completed")
+    return bool(said[-1] == "[DONE]")
 
 
 def ends_with_an_error(said: list[Any], path: str) -> bool:

@@ -112,6 +112,14 @@ def test_reasons_are_ours_and_the_end_mark_stands_for_an_unknown_one(
     assert events[-1] == Finished(ours)  # type: ignore[arg-type]  # one of the reasons
 
 
+@pytest.mark.parametrize("count", [-1, 10**9 + 1, 2**64 - 1, 1.5, True, "7"])
+@pytest.mark.parametrize("name", ["input_tokens", "output_tokens", "cache_read_input_tokens"])
+def test_an_impossible_count_is_no_report(name: str, count: Any) -> None:
+    end = ended("end_turn", **{name: count})
+    events = read(START, opened(TEXT), said("So."), closed(), end, STOP)
+    assert events == [TextDelta("So."), Finished("stop")]
+
+
 @pytest.mark.parametrize(("text", "sentence"), [("So far", CUT_BY_FILTER), ("", "")])
 def test_a_refusal_is_the_filter_of_the_provider(text: str, sentence: str) -> None:
     with pytest.raises(ProviderError) as caught:

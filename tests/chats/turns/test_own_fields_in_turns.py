@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.models import Chat, Message, Turn
+from chats.models import Chat, Message, Receipt, Turn
+from chats.prompt import as_sent
 from chats.providers.base import (
     ExtraFields,
     Finished,
@@ -70,6 +71,13 @@ def test_fields_of_a_server_go_back_to_its_model_while_its_tools_run(
     assert asked["reasoning_content"] == "I should search."
     assert asked["reasoning_details"] == [{"text": "x"}]
     assert asked["tool_calls"][0]["extra_content"] == SIGNED["extra_content"]
+    # The request's page says what went along, and the body is built again byte for byte.
+    receipt = Receipt.objects.get(step=2)
+    request = as_sent.as_sent(receipt, sees_hidden=True)
+    shown = [line.text for line in request.lines if line.role == "assistant"]
+    assert "I should search." in shown[-1]
+    assert "c2ln" in shown[-1]
+    assert json.loads(as_sent.body_json(request.found))["messages"] == messages_of(worker)
     # The next question closes the loop.
     later = work(ask(alice, chat, now, "And?"), [TextDelta("So."), Finished("stop")])
     assert "c2ln" not in json.dumps(messages_of(later))
