@@ -58,7 +58,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ChangeVerdict:
     """The outcome of both checks: whether a second person is needed, and the count that suffices.
 
     `agreed`: an older version passed because it was in force lately.
@@ -70,10 +70,10 @@ class Verdict:
     agreed: bool = False
 
 
-def judge(change: Change, *, now: datetime) -> Verdict:
+def judge(change: Change, *, now: datetime) -> ChangeVerdict:
     """Judge a change by both checks. Raises nothing: its writers refuse, or keep a draft."""
     if says_something(change.emergency):
-        return Verdict()
+        return ChangeVerdict()
     old = change.restores
     waits = two_persons.is_needed(
         values=change.values,
@@ -86,12 +86,12 @@ def judge(change: Change, *, now: datetime) -> Verdict:
     )
     agreed = waits and old is not None and was_approved(change.policy, old=old, now=now)
     if old is not None and was_counted(change.policy, old=old, now=now):
-        return Verdict(waits=waits and not agreed, agreed=agreed)
+        return ChangeVerdict(waits=waits and not agreed, agreed=agreed)
     try:
         row = counted(change, now=now)
     except BlastRadiusNeeded as needed:
-        return Verdict(waits=waits and not agreed, needs_count=needed, agreed=agreed)
-    return Verdict(waits=waits and not agreed, row=row, agreed=agreed)
+        return ChangeVerdict(waits=waits and not agreed, needs_count=needed, agreed=agreed)
+    return ChangeVerdict(waits=waits and not agreed, row=row, agreed=agreed)
 
 
 def counted(change: Change, *, now: datetime) -> BlastRadius | None:

@@ -133,7 +133,7 @@ def new_version(
         before, newest = locked.current, locked.newest
         if newest is not None and based_on not in {None, newest.number}:
             raise PolicyChangedMeanwhile(current=newest.number)
-        verdict = controls.Verdict()
+        verdict = controls.ChangeVerdict()
         if not is_draft:
             change = controls.version_change(
                 locked, values=values, locks=locks, author=author, by=author, restores=restores
@@ -319,7 +319,7 @@ def assign(
             raise PolicyNotInUse
         place: dict[str, Any] = {"level": level, "group": group, "user": user, "chat_id": chat_id}
         there = PolicyAssignment.objects.select_related("policy__current").filter(**place).first()
-        verdict = controls.Verdict()
+        verdict = controls.ChangeVerdict()
         if not is_agreed:
             change = controls.placing_change(
                 locked,

@@ -170,8 +170,7 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
     assert files.public_keys()[0][1] in opened(browser, PAGE).words
 
     commands = documented()
-    whole = "set -e\n" + "\n".join(commands[:4])
-    done = subprocess.run(["sh", "-c", whole], cwd=tmp_path, capture_output=True, text=True)  # noqa: S607
+    done = run_shell(tmp_path, commands[:4])
     assert done.returncode == 0, done.stderr
     assert "Signature Verified Successfully" in done.stdout
     assert f"6 rows, last hash {LedgerHead.objects.get(pk=chain).last_hash}" in done.stdout
@@ -179,7 +178,7 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
 
     by_program = commands[4].split()[2:]
     found = run_script(tmp_path, *by_program)
-    assert found.returncode == 1, "a log of all chains does not fit an export of one"
+    assert found.returncode == 0, found.stdout + found.stderr
     assert f"{chain}: rows 1 to 6 are those that were signed" in found.stdout
     whole_export = download(browser, EXPORT, {"q": "", "form": "jsonl"})
     (tmp_path / "ledger.jsonl").write_bytes(whole_export)
@@ -207,6 +206,12 @@ def documented() -> list[str]:
     commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     assert len(commands) == 6
     return commands
+
+
+def run_shell(folder: Path, commands: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run documented commands; the first that fails ends them."""
+    whole = "set -e\n" + "\n".join(commands)
+    return subprocess.run(["sh", "-c", whole], cwd=folder, capture_output=True, text=True)  # noqa: S607
 
 
 def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
