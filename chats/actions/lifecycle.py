@@ -20,6 +20,7 @@ from chats.record import access, notices
 from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import Accepted, recall, retry, start
 from contextpolicy import ledger, resolution
+from contextpolicy.engine import names
 from contextpolicy.models import ModelSpec
 from speed import prepared
 
@@ -53,11 +54,14 @@ class TitleTooLong(Refusal):
 
 
 class InvalidTitle(Refusal):
-    """The title has a control character, or half of a surrogate pair."""
+    """The title has a character that no name may have."""
 
     code = "invalid_character"
     status = 422
-    sentence = "The title has a character that cannot be stored."
+    sentence = (
+        "The title has a character that is not allowed: a line break, a control character or a"
+        " direction override."
+    )
     param = "title"
 
 
@@ -160,7 +164,7 @@ def start_in_new_chat(
             return recall(known)
         model = find_model(model_slug) if model_slug else None
         team = access.team_for(user=user, team_id=team_id) if team_id else None
-        title = title.strip()
+        title = names.normal(title)
         chat = create_chat(
             owner=user, now=now, title=title, model=model, temporary=temporary, team=team
         )
@@ -174,14 +178,14 @@ def check_title(title: str) -> None:
     """Raise `TitleTooLong` or `InvalidTitle` for a title that cannot be stored."""
     if len(title) > TITLE_LENGTH:
         raise TitleTooLong(limit=TITLE_LENGTH, length=len(title))
-    if any(ord(c) < 32 or "\ud800" <= c <= "\udfff" for c in title):
+    if names.UNSOUND.search(title):
         raise InvalidTitle
 
 
 @transaction.atomic
 def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
     """Give the chat a title; an empty one keeps the old. Its words stay out of the ledger."""
-    title = title.strip()
+    title = names.normal(title)
     check_title(title)
     before = chat.title
     if title:

@@ -15,16 +15,20 @@ from chats.ground.refusals import Refusal
 from chats.memory import preferences
 from chats.models import Chat, Folder
 from chats.record import notices
+from contextpolicy.engine import names
 
 NAME_LENGTH = 100
 
 
 class InvalidFolderName(Refusal):
-    """The name is empty, or has a character that cannot be stored."""
+    """The name is empty, or has a character that no name may have."""
 
     code = "invalid_name"
     status = 422
-    sentence = "A folder needs a name of 1 to {limit} printable characters."
+    sentence = (
+        "A folder needs a name of 1 to {limit} characters. Line breaks, control characters and"
+        " direction overrides are not allowed."
+    )
     param = "name"
 
 
@@ -149,12 +153,12 @@ def delete_folder(*, folder: Folder, now: datetime) -> None:
 
 
 def checked_name(name: str) -> str:
-    """Return the name without the blanks around it.
+    """Return the name in its normal form, without the spaces around it.
 
     Raises `InvalidFolderName` and `FolderNameTooLong`.
     """
-    name = name.strip()
-    if not name or not name.isprintable():
+    name = names.normal(name)
+    if not names.is_sound(name):
         raise InvalidFolderName(limit=NAME_LENGTH)
     if len(name) > NAME_LENGTH:
         raise FolderNameTooLong(limit=NAME_LENGTH, length=len(name))

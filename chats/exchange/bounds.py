@@ -12,6 +12,7 @@ from typing import IO, Any
 from django.conf import settings
 
 from chats.exchange.drafts import ImportRefused
+from contextpolicy.engine import names
 
 MIB = 1024 * 1024
 # One line, and one message of a list.
@@ -239,7 +240,7 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
     """Raise `ImportRefused` for a path that leads out, encrypted words, and a bomb."""
     name = entry.filename
     is_outside = name.startswith(("/", "\\")) or ":" in name or ".." in re.split(r"[/\\]", name)
-    if is_outside or not name.isprintable() or len(name) > 300:
+    if is_outside or not names.is_sound(name) or len(name) > 300:
         raise bad_archive("The name of an entry leads out of the archive.")
     if entry.flag_bits & 1:
         raise bad_archive("It is encrypted.")

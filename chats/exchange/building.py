@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from chats.exchange.drafts import ChatDraft, DraftSummary, Node
 from chats.exchange.jsonstream import is_list, items
+from contextpolicy.engine import names
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -319,7 +320,7 @@ class Builder:
 
 def short(own_id: str) -> str:
     """Return an id that can be kept; a long or strange one by a digest of it."""
-    if 0 < len(own_id) <= 200 and own_id.isprintable():
+    if len(own_id) <= 200 and names.is_sound(own_id):
         return own_id
     return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -240,14 +240,20 @@ def in_document(again: Open, *, size: int, place: str, work: Work) -> Part:
 
 def head_of(again: Open, start: int, *, place: str, work: Work) -> tuple[Any, str]:
     """Return the first value of a list, and the product of the first chat that is known."""
-    first = None
+    first, refused = None, None
     head = islice(elements(again, start, place=place, work=work), foreign.LOOKED_AT)
     for number, (data, _) in enumerate(head):
-        value = jsonstream.lazy(data, place=place) if data is not None else None
+        try:
+            value = jsonstream.lazy(data, place=place) if data is not None else None
+            product = foreign.product_of(value)
+        except ImportRefused as refusal:
+            refused = refused or refusal
+            continue
         first = first if number else value
-        product = foreign.product_of(value)
         if product or foreign.list_form(first):
             return first, product
+    if refused is not None:
+        raise refused
     return first, ""
 
 

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from chats.exchange import bounds, jsonstream, pictures
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
+from contextpolicy.engine import names
 from contextpolicy.engine.messages import TextPart
 from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_message
 
@@ -34,7 +35,7 @@ class LineReader:
             message, losses = ui_message(value)
         except MalformedUIMessage as error:
             raise ImportRefused("import_malformed", f"In {place}: {error}") from error
-        if len(message.id) > LONGEST_ID or not message.id.isprintable():
+        if len(message.id) > LONGEST_ID or not names.is_sound(message.id):
             problem = f"The id of the message in {place} is too long, or has control characters."
             raise ImportRefused("import_malformed", problem)
         self.losses += losses
@@ -131,7 +132,7 @@ def named(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
     given = meta.get("chatId") or next(
         (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""
     )
-    if isinstance(given, str) and given and given.isprintable() and len(given) <= LONGEST_ID:
+    if isinstance(given, str) and names.is_sound(given) and len(given) <= LONGEST_ID:
         return given
     ids = "\n".join(message.id for message in listed)
     return "ids:" + hashlib.sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()

@@ -32,6 +32,7 @@ from chats.record import messages
 from chats.record.locking import locked_chat
 from chats.turns.start import ChatFull, first_words, title_from
 from contextpolicy import ledger
+from contextpolicy.engine import names
 from contextpolicy.engine.messages import TextPart, parts_to_json
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.uimessages import METADATA
@@ -412,7 +413,7 @@ def taken(kept: dict[str, object], name: str, is_sound: Any) -> Any:
 
 def is_name(said: object, *, most: int = 100) -> bool:
     """Tell whether a value can be a name."""
-    return isinstance(said, str) and 0 < len(said) <= most and said.isprintable()
+    return isinstance(said, str) and len(said) <= most and names.is_sound(said)
 
 
 def is_names(said: object) -> bool:
@@ -457,8 +458,8 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
 
 def title_of(draft: ChatDraft) -> str:
     """Return the title of a draft; without one, the beginning of what the person said first."""
-    title = "".join(c for c in draft.title if c.isprintable()).strip()[: lifecycle.TITLE_LENGTH]
-    if title:
+    title = names.normal(names.made_sound(draft.title))[: lifecycle.TITLE_LENGTH].strip()
+    if names.is_sound(title):
         return title
     texts = (
         part.text
@@ -467,7 +468,7 @@ def title_of(draft: ChatDraft) -> str:
         for part in node.parts
         if isinstance(part, TextPart)
     )
-    first = "".join(c if c.isprintable() or c == "\n" else " " for c in first_words(texts))
+    first = first_words(texts)
     return title_from(first) if first.strip() else ""
 
 

@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from contextpolicy.engine.names import is_sound
+
 LONGEST = 255
 # Before the source of an id that is none.
 INVALID = "invalid:"
@@ -46,7 +48,7 @@ class Identity(NamedTuple):
 def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity:
     """Return the first id that a request has.
 
-    One that is too long or not printable is no id at all: the next one would be another's.
+    One that is too long, or is no name (`names`), is no id at all: the next one would be another's.
     """
     people = (headers.get("X-OpenWebUI-User-Id"), body.get("safety_identifier"), body.get("user"))
     # Each in its place, so that two kinds of names never meet, and no character can join two.
@@ -55,7 +57,7 @@ def identity_of(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity
     if any(SEPARATOR in name for name in names):
         end_user = json.dumps(names)
     source, value = next(ids(headers, body), ("", ""))
-    if value and not (isinstance(value, str) and value.isprintable() and len(value) <= LONGEST):
+    if value and not (isinstance(value, str) and is_sound(value) and len(value) <= LONGEST):
         return Identity(f"{INVALID}{source}", "", end_user)
     return Identity(source, value, end_user)
 

@@ -237,7 +237,7 @@ def new_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     `TooManyChats`.
     """
     first = first_words(item.text for item in sent.conversation.items if item.role == "user")
-    title = title_from("".join(c if c.isprintable() or c == "\n" else " " for c in first) or "…")
+    title = title_from(first) or "…"
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True
     chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)

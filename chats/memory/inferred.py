@@ -25,6 +25,7 @@ from chats.memory.told import (
 )
 from chats.memory.words import asked
 from contextpolicy.engine import messages as engine
+from contextpolicy.engine import names
 from contextpolicy.engine.truncation import cut
 
 PREFERENCES_V1 = "preferences-v1"
@@ -143,7 +144,7 @@ def _proposal(item: Any) -> PreferenceProposal | None:
 def place_of(proposal: PreferenceProposal, *, text: str) -> Telling | None:
     """Return where the quoted words stand in the message; None where they do not, or may not."""
     quote = proposal.quote.strip().rstrip(".!。！").strip()
-    if not SHORTEST_TEXT <= len(quote) <= LONGEST_TEXT or not quote.isprintable():
+    if not SHORTEST_TEXT <= len(quote) <= LONGEST_TEXT or not names.is_sound(quote):
         return None
     start = text.find(quote)
     while start >= 0:

@@ -29,6 +29,7 @@ from chats.record import holds
 from chats.record.holds import UnderHold
 from chats.record.messages import UNSTORABLE
 from contextpolicy import ledger
+from contextpolicy.engine import names
 
 LONGEST_INSTRUCTIONS = 2_000
 MOST_PREFERENCES = 300
@@ -63,7 +64,10 @@ class PreferenceInvalid(Refusal):
 
     code = "preference_invalid"
     status = 422
-    sentence = "A preference is one line of 1 to {limit} characters; this one is not. Change it."
+    sentence = (
+        "A preference has 1 to {limit} characters in one line. Control characters and direction"
+        " overrides are not allowed."
+    )
     param = "text"
 
 
@@ -522,7 +526,7 @@ def check(*, slot: str, text: str) -> str:
     if slot not in SLOTS:
         raise UnknownSlot(slot=slot[:40], slots=", ".join(SLOTS))
     text = text.strip()
-    if not 0 < len(text) <= LONGEST_TEXT or not text.isprintable():
+    if len(text) > LONGEST_TEXT or not names.is_sound(text):
         raise PreferenceInvalid(limit=LONGEST_TEXT)
     return text
 

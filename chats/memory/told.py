@@ -8,6 +8,8 @@ another speaker says is not the person's word. Each text is a literal part of th
 import re
 from typing import NamedTuple
 
+from contextpolicy.engine import names
+
 # In characters: a longer message may be a paste, and a longer text is no preference.
 LONGEST_MESSAGE = 1_000
 LONGEST_TEXT = 200
@@ -148,5 +150,5 @@ def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str)
     told = Telling(
         slot, text[at + start : at + start + len(said)], at + start, at + start + len(said)
     )
-    fits = SHORTEST_TEXT <= len(said) <= LONGEST_TEXT and "\0" not in said
-    return told if fits and said.isprintable() and not is_secret(said) else None
+    fits = SHORTEST_TEXT <= len(said) <= LONGEST_TEXT
+    return told if fits and names.is_sound(said) and not is_secret(said) else None

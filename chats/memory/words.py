@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 # Raise it with every change of what a text's words are: texts are then indexed anew, one by one,
 # while the old words serve.
-VERSION = 2
+VERSION = 3
 LONGEST_WORD = 40
 # Longer runs are hardly met twice.
 _CACHED = 40
@@ -50,8 +50,27 @@ _LENGTHS = {"cj": 2, "hangul": 2, "thai": 3, "arabic": 3}
 _APOSTROPHES = "'\u2019\u02bc"
 _CAMEL = re.compile("[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _ELIDED = re.compile(f"(?:[cdjlmnst]|qu)[{_APOSTROPHES}](?=[^\\W\\d_]{{3}})", re.IGNORECASE)
+# A name with an ending behind an apostrophe, as Turkish writes it; English contractions are none.
+_SUFFIXED = re.compile(
+    f"([^\\W\\d_]{{3,}})[{_APOSTROPHES}](?!(?:d|ll|m|re|s|t|ve)$)[^\\W\\d_]", re.IGNORECASE
+)
 _POSSESSIVE = re.compile(f"[{_APOSTROPHES}]s$", re.IGNORECASE)
 _ARABIC_LETTERS = {"\u0640": "", "\u0649": "\u064a", "\u0629": "\u0647"}
+# Latin letters that Unicode does not take for others with a mark, as people write them without.
+_LETTERS = str.maketrans(
+    {
+        "\u0131": "i",
+        "ł": "l",
+        "đ": "d",
+        "ð": "d",
+        "ø": "o",
+        "ħ": "h",
+        "ŧ": "t",
+        "æ": "ae",
+        "œ": "oe",
+        "þ": "th",
+    }
+)
 # Where the marks of letters are no letters of their own.
 _WITHOUT_MARKS = re.compile("[\u00c0-\u03ff\u0590-\u08ff\u1e00-\u1fff]")
 # Words that stand in a question for its grammar alone.
@@ -93,11 +112,11 @@ def _folded(char: str) -> str:
         return ""
     if char.isdecimal():
         return str(unicodedata.decimal(char))
-    char = _ARABIC_LETTERS.get(char, char).casefold().replace("\u0451", "\u0435")
-    if _WITHOUT_MARKS.match(char):
-        parts = unicodedata.normalize("NFKD", char)
-        return "".join(part for part in parts if not unicodedata.combining(part))
-    return char
+    folded = _ARABIC_LETTERS.get(char, char).casefold().replace("\u0451", "\u0435")
+    if _WITHOUT_MARKS.match(char) or _WITHOUT_MARKS.match(folded):
+        parts = unicodedata.normalize("NFKD", folded)
+        folded = "".join(part for part in parts if not unicodedata.combining(part))
+    return folded.translate(_LETTERS)
 
 
 def spans(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word]:
@@ -203,6 +222,8 @@ def _whole(part: str, script: str) -> Iterator[Word]:
         return
     if elided := _ELIDED.match(part):
         yield _word(part[elided.end() :], script, elided.end())
+    elif suffixed := _SUFFIXED.match(part):
+        yield _word(suffixed[1], script, 0)
     elif part.isascii():
         parts = list(_CAMEL.finditer(part))
         if len(parts) > 1 and not any(one in part for one in _APOSTROPHES):

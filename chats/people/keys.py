@@ -18,6 +18,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
 from chats.people import signin, statements
 from contextpolicy import ledger
+from contextpolicy.engine import names
 
 MARK = "plm_"
 # Each with what it opens.
@@ -41,11 +42,14 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 class InvalidKeyName(Refusal):
-    """The name is empty, or has a character that cannot be stored."""
+    """The name is empty, or has a character that no name may have."""
 
     code = "invalid_name"
     status = 422
-    sentence = "A key needs a name of 1 to {limit} printable characters."
+    sentence = (
+        "A key needs a name of 1 to {limit} characters. Line breaks, control characters and"
+        " direction overrides are not allowed."
+    )
     param = "name"
 
 
@@ -130,7 +134,8 @@ def create_key(
 
     Raises `InvalidKeyName`, `KeyNameTooLong`, `UnknownScope`, `InvalidLifetime` and `TooManyKeys`.
     """
-    if not name.strip() or not name.isprintable():
+    name = names.normal(name)
+    if not names.is_sound(name):
         raise InvalidKeyName(limit=NAME_LENGTH)
     if len(name) > NAME_LENGTH:
         raise KeyNameTooLong(limit=NAME_LENGTH, length=len(name))

@@ -5,6 +5,7 @@ is fetched without a click. So the host stands beside each link, and an image is
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
 ALLOWED_SCHEMES = frozenset({"http", "https", "mailto"})
+HOST = re.compile(r"[^/?#]*")
 BARE_URL = re.compile(r"https?://[^\s<>\"'`|\\]{3,2000}", re.IGNORECASE)
 
 
@@ -68,7 +70,7 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
     """Split a text into text and link tokens."""
     end = 0
     for match in BARE_URL.finditer(text):
-        address = without_trailing_marks(match.group())
+        address = without_trailing_marks(address_in(match.group()))
         href = md.normalizeLink(address)
         if not is_allowed(href):
             continue
@@ -82,10 +84,52 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
         yield text_token(text[end:])
 
 
+def address_in(text: str) -> str:
+    """Return the address that a text begins with.
+
+    It ends before wide punctuation and closing quotation marks, and inside the host where letters
+    of another script follow: texts in Chinese or Japanese put no space behind an address.
+    """
+    end = next((at for at, char in enumerate(text) if is_end(char)), len(text))
+    start = text.index("://") + 3
+    host = HOST.match(text, start, end)
+    before = ""
+    for at in range(start, host.end() if host else start):
+        char = text[at]
+        if char in ".:@":
+            before = "digits" if char == ":" else ""
+        elif char.isalpha():
+            script = script_of(char)
+            if before and script != before:
+                return text[:at]
+            before = script
+    return text[:end]
+
+
+def is_end(char: str) -> bool:
+    """Return True if a character ends an address: it is no part of any."""
+    if char.isascii():
+        return False
+    category = unicodedata.category(char)
+    is_wide = unicodedata.east_asian_width(char) in "WF"
+    return category in ("Pi", "Pf") or (is_wide and category[0] in "PSZ" and not is_emoji(char))
+
+
+def is_emoji(char: str) -> bool:
+    """Return True for a picture, which a path may have."""
+    return unicodedata.category(char) == "So" and char >= "\U0001f000"
+
+
+def script_of(char: str) -> str:
+    """Return the script of a letter; Han and kana stand together in words, so they are one."""
+    script = unicodedata.name(char, "?").partition(" ")[0]
+    return "CJK" if script in ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "BOPOMOFO") else script
+
+
 def without_trailing_marks(address: str) -> str:
     """Return the address without the sentence's own full stop or closing bracket."""
     while address and (
-        address[-1] in ".,;:!?*_~"
+        address[-1] in ".,;:!?*_~\u2026"
         or (address[-1] == ")" and address.count(")") > address.count("("))
         or (address[-1] == "]" and address.count("]") > address.count("["))
     ):

@@ -14,12 +14,12 @@ from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 
-from chats.rendering import links, maths, notes, tasks
+from chats.rendering import emphasis, links, maths, notes, tasks
 from chats.rendering.code import code_figure
 from chats.rendering.sanitize import clean
 
 # Part of the stored digest: raise it with any change of the output.
-RENDERER_VERSION = "2"
+RENDERER_VERSION = "3"
 PLAIN_ABOVE = 64_000
 MAX_NESTING = 20
 MAX_COLUMNS = 100
@@ -72,6 +72,7 @@ def make_parser() -> MarkdownIt:
         md.add_render_rule(name, render_code)
     md.add_render_rule("table_open", render_table_open)
     md.add_render_rule("table_close", render_table_close)
+    emphasis.install(md)
     links.install(md)
     tasks.install(md)
     notes.install(md)

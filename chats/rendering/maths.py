@@ -5,6 +5,7 @@ LaTeX, too long, too deep, or would make too much of a page stands there as code
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from django.utils.html import escape
@@ -55,6 +56,8 @@ CLASS_OF = {
     "border-bottom:0.05emsolidcurrentcolor": "math-line-bottom",
     "width:50%": "math-margin",
 }
+RUN = re.compile(r"`+")
+ESCAPED_OR_RUN = re.compile(r"\\.|`+", re.DOTALL)
 # The marks of code, which no formula holds.
 FENCES = ("```", "~~~")
 
@@ -128,7 +131,7 @@ def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 -
         else state.src.find(closing, start, most)
     )
     latex = state.src[start:stop]
-    if stop < 0 or not latex.strip():
+    if stop < 0 or not latex.strip() or reaches_into_code(state, start, stop):
         return False
     if mark == "$" and not is_between_dollars(state.src, start, stop):
         return False
@@ -139,6 +142,36 @@ def formula_in_line(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 -
         token.markup = f"{mark}{latex}{closing}"
     state.pos = stop + len(closing)
     return True
+
+
+def reaches_into_code(state: StateInline, start: int, stop: int) -> bool:
+    """Return True if a code span begins between two places."""
+    if "`" not in state.src[start:stop]:
+        return False
+    known = state.env.get("code_spans")
+    if known is None or known[0] is not state.src:
+        known = state.env["code_spans"] = (state.src, code_spans(state.src))
+    spans = known[1]
+    at = bisect_left(spans, start)
+    return at < len(spans) and spans[at] < stop
+
+
+def code_spans(text: str) -> list[int]:
+    """Return where the code spans of a text begin, in order."""
+    places: dict[int, list[int]] = {}
+    for run in RUN.finditer(text):
+        places.setdefault(len(run[0]), []).append(run.start())
+    found = []
+    end = 0
+    for run in ESCAPED_OR_RUN.finditer(text):
+        if run.start() < end or not run[0].startswith("`"):
+            continue
+        same = places.get(len(run[0]), [])
+        at = bisect_right(same, run.start())
+        if at < len(same):
+            found.append(run.start())
+            end = same[at] + len(run[0])
+    return found
 
 
 def dollar_after(text: str, start: int, most: int) -> int:

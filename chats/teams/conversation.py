@@ -29,7 +29,7 @@ from chats.record.messages import MESSAGE_CEILING, UNSTORABLE, InvalidCharacter,
 from chats.teams import signals
 from chats.turns.start import ChatFull, open_branch, title_from
 from contextpolicy import ledger, resolution
-from contextpolicy.engine import team
+from contextpolicy.engine import names, team
 from contextpolicy.engine.agentformats import (
     AgentPrompt,
     AgentPromptTooLarge,
@@ -219,8 +219,8 @@ def check_words(said: TeamMessage, *, limit: int) -> None:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether somebody may be called so: no line break, and nothing else that is unseen."""
-    return 0 < len(text) <= LONGEST_NAME and text.isprintable()
+    """Return True if a text can be the name of somebody in a chat."""
+    return len(text) <= LONGEST_NAME and names.is_sound(text)
 
 
 def check_room(branch: Branch) -> None:

@@ -25,7 +25,7 @@ from chats.record.messages import UNSTORABLE
 from chats.teams.conversation import LARGEST_WINDOW, LONGEST_INSTRUCTION, cut_notice
 from chats.turns.roster import roster_of
 from contextpolicy import ledger
-from contextpolicy.engine import rounds, team, team_view
+from contextpolicy.engine import names, rounds, team, team_view
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 MOST_TEAMS = 100
@@ -367,10 +367,11 @@ def checked(
 
 def check_team(draft: TeamDraft) -> None:
     """Check what a team has beside its agents. Raises `InvalidTeam`."""
-    name = draft.name.strip()
-    if not name or len(draft.name) > LONGEST_TEAM_NAME or not draft.name.isprintable():
+    if len(draft.name) > LONGEST_TEAM_NAME or not names.is_sound(draft.name):
         raise InvalidTeam(
-            f"A team has a name of 1 to {LONGEST_TEAM_NAME} printable characters.", param="name"
+            f"A team needs a name of 1 to {LONGEST_TEAM_NAME} characters, without line breaks and"
+            " characters that cannot be seen.",
+            param="name",
         )
     if not draft.agents:
         raise InvalidTeam("A team has at least one agent. Add one.", param="agents")
@@ -419,7 +420,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
             f" or a number up to {LARGEST_WINDOW}.",
             param=f"{param}.window_size",
         )
-    if len(agent.agent_type) > 60 or not (agent.agent_type.isprintable() or not agent.agent_type):
+    if len(agent.agent_type) > 60 or (agent.agent_type and not names.is_sound(agent.agent_type)):
         raise InvalidTeam("A kind of agent has at most 60 characters.", param=f"{param}.agent_type")
     for name in ("instruction", "instruction_file_text"):
         text = getattr(agent, name)

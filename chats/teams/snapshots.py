@@ -21,7 +21,7 @@ from chats.record.locking import chat_to_write_in
 from chats.teams import conversation
 from chats.turns.start import ChatFull, open_branch
 from contextpolicy import ledger
-from contextpolicy.engine import team_state
+from contextpolicy.engine import names, team_state
 from contextpolicy.engine.team import TeamMessage, byte_count
 from contextpolicy.engine.tokens import TokenCounter
 
@@ -92,7 +92,7 @@ def read(*, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now
         said, task = team_state.read_snapshot(snapshot)
     except team_state.InvalidSnapshot as error:
         raise SnapshotRefused from error
-    if not all(len(message.id) <= LONGEST_ID and message.id.isprintable() for message in said):
+    if not all(len(message.id) <= LONGEST_ID and names.is_sound(message.id) for message in said):
         raise SnapshotRefused
     if len(said) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)

@@ -26,6 +26,7 @@ from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.turns import round_again, round_messages, statements
 from chats.turns.events import started_event
+from contextpolicy.engine import names
 from speed import prepared
 
 # A text that is one block in tags.
@@ -257,7 +258,8 @@ def check_room(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) ->
 
 def title_from(text: str) -> str:
     """Make a title of the first line of the first message, cut at a word's end."""
-    line = next(line.strip() for line in text.splitlines() if line.strip())
+    lines = (names.normal(names.made_sound(line)) for line in text.splitlines())
+    line = next((line for line in lines if line), "")
     if len(line) <= 80:
         return line
     head = line[:80]

@@ -33,6 +33,7 @@ from chats.turns.start import title_from
 from chats.turns.steps import WORKER, Ending, close_call
 from contextpolicy import ledger
 from contextpolicy.engine import messages as engine
+from contextpolicy.engine import names
 from contextpolicy.engine.budget import Budget, in_our_count, prompt_limit
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
@@ -222,7 +223,7 @@ def title_of(text: str, *, said: str) -> str:
     if len(lines) != 1:
         return ""
     title = " ".join(_LABEL.sub("", lines[0].strip(_FRAME)).strip(_FRAME).split())
-    is_sound = 0 < len(title) <= MOST_TITLE and title.isprintable()
+    is_sound = len(title) <= MOST_TITLE and names.is_sound(title)
     return title if is_sound and not set(asked(title)).isdisjoint(asked(said)) else ""
 
 

@@ -22,6 +22,7 @@ from contextpolicy.engine.messages import (
     file_text,
     text_of,
 )
+from contextpolicy.engine.names import is_sound, marks
 from contextpolicy.engine.team import Speaker
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from contextpolicy.engine.truncation import fence_after
@@ -31,8 +32,6 @@ RESERVED = ("all", "user", "system")
 EVERYBODY, PERSON = "all", "user"
 LONGEST_MEMBER_NAME = 60
 _FORBIDDEN = frozenset(',][@:"`')
-# What joins the pictures of one emoji, and keeps letters of Persian and Indian names apart.
-_JOINERS = re.compile("[\u200c\u200d]")
 _APART = re.compile(r"[\s_\u200c\u200d-]+")
 # Letters of scripts that put no space between words: Thai, Lao, Japanese, Chinese, Korean.
 _UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -62,7 +61,7 @@ def name_problem(name: str) -> str:
         return "Give each member a name."
     if len(name) > LONGEST_MEMBER_NAME:
         return f"A name has at most {LONGEST_MEMBER_NAME} characters."
-    if not _JOINERS.sub("", name).isprintable() or name != name.strip():
+    if not is_sound(name) or name != name.strip():
         return f"The name {name!r} has a space at an end, or a character that cannot be seen."
     if found := sorted(_FORBIDDEN & set(name)):
         return f"The name {name} has {' '.join(found)}, which routing gives a meaning."
@@ -91,7 +90,10 @@ def said(text: str, *, name: str) -> Said:
 
 @lru_cache(maxsize=256)
 def _own_label(name: str) -> re.Pattern[str]:
-    word = re.escape(name)
+    spellings = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")}
+    # Labels have one plain space where a name may have another.
+    words = {r"\s+".join(map(re.escape, one.split())) for one in (*spellings, name)}
+    word = f"(?:{'|'.join(sorted(words))})"
     # Models that write Chinese put a wide colon.
     label = rf"\*\*{word}\*\*\s*[:：]|\*\*{word}\s*[:：]\*\*|{word}\s*[:：]"
     label = rf"\[FROM:\s*{word}\s*\][:：]?|{label}"
@@ -122,10 +124,11 @@ def mentions(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
     or inside a word counts, so that a mail address calls nobody; letters of scripts without spaces
     may stand on both sides.
     """
-    pattern = _mention_pattern(tuple(names))
+    # Letters with marks have two spellings: on both sides, one character for both.
+    pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
     known = {folded(name): name for name in names}
     found: dict[str, None] = {}
-    for line in _spoken_lines(text):
+    for line in _spoken_lines(unicodedata.normalize("NFC", text)):
         for match in pattern.finditer(line):
             wanted = folded(match["quoted"] or match["plain"])
             if wanted == EVERYBODY:
@@ -144,7 +147,7 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
     )
     return re.compile(
         rf"(?<![^\W{_UNSPACED}])@"
-        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![^\W{_UNSPACED}]))",
+        rf"(?:\"(?P<quoted>[^\"\n]+)\"|(?P<plain>{words})(?![{marks()}]|[^\W{_UNSPACED}]))",
         re.IGNORECASE,
     )
 

@@ -493,8 +493,9 @@ def test_each_name_that_a_member_may_have_can_be_typed_called_and_shown(name: st
     assert mentions(f"Hi @{name}, hello", names=[name]) == (name,)
     assert mentions(f'Hi @"{name}" hello', names=[name]) == (name,)
     assert called(f"Fine. [NEXT:{name}]") == (name,)
-    assert text_of(seen(Speaker("x", name, "ai"), AS_MAX, "hi")) == f"[FROM:{name}]\nhi"
-    assert said(f"[FROM:{name}] hi", name=name).own == "hi"
+    label = f"[FROM:{' '.join(name.split())}]"
+    assert text_of(seen(Speaker("x", name, "ai"), AS_MAX, "hi")) == f"{label}\nhi"
+    assert said(f"{label} hi", name=name).own == "hi"
     assert said(f"a\n[FROM:{name}] hi", name="\0").own == "a"
 
 
@@ -566,7 +567,7 @@ def test_names_of_every_script_are_allowed(name: str) -> None:
         ("U-ser", "all, user, system are taken"),
         ("ＳＹＳＴＥＭ", "are taken"),
         ("- _", "are taken"),
-        ("\u200d", "are taken"),
+        ("\u200d", "cannot be seen"),
     ],
     ids=ascii,
 )

@@ -1,13 +1,13 @@
 """Imports in the background: time, memory, kills.
 
-`python -m tests.load.imports [--chats 1000] [--messages 20] [--kills 5]`, on a database of its own:
-SQLite, or under `scripts/with_postgres.sh` PostgreSQL. A child of this program makes the chats, as
-a worker does; it is killed at random moments, and a successor goes on when its lease has ended. At
-the end every chat and message is here once; the program fails where that is not so.
+`python -m tests.load.imports [--chats 1000] [--messages 20] [--kills 5] [--megabytes 0]`, on a
+database of its own: SQLite, or under `scripts/with_postgres.sh` PostgreSQL. `--megabytes` pads the
+messages until the export has so many. A child of this program makes the chats, as a worker does; it
+is killed at random moments, and a successor goes on when its lease has ended. At the end every chat
+and message is here once; the program fails where that is not so.
 """
 
 import argparse
-import io
 import json
 import os
 import random
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import IO, Any
 
 LEASE = {"LEASE_SECONDS": "4", "HEARTBEAT_EVERY": "1"}
 LOOK = 0.02
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--chats", type=int, default=1_000)
     parser.add_argument("--messages", type=int, default=20)
     parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, default=0)
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     said = parser.parse_args()
     if said.work:
@@ -46,7 +47,7 @@ def main() -> None:
         from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
-        row = begun(said.chats, said.messages)
+        row = begun(said.chats, said.messages, megabytes=said.megabytes)
         sys.exit(play(row, chats=said.chats, messages=said.messages, kills=said.kills))
 
 
@@ -80,35 +81,38 @@ def work(import_id: str) -> None:
         time.sleep(LOOK)
 
 
-def begun(chats: int, messages: int) -> Any:
+def begun(chats: int, messages: int, *, megabytes: int) -> Any:
     """An import of so many chats, each with so many messages."""
     from django.contrib.auth.models import User
     from django.utils import timezone
 
     from chats.exchange import accepting
     from contextpolicy.models import ModelSpec
-    from tests.load import bulk
 
     ModelSpec.objects.create(slug="m", provider="demo", name="m", is_default=True)
     alice = User.objects.create_user("alice")
+    with tempfile.TemporaryFile() as file:
+        write_export(file, chats=chats, messages=messages, megabytes=megabytes)
+        return accepting.begin(file, owner=alice, now=timezone.now())
+
+
+def write_export(file: IO[bytes], *, chats: int, messages: int, megabytes: int = 0) -> None:
+    """Write an export of Claude, chat by chat."""
+    from tests.load import bulk
+
     texts = bulk.texts(1_000, words=bulk.vocabulary())
-    listed = [
-        {
-            "uuid": f"c{chat}",
-            "name": f"Chat {chat}",
-            "chat_messages": [
-                {
-                    "uuid": f"m{place}",
-                    "sender": "assistant" if place % 2 else "human",
-                    "text": texts[(chat + place) % len(texts)],
-                }
-                for place in range(messages)
-            ],
-        }
-        for chat in range(chats)
-    ]
-    file = io.BytesIO(json.dumps(listed).encode())
-    return accepting.begin(file, owner=alice, now=timezone.now())
+    least = megabytes * 1_000_000 // (chats * messages)
+    for chat in range(chats):
+        listed = []
+        for place in range(messages):
+            text = texts[(chat + place) % len(texts)]
+            text = " ".join([text] * (least // len(text) + 1))
+            sender = "assistant" if place % 2 else "human"
+            listed.append({"uuid": f"m{place}", "sender": sender, "text": text})
+        told = {"uuid": f"c{chat}", "name": f"Chat {chat}", "chat_messages": listed}
+        file.write((b"," if chat else b"[") + json.dumps(told).encode())
+    file.write(b"]")
+    file.seek(0)
 
 
 def play(row: Any, *, chats: int, messages: int, kills: int) -> int:

@@ -143,6 +143,8 @@ def test_without_a_light_model_the_first_words_stay(
         ("Offers for the office " * 8, ""),
         ("Banana bread recipes", ""),
         ("Offers\x00for Oslo", ""),
+        ("Offers\u202efor Oslo", ""),
+        ("👩\u200d💻 Offers for Oslo", "👩\u200d💻 Offers for Oslo"),
         ("....", ""),
     ],
 )

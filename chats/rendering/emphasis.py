@@ -1,0 +1,79 @@
+"""Emphasis beside letters and punctuation of scripts without spaces.
+
+CommonMark lets `**` close after punctuation only before a space or more punctuation. Chinese,
+Japanese and Korean put neither there, so `**「大事」**です` would show its asterisks. Beside wide
+characters both ends are free; between others CommonMark's rule holds.
+"""
+
+import unicodedata
+
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import isMdAsciiPunct, isPunctChar, isWhiteSpace
+from markdown_it.parser_inline import ParserInline
+from markdown_it.rules_inline.state_inline import Scanned, StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType
+
+
+def install(md: MarkdownIt) -> None:
+    """Teach a parser these rules. They are added before others, which stay as they are."""
+    inline = WideInline()
+    inline.ruler, inline.ruler2 = md.inline.ruler, md.inline.ruler2
+    md.inline = inline
+
+
+class WideInline(ParserInline):
+    """A parser of paragraphs whose emphasis knows wide characters."""
+
+    def parse(self, src: str, md: MarkdownIt, env: EnvType, tokens: list[Token]) -> list[Token]:
+        """Parse a paragraph."""
+        state = WideState(src, md, env, tokens)
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        return state.tokens
+
+
+class WideState(StateInline):
+    """The state of a paragraph that is parsed."""
+
+    def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: FBT001, N802, N803 - markdown-it's names
+        """Say whether a run of marks may open and close emphasis."""
+        marker, end = self.src[start], start
+        while end < self.posMax and self.src[end] == marker:
+            end += 1
+        before = self.src[start - 1] if start > 0 else " "
+        after = self.src[end] if end < self.posMax else " "
+        is_left = flanks(after, other=before)
+        is_right = flanks(before, other=after)
+        if canSplitWord:
+            return Scanned(is_left, is_right, end - start)
+        can_open = is_left and (not is_right or bounds(before, inner=after))
+        can_close = is_right and (not is_left or bounds(after, inner=before))
+        return Scanned(can_open, can_close, end - start)
+
+
+def flanks(inner: str, *, other: str) -> bool:
+    """Return True if a run of marks belongs to the character inside, not to the other one."""
+    if isWhiteSpace(ord(inner)):
+        return False
+    if not is_punctuation(inner) or is_wide(inner):
+        return True
+    return isWhiteSpace(ord(other)) or is_punctuation(other) or is_wide(other)
+
+
+def bounds(outer: str, *, inner: str) -> bool:
+    """Return True if a mark that may not stand inside a word may stand between two characters."""
+    return is_punctuation(outer) or (is_wide(outer) and is_wide(inner) and is_punctuation(inner))
+
+
+def is_punctuation(char: str) -> bool:
+    """Return True if CommonMark takes a character for punctuation."""
+    return isMdAsciiPunct(ord(char)) or isPunctChar(char)
+
+
+def is_wide(char: str) -> bool:
+    """Return True if a character belongs to a script without spaces, or is as wide."""
+    return not char.isascii() and (
+        unicodedata.east_asian_width(char) in "WF" or "\u1100" <= char <= "\u11ff"
+    )

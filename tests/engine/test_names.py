@@ -1,0 +1,87 @@
+"""Names in every script: what is one, and how a person calls a member by it."""
+
+import unicodedata
+
+import pytest
+
+from contextpolicy.engine import names
+from contextpolicy.engine.team_view import mentions, name_problem, said
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "کتاب\u200cها",
+        "東京\u3000出張",
+        "Budget\u00a02027",
+        "👩\u200d💻 Work",
+        "क्\u200dष",
+        "א\u200fב",
+        "Tom\u0303",
+        "🏴\U000e0067\U000e007f",
+        "\U0001fae9 new",
+        "\ue000",
+    ],
+)
+def test_a_name_may_have_what_its_script_needs(name: str) -> None:
+    assert names.is_sound(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        " ",
+        "\u200b" * 20,
+        "\u3000",
+        "\u3164",
+        "a\nb",
+        "a\u2028b",
+        "a\u2029b",
+        "a\x85b",
+        "a\x00b",
+        "a\tb",
+        "a\x7f",
+        "a\u202eb",
+        "a\u2066b",
+        "a\ud800",
+    ],
+)
+def test_a_name_has_no_controls_and_something_to_see(name: str) -> None:
+    assert not names.is_sound(name)
+
+
+def test_a_name_has_one_spelling() -> None:
+    assert names.normal(" Jose\u0301\u3000") == "José"
+
+
+@pytest.mark.parametrize(
+    ("members", "message", "called"),
+    [
+        (["José", "Jose"], "@Jose\u0301 please check", ["José"]),
+        (["José"], "@Jose\u0301 please check", ["José"]),
+        (["Jose\u0301"], "@José please check", ["Jose\u0301"]),
+        (["Jose"], "@Jose\u0301 please check", []),
+        (["Hiếu"], "@Hie\u0302\u0301u please check", ["Hiếu"]),
+        (["김철수"], unicodedata.normalize("NFD", "@김철수 확인"), ["김철수"]),
+        (["Tom"], "@Tom\u0303 please", []),
+        (["Tom\u0303"], "@Tom\u0303 please", ["Tom\u0303"]),
+        (["राम"], "@रामा please", []),
+        (["राम"], "@राम please", ["राम"]),
+        (["José"], '@"Jose\u0301" please', ["José"]),
+    ],
+)
+def test_a_mention_is_read_letter_by_letter(
+    members: list[str], message: str, called: list[str]
+) -> None:
+    assert list(mentions(message, names=members)) == called
+
+
+def test_a_label_is_found_in_either_spelling() -> None:
+    assert said("Jose\u0301: Done.", name="José").own == "Done."
+    assert said("José: Done.", name="Jose\u0301").own == "Done."
+
+
+@pytest.mark.parametrize(("name", "is_one"), [("東京\u3000太郎", True), ("a\u202eb", False)])
+def test_a_member_is_named_by_the_same_rule(name: str, is_one: bool) -> None:  # a case
+    assert (name_problem(name) == "") is is_one
