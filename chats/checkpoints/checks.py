@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
-from chats.checkpoints import keys
+from chats.checkpoints import keys, outside
 from contextpolicy import ledger
 from contextpolicy.audit import notes
 from contextpolicy.audit.tree import Frontier, leaf_hash
@@ -21,15 +21,44 @@ from contextpolicy.models import (
     LedgerOrigin,
 )
 
+FILE = "checkpoint file"
+KEPT = "checkpoints were compared with the file beside the data"
 SIGNED = "checkpoints are signed, and every entry of their logs is as the chains are"
 
 
 def verify(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
     """Yield entries that no chain has, and checkpoints that do not hold; never writes."""
+    # Read first: a checkpoint that is signed meanwhile is in the database before it is in the file.
+    kept = kept_outside() if scope is None else ""
     yield from pinned(scope)
     if scope is None:
+        yield from of_file(kept, told=told)
         for origin in LedgerOrigin.objects.order_by("pk"):
             yield from of_origin(origin, told=told)
+
+
+def kept_outside() -> str | None:
+    """Return the note of the file beside the data; empty without one, None if it is unreadable."""
+    try:
+        return outside.last()
+    except outside.FileUnreadable:
+        return None
+
+
+def of_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
+    """Yield why the ledger is not the one of the last checkpoint in the file beside the data.
+
+    The database cannot vouch for itself: who writes all of it anew writes its keys anew too.
+    """
+    if note == "":
+        return
+    try:
+        found = list(against(note or ""))
+    except ValueError:
+        yield Break(FILE, 0, "the file with the last checkpoint holds none that can be read")
+        return
+    told[KEPT] += not found
+    yield from found
 
 
 def pinned(scope: str | None) -> Iterator[Break]:

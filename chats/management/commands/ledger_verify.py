@@ -10,7 +10,12 @@ from django.core.management.base import BaseCommand, CommandError
 from chats.checkpoints import checks
 from chats.record.witness import unnamed_marks
 from contextpolicy.ledger import Break, verify
-from contextpolicy.models import AuditEvent, LedgerHead
+from contextpolicy.models import AuditEvent, LedgerCheckpoint, LedgerHead
+
+ALONE = (
+    "Nothing outside the database was compared: there is no file with a checkpoint beside the "
+    "data. Name a checkpoint that was kept with --anchor."
+)
 
 
 class Command(BaseCommand):
@@ -42,6 +47,12 @@ class Command(BaseCommand):
         if breaks:
             broken = len({found.scope for found in breaks})
             raise CommandError(f"The ledger is broken in {broken} of its chains.")
+        self.tell(scope, told=told)
+        if scope is None and not options["anchor"]:
+            self.tell_if_alone(told)
+
+    def tell(self, scope: str | None, *, told: Counter[str]) -> None:
+        """Print what holds. Raises CommandError for a chain that there is not."""
         chains, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope is not None:
             chains, rows = chains.filter(pk=scope), rows.filter(scope=scope)
@@ -52,6 +63,11 @@ class Command(BaseCommand):
             self.stdout.write(f"{count} {sentence}.")
         for sentence in unnamed_marks(scope):
             self.stdout.write(sentence)
+
+    def tell_if_alone(self, told: Counter[str]) -> None:
+        """Say so where checkpoints were signed and none outside the database was compared."""
+        if not told[checks.KEPT] and LedgerCheckpoint.objects.exists():
+            self.stdout.write(ALONE)
 
 
 def anchored(path: Path) -> list[Break]:

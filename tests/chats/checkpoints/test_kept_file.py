@@ -1,0 +1,118 @@
+"""The file with the last checkpoint vouches for the database, which cannot vouch for itself."""
+
+import io
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from chats.checkpoints import outside, signing
+from contextpolicy import ledger
+from contextpolicy.models import (
+    LedgerCheckpoint,
+    LedgerKey,
+    LedgerLeaf,
+    LedgerOrigin,
+)
+from tests.chats.checkpoints.test_checkpoints import behind_its_back, written_anew
+
+pytestmark = pytest.mark.django_db
+CHATS = [uuid.UUID(int=number) for number in range(1, 4)]
+
+
+@pytest.fixture
+def sign(
+    now: datetime, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> Callable[[], Any]:
+    """Signs, with what follows its commit: the file."""
+    for chat in CHATS:
+        ledger.record("chat.created", actor="user:1", now=now, chat_id=chat)
+
+    def signed() -> LedgerCheckpoint:
+        with django_capture_on_commit_callbacks(execute=True):
+            return signing.sign(actor="system", now=now, reason="command")
+
+    return signed
+
+
+def verified(**options: Any) -> str:
+    """What `ledger_verify` prints; a break raises CommandError."""
+    out = io.StringIO()
+    try:
+        call_command("ledger_verify", stdout=out, **options)
+    except CommandError as error:
+        return f"{out.getvalue()}FAILED {error}"
+    return out.getvalue()
+
+
+def forget_checkpoints() -> None:
+    """Delete log, checkpoints and keys."""
+    for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
+        model.objects.all().delete()
+
+
+@pytest.mark.parametrize("signs_anew", [True, False], ids=["own keys", "no keys"])
+def test_a_database_that_was_written_anew_meets_the_file(
+    signs_anew: bool, sign: Callable[[], Any]
+) -> None:
+    sign()
+    kept = outside.last()
+    assert "1 checkpoints were compared with the file beside the data" in verified()
+
+    behind_its_back()
+    written_anew(f"chat:{CHATS[0]}")
+    forget_checkpoints()
+    if signs_anew:
+        outside.path().unlink()
+        sign()
+        outside.keep(kept)
+    said = verified()
+    assert "FAILED" in said
+    assert "its key is not known here" in said
+
+
+def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: datetime) -> None:
+    sign()
+    old = {model: list(model.objects.values_list("pk", flat=True)) for model in (LedgerLeaf,)}
+    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    newest = sign()
+    # As after a backup was restored: the file is newer than the database.
+    LedgerLeaf.objects.exclude(pk__in=old[LedgerLeaf]).delete()
+    LedgerCheckpoint.objects.filter(pk=newest.pk).delete()
+    said = verified()
+    assert "FAILED" in said
+    assert "the ledger is not the one of which this was signed" in said
+
+
+def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datetime) -> None:
+    sign()
+    older = outside.last()
+    ledger.record("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+    sign()
+    outside.keep(older)
+    assert "1 checkpoints were compared with the file" in verified()
+    outside.path().unlink()
+    said = verified()
+    assert "FAILED" not in said
+    assert "Nothing outside the database was compared" in said
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"nonsense\n", b"a\n1\n!!\n\n"])
+def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[[], Any]) -> None:
+    sign()
+    outside.path().write_bytes(content)
+    said = verified()
+    if content:
+        assert "holds none that can be read" in said
+        assert "FAILED" in said
+    else:
+        assert "Nothing outside the database was compared" in said
+
+
+def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None:
+    sign()
+    outside.path().write_text("nonsense")
+    assert "FAILED" not in verified(scope=f"chat:{CHATS[0]}")
