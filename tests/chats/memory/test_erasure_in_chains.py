@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 
 from chats.actions import erasure, lifecycle, memory
 from chats.memory import preferences
@@ -175,7 +175,9 @@ def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def upgrade() -> None:
-    """Run the upgrade's step over the rows that are there."""
+    """Run the upgrade's step over the rows that are there, with the models of then."""
+    loader = MigrationExecutor(connection).loader
+    apps = loader.project_state(("chats", "0046_name_erased_receipts")).apps
     UPGRADE.name_marks(apps, SimpleNamespace(connection=connection))
 
 
