@@ -1,14 +1,19 @@
-"""Row F1 through `/v1`: a program's stream whose worker is killed never passes for complete."""
+"""Rows F1 and F5 through `/v1`: what breaks off never passes for complete, and is never lost."""
 
 import json
 import random
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import httpx2
 import pytest
 
 from tests.faults.client import Client
 from tests.faults.harness import Tree
+from tests.faults.programs import until
 
 KILLS = 3
 TOKENS = 150
@@ -85,3 +90,49 @@ def ends_with_an_error(said: list[Any], path: str) -> bool:
         return kinds[-2:] == ["error", "response.failed"] and "response.completed" not in kinds
     finished = [c["finish_reason"] for event in said for c in event.get("choices", ())]
     return not any(finished) and said[-1]["error"]["code"] in {"reply_restarted", "worker_lost"}
+
+
+# The client's end of a connection that broke.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("number", "stream"), [(signal.SIGTERM, False), (signal.SIGKILL, True)], ids=["term", "kill"]
+)
+def test_f05_a_web_process_that_ends_stops_no_reply_of_a_program(
+    tree: Tree, number: signal.Signals, stream: bool
+) -> None:
+    """The same request under its key gets the reply of the turn that went on."""
+    address = "http://localhost/v1/chat/completions"
+    number_of = random.randrange(2**32)  # noqa: S311  # no secret
+    body = {**asked("chat/completions", number_of), "stream": stream}
+    key = {"Idempotency-Key": str(number_of)}
+    if not tree.running("web"):
+        tree.web()
+    text = str(body["messages"][0]["content"])
+
+    def end_web() -> None:
+        until(lambda: text in json.dumps([r["body"] for r in tree.fake.requests()]), seconds=30)
+        for web in tree.running("web"):
+            web.send(number)
+
+    with Client(tree) as before:
+        if stream:
+            with (
+                suppress(httpx2.TransportError),
+                before.http.stream("POST", address, json=body, headers=key) as answer,
+            ):
+                end_web()
+                list(answer.iter_lines())
+        else:
+            threading.Thread(target=end_web).start()
+            with suppress(httpx2.TransportError):
+                cut = before.http.post(address, json=body, headers=key)
+                assert (cut.status_code, cut.json()["error"]["code"]) == (503, "server_restarting")
+    for web in tree.running("web"):
+        web.process.wait(20)
+    tree.web()
+    with Client(tree) as after:
+        again = after.http.post(address, json=body, headers=key)
+        assert (again.status_code, again.headers["X-Context-Decision"]) == (200, "repeat")
+        turn = tree.wait_until_over(again.headers["X-Context-Report-Id"])
+        assert turn["status"] == "completed"
+        assert "[DONE]" in again.text or again.json()["choices"][0]["finish_reason"] == "stop"
