@@ -120,6 +120,7 @@ EVENT_TYPES = frozenset(
         "preference.confirmed",
         "preference.deleted",
         "preference.noted",
+        "preference.withdrawn",
         "preference.written",
         "provider.breaker_opened",
         "provider.changed",

@@ -52,8 +52,8 @@ def begin(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImp
 
     A large file is stored in several transactions, so that others can write meanwhile. Until the
     last one the row is leased to this process; a file of which a part is missing is refused when it
-    is read. Raises `ImportsUnderWay`, and `ImportRefused` for what is wrong with the size of the
-    file or with the list of entries of an archive.
+    is read. Raises `ImportsUnderWay`, `NotFound` if the import was deleted meanwhile, and
+    `ImportRefused` for what is wrong with the size of the file or with the entries of an archive.
     """
     importing.check_at_once(file)
     token = uuid.uuid4()

@@ -35,7 +35,7 @@ Open = Callable[[], IO[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What reading needs: a call between two pieces, and the files that stay open until its end."""
+    """A call between two pieces, and the files that stay open until its end."""
 
     tick: Tick
     kept: ExitStack

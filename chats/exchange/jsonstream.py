@@ -151,7 +151,7 @@ class Reader:
                 raise self.error("it ends too early")
 
     def scalar(self, *, most: int) -> bytes | None:
-        """Return the bytes of a text, a number or a word."""
+        """Return the bytes of a text, a number or a word; raises `ImportRefused` beyond `most`."""
         while True:
             found = _SCALAR.match(self.buffer, self.at)
             if found is not None and found.end() < len(self.buffer):

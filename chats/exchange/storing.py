@@ -71,7 +71,7 @@ class Counted:
 
 @dataclass(slots=True)
 class Places:
-    """Where the messages of a chat stand: branch and seq, by the ids that they came with."""
+    """The places of a chat's messages: branch and seq, by the ids that they came with."""
 
     known: dict[str, tuple[Branch, int]]
     branches: list[Branch]

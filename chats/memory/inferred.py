@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from chats.memory.sensitive import is_secret
 from chats.memory.told import (
     LONGEST_MESSAGE,
     LONGEST_TEXT,
     SHORTEST_TEXT,
     Telling,
-    is_secret,
     is_span,
     without_hidden,
 )

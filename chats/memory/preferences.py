@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.ground.seals import commitment
-from chats.memory.told import LONGEST_TEXT, Telling, is_secret, is_span
+from chats.memory.sensitive import is_secret
+from chats.memory.told import LONGEST_TEXT, Telling, is_span
 from chats.models import (
     Folder,
     ForgottenPreference,
@@ -375,6 +376,36 @@ def note(
         )
         rows += [row] if row else []
     return rows
+
+
+def withdraw(
+    texts: Sequence[str], *, message: Message, owner_id: int, now: datetime
+) -> list[Preference]:
+    """Take preferences out of use that a person asks to forget, in the caller's transaction.
+
+    A text names a preference if it says the same, or if all words of the one are in the other.
+    Returns the rows that are no longer used; their page still lists them as superseded.
+    """
+    if not texts or not is_noting(locked(owner_id)):
+        return []
+    rows = living(owner_id).filter(closed_at=None)
+    named = [row for row in rows if any(is_named(text, row.text) for text in texts)]
+    for row in named:
+        row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
+        row.save(update_fields=["status", "valid_to", "closed_at"])
+        record_change(
+            "preference.withdrawn", owner_id=owner_id, now=now, data=data_of(row), message=message
+        )
+    return named
+
+
+def is_named(said: str, text: str) -> bool:
+    """Return True if what a person said names a preference by its words."""
+    one, other = folded(said), folded(text)
+    if other in one:
+        return True
+    asked, known = set(one.split()), set(other.split())
+    return len(asked) > 1 and asked <= known
 
 
 def _noted(

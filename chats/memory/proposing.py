@@ -28,7 +28,7 @@ from chats.memory.told import Telling
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
 
 CONFIDENCE = 60
-# That nobody has looked at yet; beyond them nothing is proposed.
+# Open suggestions of a person: with one more, the oldest is closed.
 MOST_PROPOSED = 30
 ENOUGH_CHATS = 2
 
@@ -95,13 +95,28 @@ def _kept(
     if current_beside(row).filter(has_one_value(row), valid_from__gt=row.valid_from).exists():
         return "older"
     rows = Preference.objects.filter(owner=owner_id)
-    if rows.count() >= preferences.MOST_PREFERENCES or waiting(owner_id) >= MOST_PROPOSED:
+    if rows.count() >= preferences.MOST_PREFERENCES:
         return "no_room"
+    expire_oldest(owner_id, now=now)
     row.save(force_insert=True)
     give(row, told=place, message=message)
     data = data_of(row)
     record_change("preference.noted", owner_id=owner_id, now=now, data=data, message=message)
     return "proposed"
+
+
+def expire_oldest(owner_id: int, *, now: datetime) -> None:
+    """Close the oldest suggestions, so that with a new one at most `MOST_PROPOSED` are open.
+
+    Suggestions that nobody decides on must not keep newer ones out.
+    """
+    open_ones = Preference.objects.filter(
+        owner=owner_id, status=Preference.Status.PROPOSED, kind=Preference.Kind.INFERRED
+    )
+    over = open_ones.count() - MOST_PROPOSED + 1
+    for row in open_ones.order_by("learned_at", "pk")[: max(over, 0)]:
+        row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
+        row.save(update_fields=["status", "valid_to", "closed_at"])
 
 
 def waiting(owner_id: int) -> int:

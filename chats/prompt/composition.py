@@ -609,9 +609,10 @@ def infers(values: PolicyValues) -> bool:
 
 
 def tells(given: ComposeInput) -> bool:
-    """Tell whether a message that is answered now may tell something of the person."""
+    """Return True if a message that is answered now tells something of the person, or unsays it."""
     asked = (m for m in (*given.question, *given.steps) if m.role == "user")
-    return any(told.told_in(engine.text_of(message)) for message in asked)
+    texts = [engine.text_of(message) for message in asked]
+    return any(told.told_in(text) or told.withdrawn_in(text) for text in texts)
 
 
 def may_warm_up(choice: model_choice.ChosenModel, *, account: Account) -> bool:

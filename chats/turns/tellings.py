@@ -3,15 +3,16 @@
 from datetime import datetime
 
 from chats.memory import preferences, readings
-from chats.memory.told import told_in
+from chats.memory.told import told_in, withdrawn_in
 from chats.models import Chat, Folder, Message, Preference, Turn
 
 
 def note_told(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
     """Note what the turn's own messages of the chat's owner tell, in the caller's transaction.
 
-    Returns what was noted or confirmed. Nothing is read of a chat without memory, nor of a person
-    who did not agree, nor of what was said by others in a team.
+    What they ask to forget is taken out of use first. Returns what was noted or confirmed. Nothing
+    is read of a chat without memory, nor of a person who did not agree, nor of what was said by
+    others in a team.
     """
     if not remembers(chat) or not preferences.is_noting(preferences.settings_of(chat.owner_id)):
         return []
@@ -20,6 +21,9 @@ def note_told(turn: Turn, *, chat: Chat, now: datetime) -> list[Preference]:
     ).select_related("branch")
     noted = []
     for message in said.order_by("seq"):
+        preferences.withdraw(
+            withdrawn_in(message.text), message=message, owner_id=chat.owner_id, now=now
+        )
         noted += preferences.note(
             told_in(message.text),
             message=message,

@@ -94,6 +94,7 @@ PHRASES: Mapping[str, str] = {
     "preference.confirmed": "Proposed preference in use, since a second chat says it",
     "preference.deleted": "Preference deleted",
     "preference.noted": "Preference noted",
+    "preference.withdrawn": "Preference no longer used, as the person asked to forget it",
     "preference.written": "Preference written",
     "provider.breaker_opened": "Provider paused after failures",
     "provider.changed": "Provider changed",

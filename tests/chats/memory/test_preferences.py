@@ -13,6 +13,7 @@ from django.db.models import CharField, JSONField, TextField
 from chats.actions import erasure, lifecycle, memory, organising
 from chats.ground.refusals import NotFound
 from chats.memory import preferences
+from chats.memory.proposing import MOST_PROPOSED, expire_oldest
 from chats.memory.told import Telling
 from chats.models import Chat, Folder, Message, Preference, PreferenceEvidence, Turn
 from chats.prompt import person
@@ -471,3 +472,59 @@ def test_a_year_of_facts_that_change(agreed: User, chat: Chat, ask: Ask, now: da
     assert "I live in Rome" in told
     assert not any(place in told for place in places[:-1])
     assert PreferenceEvidence.objects.count() == len(places)
+
+
+@pytest.mark.parametrize(
+    ("told", "asked"),
+    [
+        ("Remember that I live in Oslo", "Forget that I live in Oslo."),
+        ("Remember: I like tea", "Please forget that I like tea, I prefer coffee"),
+        ("记住我住在上海", "忘记我住在上海"),
+        ("Souviens-toi que j’habite à Lyon", "Oublie que j’habite à Lyon."),
+    ],
+)
+def test_what_a_person_asks_to_forget_is_no_longer_sent(
+    agreed: User, ask: Ask, told: str, asked: str
+) -> None:
+    ask(told)
+    ask("Remember that I work as a cook")
+    ask(asked)
+
+    turn = ask("What do you know of me?")
+
+    left = Preference.objects.filter(owner=agreed, status="current")
+    assert [row.text for row in left] == ["I work as a cook"]
+    assert "cook" in sent(turn)
+    assert AuditEvent.objects.filter(type="preference.withdrawn").count() == 1
+    # It is learned again when it is said again.
+    ask(told)
+    assert Preference.objects.filter(owner=agreed, status="current").count() == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["Forget it", "Forget that.", "“Forget that I live in Oslo”", "Don't forget the milk"]
+)
+def test_nothing_is_forgotten_by_accident(agreed: User, ask: Ask, text: str) -> None:
+    ask("Remember that I live in Oslo")
+    ask(text)
+
+    assert current(agreed, "place") == ["I live in Oslo"]
+
+
+def test_open_suggestions_do_not_keep_newer_ones_out(agreed: User, now: datetime) -> None:
+    for number in range(MOST_PROPOSED + 2):
+        expire_oldest(agreed.pk, now=now)
+        Preference.objects.create(
+            owner=agreed,
+            slot="note",
+            text=f"Suggestion {number}",
+            kind=Preference.Kind.INFERRED,
+            status=Preference.Status.PROPOSED,
+            confidence=0.5,
+            valid_from=now + timedelta(minutes=number),
+            learned_at=now + timedelta(minutes=number),
+        )
+
+    still = Preference.objects.filter(owner=agreed, status="proposed").order_by("learned_at")
+    assert still.count() == MOST_PROPOSED
+    assert still[0].text == "Suggestion 2"

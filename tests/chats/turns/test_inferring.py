@@ -620,7 +620,9 @@ def test_proposals_that_nobody_looks_at_do_not_grow(
         )
     say(GARDENER)
     reads(proposes((1, "job", "I work as a gardener")))
-    assert Preference.objects.count() == 30
+    proposed = Preference.objects.filter(status="proposed")
+    assert proposed.count() == 30
+    assert proposed.filter(text="I work as a gardener").exists()
 
 
 def test_consent_is_asked_for_apart_and_ends_with_the_other(alice: User, now: datetime) -> None:

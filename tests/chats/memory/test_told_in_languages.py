@@ -1,0 +1,194 @@
+"""What people tell of themselves in many languages is found; secrets, errands and pointers are not.
+
+The two lists are a measure: of what is noted at least 95 % has to be right, and of what is told in
+each language at least 60 % has to be noted.
+"""
+
+import pytest
+
+from chats.memory.sensitive import is_card, is_iban, is_secret
+from chats.memory.told import told_in
+
+TOLD: dict[str, list[tuple[str, str | None]]] = {
+    "English": [
+        ("Remember that I live in Oslo.", "I live in Oslo"),
+        ("Call me Dr. Smith", "Dr. Smith"),
+        ("Please remember: I am allergic to nuts", "I am allergic to nuts"),
+        ("My name is Prof. Anna Berg.", "Prof. Anna Berg"),
+        ("Keep in mind that my son is called Finn.", "my son is called Finn"),
+    ],
+    "German": [
+        ("Merk dir, dass ich in Wien wohne.", "ich in Wien wohne"),
+        ("Ich heiße Dr. Weber.", "Dr. Weber"),
+        ("Nenn mich Jürgen", "Jürgen"),
+        ("Vergiss nicht, dass ich Vegetarier bin.", "ich Vegetarier bin"),
+    ],
+    "French": [
+        ("Souviens-toi que j’habite à Lyon.", "j’habite à Lyon"),
+        ("Retiens : je suis végétarienne.", "je suis végétarienne"),
+        ("Appelle-moi Zoé.", "Zoé"),
+        ("Je m'appelle Jean Dupont.", "Jean Dupont"),
+        ("N'oublie pas que je travaille comme infirmier", "je travaille comme infirmier"),
+        ("Rappelle-toi qu’il faut me tutoyer.", "il faut me tutoyer"),
+    ],
+    "Spanish": [
+        ("Recuerda que vivo en Sevilla.", "vivo en Sevilla"),
+        ("Llámame Pepe", "Pepe"),
+        ("Me llamo Ana María.", "Ana María"),
+        ("Ten en cuenta que soy vegetariano.", "soy vegetariano"),
+        ("No olvides que trabajo como enfermera.", "trabajo como enfermera"),
+    ],
+    "Italian": [
+        ("Ricorda che vivo a Torino.", "vivo a Torino"),
+        ("Chiamami Gigi", "Gigi"),
+        ("Mi chiamo Lucia Bianchi.", "Lucia Bianchi"),
+        ("Tieni presente che sono vegano.", "sono vegano"),
+        ("Non dimenticare che ho due figli.", "ho due figli"),
+    ],
+    "Portuguese": [
+        ("Lembre-se de que moro em Recife.", "moro em Recife"),
+        ("Me chama de Duda.", None),
+        ("Meu nome é João Silva.", "João Silva"),
+        ("Não esqueça que sou vegetariana.", "sou vegetariana"),
+        ("Lembra que trabalho como pedreiro", "trabalho como pedreiro"),
+    ],
+    "Russian": [
+        ("Запомни, что я живу в Казани.", "я живу в Казани"),
+        ("Меня зовут Ольга.", "Ольга"),
+        ("Называй меня Саша", "Саша"),
+        ("Не забудь, что я вегетарианец.", "я вегетарианец"),
+        ("Имей в виду, что я работаю врачом.", "я работаю врачом"),
+    ],
+    "Japanese": [
+        ("覚えておいて：大阪に住んでいます。", "大阪に住んでいます"),
+        ("私の名前は太郎です。", "太郎"),
+        ("さくらと呼んでください。", "さくら"),
+        ("猫を二匹飼っていることを覚えておいてください。", "猫を二匹飼っている"),
+        ("ベジタリアンだと覚えておいて。", "ベジタリアンだ"),
+    ],
+    "Korean": [
+        ("기억해 줘: 나는 부산에 살아.", "나는 부산에 살아"),
+        ("제 이름은 민수입니다.", "민수"),
+        ("지영이라고 불러 줘.", "지영"),
+        ("내가 채식주의자라는 것을 기억해 주세요.", None),
+        ("기억해: 나는 간호사로 일해", "나는 간호사로 일해"),
+    ],
+    "Arabic": [
+        ("تذكر أنني أعيش في القاهرة.", "ني أعيش في القاهرة"),
+        ("اسمي ليلى.", "ليلى"),
+        ("نادني سامي", "سامي"),
+        ("لا تنس أن ابنتي تدرس الطب.", "ابنتي تدرس الطب"),
+        ("تذكر: أنا نباتي.", "أنا نباتي"),
+    ],
+    "Chinese": [
+        ("记住我住在上海。", "我住在上海"),
+        ("叫我小明", "小明"),
+        ("请记住：我吃素。", "我吃素"),
+        ("我叫王芳。", "王芳"),
+    ],
+}
+# Nothing of this is to be noted.
+NOT_TOLD = [
+    "Remember that.",
+    "Remember this",
+    "Please remember it!",
+    "Remember that for later.",
+    "Keep in mind this one, please",
+    "Merk dir das.",
+    "Souviens-toi que ça",
+    "Recuerda que esto",
+    "记住这个",
+    "Call me Dr.",
+    "Call me Mr",
+    "My name is Prof.",
+    "Remember that for this trip I want window seats",
+    "Remember that this function returns a list",
+    "Remember: in this chat we speak of Rome",
+    "Remember that I am out today",
+    "Merk dir, dass ich heute in Graz bin.",
+    "Recuerda que mañana viajo a Lima",
+    "Remember that my card is 4111 1111 1111 1111",
+    "Remember: 5500-0055-5555-5559",
+    "Remember that my account is DE89 3704 0044 0532 0130 00",
+    "Remember my IBAN GB29NWBK60161331926819 please",
+    "Remember that my key is sk-abcdefgh12345678",
+    "Remember: ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+    "Remember AKIAIOSFODNN7EXAMPLE",
+    "Remember that my passport number is X1234567",
+    "Remember that my PIN is 4711",
+    "Souviens-toi que mon mot de passe est chat",
+    "Recuerda que mi contraseña es gato",
+    "Запомни, что мой пароль кот",
+    "记住我的密码是猫",
+    "覚えておいて：パスワードは猫です",
+    "기억해 줘: 비밀번호는 고양이야",
+    "تذكر أن كلمة السر قطة",
+    "Remember 123-45-6789",
+    "Il a écrit « Souviens-toi que j’habite à Lyon ».",
+    "Dice: «Recuerda que vivo en Sevilla»",
+    "Sie sagte »Merk dir, dass ich in Wien wohne«.",
+    "她说“记住我住在上海”。",
+    "「覚えておいて：大阪に住んでいます」と言った。",
+    "Ha detto ‹Ricorda che vivo a Torino›.",
+    "Übersetze: Merk dir, dass ich in Wien wohne.",
+    "Traduis : Souviens-toi que j’habite à Lyon.",
+    "Te souviens-tu que j’habite à Lyon ?",
+    "¿Recuerda que vivo en Sevilla?",
+]
+
+
+@pytest.mark.parametrize("language", TOLD)
+def test_most_of_what_is_told_in_a_language_is_noted(language: str) -> None:
+    found = [bool(told_in(text)) for text, _ in TOLD[language]]
+
+    assert sum(found) / len(found) >= 0.6, [
+        text for (text, _), was in zip(TOLD[language], found, strict=True) if not was
+    ]
+
+
+def test_what_is_noted_is_right() -> None:
+    right = wrong = 0
+    mistakes = []
+    for text, told in (pair for pairs in TOLD.values() for pair in pairs):
+        for telling in told_in(text):
+            is_right = told is None or telling.text == told
+            right, wrong = right + is_right, wrong + (not is_right)
+            mistakes += [] if is_right else [(text, telling.text)]
+    for text in NOT_TOLD:
+        wrong += len(told_in(text))
+        mistakes += [(text, telling.text) for telling in told_in(text)]
+
+    assert right / (right + wrong) >= 0.95, mistakes
+
+
+@pytest.mark.parametrize("text", NOT_TOLD)
+def test_pointers_errands_secrets_and_quotations_are_not_noted(text: str) -> None:
+    assert told_in(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["4111111111111111", "card 378282246310005", "3530 1113 3330 0000", "NL91 ABNA 0417 1643 00",
+     "FR14 2004 1010 0505 0001 3M02 606", "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0", "my pin code",
+     "Zq3t8Rf2Lm9Xw1Vb6Nc4Kj7Hd5"],
+)  # fmt: skip
+def test_secrets_are_recognised(text: str) -> None:
+    assert is_secret(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["My order is 4111111111111112", "I was born on 14 November 1984", "Call 0800 123 456 789",
+     "I work with Django 5 and Python 3.13", "DE is my country", "version 2026.11.26-rc1",
+     "I like internationalisation"],
+)  # fmt: skip
+def test_ordinary_texts_are_no_secrets(text: str) -> None:
+    assert not is_secret(text)
+
+
+def test_check_digits_decide() -> None:
+    assert is_card("4242424242424242")
+    assert not is_card("4242424242424241")
+    assert not is_card("0000000000000000")
+    assert is_iban("GB29 NWBK 6016 1331 9268 19 please")
+    assert not is_iban("GB29 NWBK 6016 1331 9268 18")
