@@ -11,7 +11,13 @@ from typing import Any, cast
 
 from celery import shared_task
 from celery.beat import EmbeddedService
-from celery.signals import worker_init, worker_ready, worker_shutdown, worker_shutting_down
+from celery.signals import (
+    task_failure,
+    worker_init,
+    worker_ready,
+    worker_shutdown,
+    worker_shutting_down,
+)
 from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
@@ -22,7 +28,8 @@ from chats.checkpoints import upkeep
 from chats.compaction import embedding, indexing, maintain, publish, running
 from chats.counts import keeping
 from chats.exchange import taking
-from chats.ground import queue, queues
+from chats.ground import databases, queue, queues
+from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
 from chats.simulation import upkeep as evaluations
@@ -215,6 +222,25 @@ def deliver(*, lane: str, **_later: Any) -> None:
 def sweep(**_later: Any) -> None:
     """Recover what dead workers and lost broker messages left behind."""
     recover.sweep(now=timezone.now())
+
+
+@task_failure.connect
+def note_failure(
+    sender: Any = None, exception: Any = None, kwargs: Any = None, **_signal: Any
+) -> None:
+    """Show operators a task that failed in a way that nobody foresaw, and what it was about.
+
+    The database's own trouble passes, and is told elsewhere.
+    """
+    if isinstance(exception, Exception) and not databases.may_pass(exception):
+        given = kwargs if isinstance(kwargs, dict) else {}
+        row = ", ".join(f"{name} {value}" for name, value in sorted(given.items()))
+        SkippedRow.note(
+            job=str(getattr(sender, "name", "task")),
+            row=row or "all of it",
+            error=exception,
+            now=timezone.now(),
+        )
 
 
 @worker_init.connect

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from chats.checkpoints import listed, signing, stamps
-from chats.ground import queue
+from chats.ground import databases, queue
 from chats.ground.refusals import Refusal
+from chats.models import SkippedRow
 from contextpolicy import verification
 from contextpolicy.models import AuditEvent, LedgerCheckpoint, LedgerVerification
 
@@ -43,6 +44,9 @@ def keep(*, now: datetime) -> None:
             signing.sign(actor="system", now=now, reason="due")
         except Refusal as refusal:
             logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
+        except Exception as error:  # noqa: BLE001  # the verification is asked for all the same
+            databases.raise_if_passing(error)
+            SkippedRow.note(job="checkpoints", row="signing", error=error, now=now)
     if (wanted := verification_due(now=now)) is not None:
         with transaction.atomic():
             asked = verification.ask(

@@ -44,7 +44,7 @@ class SkippedRow(Stored):
     @classmethod
     def note(cls, *, job: str, row: str, error: BaseException, now: datetime) -> None:
         """Note that a job skips a row. Never raises: the job goes on in any case."""
-        problem = type(error).__name__[:60]
+        job, problem = job[:40], type(error).__name__[:60]
         logger.error("%s skips %s: %s", job, row, problem)
         try:
             with transaction.atomic():

@@ -2,6 +2,7 @@
 
 import importlib
 import io
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,9 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from django.utils import timezone
 
-from chats import shipping
+from chats import shipping, tasks
+from chats.checkpoints import signing, upkeep
+from chats.compaction import indexing
 from chats.counts import keeping, telling
 from chats.ground import databases
 from chats.models import Chat, DailyCount, Receipt, SkippedRow
@@ -22,7 +25,7 @@ from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.turns import recover
 from chats.turns.start import start
 from contextpolicy.engine.costs import UsedTokens, used_of
-from contextpolicy.models import AuditEvent, LedgerReader
+from contextpolicy.models import AuditEvent, LedgerReader, LedgerVerification
 from contextpolicy.roles import OPERATOR
 from project.middleware import DatabaseBusy, ForeseenErrorsMiddleware
 from tests.chats.compaction.conftest import Work
@@ -196,3 +199,35 @@ def test_overflow_of_a_real_database_is_recognised() -> None:
     with connection.cursor() as cursor, pytest.raises(DatabaseError) as caught:
         cursor.execute(f"SELECT SUM(n) FROM (SELECT {largest} AS n UNION ALL SELECT 1) AS two")  # noqa: S608  # a constant
     assert not databases.may_pass(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(ValueError("words of a person"), True), (OperationalError("database is locked"), False)],
+)
+def test_background_task_that_fails_is_shown_to_the_operator(
+    monkeypatch: pytest.MonkeyPatch, client: Client, error: Exception, shown: bool
+) -> None:
+    def fails(*, chat_id: uuid.UUID) -> None:
+        raise error
+
+    monkeypatch.setattr(indexing, "index_chat", fails)
+    chat_id = uuid.uuid4()
+    tasks.index_chat.apply(kwargs={"chat_id": str(chat_id)}, throw=False)
+    warnings = client.get("/readyz").json()["warnings"]
+    assert any(f"chat_id {chat_id} (ValueError)" in warning for warning in warnings) == shown
+    assert "words of a person" not in str(warnings)
+
+
+def test_verification_is_asked_for_although_no_checkpoint_can_be_signed(
+    monkeypatch: pytest.MonkeyPatch, chat: Chat
+) -> None:
+    def fails(**_named: Any) -> None:
+        raise ValueError("row 7")
+
+    monkeypatch.setattr(signing, "sign", fails)
+    monkeypatch.setattr(upkeep, "checkpoint_due", lambda **_named: True)
+    monkeypatch.setattr(upkeep, "verification_due", lambda **_named: "all")
+    upkeep.keep(now=timezone.now())
+    assert LedgerVerification.objects.exists()
+    assert SkippedRow.objects.get().row == "signing"
