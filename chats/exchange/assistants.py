@@ -14,7 +14,7 @@ from typing import Any
 from chats.exchange.building import Builder, Unreadable, milliseconds, texts_of
 from chats.exchange.citations import without_cards, without_numbers
 from chats.exchange.drafts import ChatDraft
-from chats.exchange.jsonstream import items
+from chats.exchange.jsonstream import items, release
 from contextpolicy.engine.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
@@ -54,7 +54,9 @@ def deepseek(chat: Mapping[str, Any]) -> Found:
             ts=message.get("inserted_at"),
             model=message.get("model"),
         )
-    return builder.draft(source=str(chat.get("id") or ""), title=title)
+    source = str(chat.get("id") or "")
+    release(mapping)
+    return builder.draft(source=source, title=title)
 
 
 def deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:

@@ -98,7 +98,7 @@ def line_too_large(number: int) -> ImportRefused:
     return ImportRefused("import_too_large", problem)
 
 
-def loaded(data: bytes, *, place: str) -> Any:
+def loaded(data: bytes | bytearray, *, place: str) -> Any:
     """Return a JSON value of bounded depth, with texts that can be stored.
 
     Raises `ImportRefused`.
@@ -114,7 +114,7 @@ def loaded(data: bytes, *, place: str) -> Any:
         raise malformed(place, problem) from error
 
 
-def check_shape(data: bytes, *, place: str) -> None:
+def check_shape(data: bytes | bytearray, *, place: str) -> None:
     """Raise `ImportRefused` for a document of too many levels or too many values."""
     if depth_of(data) > DEPTH:
         raise too_deep(place)
@@ -148,7 +148,7 @@ def whole(digits: str) -> int:
     return int(digits)
 
 
-def depth_of(data: bytes) -> int:
+def depth_of(data: bytes | bytearray) -> int:
     """Return the number of levels of a JSON text, without reading it as JSON."""
     depth = deepest = 0
     for found in _LEVELS.finditer(_STRINGS.sub(b"", data)):

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from sys import intern
 from typing import Any, Literal
 
 from chats.exchange.drafts import ChatDraft, DraftSummary, Node
@@ -44,8 +45,14 @@ class SourceEntry:
     parent: str | None
     role: Role = "user"
     parts: list[Part] = field(default_factory=list)
-    metadata: dict[str, object] = field(default_factory=dict)
+    ts: int | None = None
+    model: str = ""
     result: tuple[str, object] | None = None
+
+    def metadata(self) -> dict[str, object]:
+        """Return what is known of the message beside its words."""
+        known = {"ts": self.ts, "kind": "normal", "model": self.model}
+        return {name: value for name, value in known.items() if value is not None and value != ""}
 
 
 @dataclass(slots=True)
@@ -58,7 +65,7 @@ class Builder:
     """
 
     entries: dict[str, SourceEntry] = field(default_factory=dict)
-    children: dict[str, list[str]] = field(default_factory=dict)
+    children: dict[str, list[str] | str] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     counted: int = 0
     lost: int = 0
@@ -79,6 +86,7 @@ class Builder:
         """Add a message behind another and return its id here. One without parts is passed over."""
         listed = list(parts)
         self.counted += bool(listed)
+        own_id, parent = intern(own_id), intern(parent) if parent is not None else None
         known = self.entries.get(own_id)
         if known is not None and known.parts and listed:
             if known.parts == listed and known.parent == parent:
@@ -86,18 +94,17 @@ class Builder:
                 return own_id
             self.losses.append(f"id_twice:{own_id[:80]}")
             own_id = f"{own_id}~{len(self.entries)}"
-        metadata: dict[str, object] = {"kind": "normal"}
-        if (moment := milliseconds(ts)) is not None:
-            metadata = {"ts": moment, **metadata}
-        if isinstance(model, str) and model and role == "assistant":
-            metadata["model"] = model[:200]
         if known is None or listed:
-            self.entries[own_id] = SourceEntry(own_id, parent, role, listed, metadata)
+            by = model[:200] if isinstance(model, str) and role == "assistant" else ""
+            self.entries[own_id] = SourceEntry(
+                own_id, parent, role, listed, milliseconds(ts), intern(by)
+            )
         return own_id
 
     def skip(self, own_id: str, *, parent: str | None) -> None:
         """Pass an entry over: what follows it goes on from the one before it."""
-        self.entries.setdefault(own_id, SourceEntry(own_id, parent))
+        parent = intern(parent) if parent is not None else None
+        self.entries.setdefault(intern(own_id), SourceEntry(own_id, parent))
 
     def drop(self, loss: str) -> None:
         """Report a message that cannot be taken."""
@@ -117,16 +124,17 @@ class Builder:
 
     def names_children(self, own_id: str, children: object) -> None:
         """Note the order in which the children of an entry stand."""
-        if isinstance(children, list) and children:
-            self.children[own_id] = [child for child in children if isinstance(child, str)]
+        listed = [intern(child) for child in items(children) if isinstance(child, str)]
+        if listed:
+            self.children[intern(own_id)] = listed if len(listed) > 1 else listed[0]
 
     def parents(self) -> dict[str, str | None]:
         """Return the parent of each entry. Loops are cut, and missing parents are reported."""
         by_children = {
             child: own_id
             for own_id, listed in self.children.items()
-            for child in listed
-            if own_id in self.entries
+            for child in ([listed] if isinstance(listed, str) else listed)
+            if own_id in self.entries and not self.has_parent(child)
         }
         found: dict[str, str | None] = {}
         missing: list[str] = []
@@ -153,6 +161,11 @@ class Builder:
         self.cut_loops(found)
         return found
 
+    def has_parent(self, own_id: str) -> bool:
+        """Return True if an entry names a parent that is in the file."""
+        entry = self.entries.get(own_id)
+        return entry is not None and entry.parent in self.entries
+
     def cut_loops(self, parents: dict[str, str | None]) -> None:
         """Make the first entry of each loop the first of its path."""
         sound: set[str] = set()
@@ -173,7 +186,7 @@ class Builder:
         for own_id, parent in parents.items():
             below.setdefault(parent, []).append(own_id)
         for own_id, listed in self.children.items():
-            if len(siblings := below.get(own_id, [])) > 1:
+            if not isinstance(listed, str) and len(siblings := below.get(own_id, [])) > 1:
                 places = {child: place for place, child in enumerate(listed)}
                 siblings.sort(key=lambda child, places=places: places.get(child, len(places)))  # type: ignore[misc]
         order: list[str] = []
@@ -209,7 +222,7 @@ class Builder:
         end = end or next(key for key in reversed(self.entries) if self.entries[key].parts)
         nodes = []
         for own_id in order:
-            entry = self.entries[own_id]
+            entry = self.entries.pop(own_id)
             if not entry.parts:
                 continue
             parent = parents[own_id]
@@ -220,7 +233,7 @@ class Builder:
                     role=entry.role,
                     parts=tuple(entry.parts),
                     parent=short(before) if before is not None else None,
-                    metadata=entry.metadata,
+                    metadata=entry.metadata(),
                 )
             )
         return ChatDraft(

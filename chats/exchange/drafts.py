@@ -58,7 +58,8 @@ class ChatDraft:
     `source` names the chat where it came from; `active` is the id of the last message of the path
     that people look at. `losses`: what of it could not be taken. `here`: the id of the chat of this
     person that it may be, where they bring back what they exported here. `counted` is the number of
-    messages in the file, `lost` how many of them are not in `nodes`.
+    messages in the file, `lost` how many of them are not in `nodes`. `has_id`: `source` is the
+    chat's own id; without one it is made of the whole content.
     """
 
     source: str
@@ -72,6 +73,7 @@ class ChatDraft:
     losses: tuple[str, ...] = ()
     counted: int = 0
     lost: int = 0
+    has_id: bool = True
     here: str = ""
     folder: str = ""
     pinned: bool = False

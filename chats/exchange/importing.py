@@ -149,6 +149,9 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
             if named:
                 raise
             strange.append(NotTaken(name, refusal.code, refusal.sentence))
+    if not parts and any(e.filename.endswith("MyActivity.html") for e in entries):
+        problem = "Google wrote the activities as HTML. Choose JSON for My Activity in Takeout."
+        raise ImportRefused("import_unknown_form", problem)
     if not parts:
         raise ImportRefused(
             "import_unknown_form",
@@ -257,7 +260,7 @@ def head_of(again: Open, start: int, *, place: str, work: Work) -> tuple[Any, st
     return first, ""
 
 
-def of_product(product: str, data: bytes | None, *, number: int, place: str) -> Draft:
+def of_product(product: str, data: bytearray | None, *, number: int, place: str) -> Draft:
     """Return one chat of a list."""
     title = f"Chat {number}"
     if data is None:
@@ -315,7 +318,7 @@ def elements(
     place: str,
     work: Work,
     is_first: bool = True,
-) -> Iterator[tuple[bytes | None, int]]:
+) -> Iterator[tuple[bytearray | None, int]]:
     """Yield the values of a list, each with the place behind it; None for one that is too large.
 
     A negative start stands for objects one behind the other.

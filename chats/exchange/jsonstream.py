@@ -16,6 +16,8 @@ CHUNK = 256 * 1024
 # second.
 WHOLE = 2 * 1024 * 1024
 LARGE = 64 * 1024
+# Bits of a place in a document.
+SHIFT = 40
 _BRACKET = re.compile(
     rb'(?:[^"\[\]{}]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+(?:([\[{])|([\]}])|")', re.DOTALL
 )
@@ -87,7 +89,7 @@ class Reader:
         """Return the refusal of the document."""
         return bounds.malformed(self.place, problem)
 
-    def value(self, *, most: int) -> bytes | None:
+    def value(self, *, most: int) -> bytearray | None:
         """Return the bytes of the next value; None for one that has more than `most`."""
         self.forget()
         first = self.peek()
@@ -96,7 +98,7 @@ class Reader:
         self.forget()
         return self.scalar(most=most) if first not in b"[{" else self.container(most=most)
 
-    def container(self, *, most: int) -> bytes | None:
+    def container(self, *, most: int) -> bytearray | None:
         """Return the bytes of a list or an object; None for one that has more than `most`."""
         depth, at, dropped = 0, 0, 0
         while True:
@@ -117,8 +119,15 @@ class Reader:
             # A text that is cut is read again with as much more.
             elif not self.fill(max(CHUNK, len(self.buffer) - at)):
                 raise self.error("it ends too early")
-        self.at = at
-        return bytes(self.buffer[:at]) if dropped + at <= most else None
+        if dropped + at > most:
+            self.at = at
+            return None
+        # The buffer itself, so that a large value is in memory once.
+        value, self.buffer = self.buffer, self.buffer[at:]
+        del value[at:]
+        self.base += at
+        self.at = 0
+        return value
 
     def skip(self, at: int, *, is_text: bool) -> int:
         """Drop what stands before a place, and the text that begins there; return its bytes."""
@@ -150,7 +159,7 @@ class Reader:
             if not self.fill():
                 raise self.error("it ends too early")
 
-    def scalar(self, *, most: int) -> bytes | None:
+    def scalar(self, *, most: int) -> bytearray:
         """Return the bytes of a text, a number or a word; raises `ImportRefused` beyond `most`."""
         while True:
             found = _SCALAR.match(self.buffer, self.at)
@@ -165,9 +174,9 @@ class Reader:
                     raise self.error("it has something that is no value")
                 break
         start, self.at = self.at, found.end()
-        return bytes(self.buffer[start : self.at])
+        return self.buffer[start : self.at]
 
-    def elements(self, *, most: int, is_first: bool = True) -> Iterator[bytes | None]:
+    def elements(self, *, most: int, is_first: bool = True) -> Iterator[bytearray | None]:
         """Yield the values of a list whose bracket was taken; None for one over `most` bytes.
 
         `is_first`: no value of the list stands before.
@@ -192,7 +201,7 @@ class Reader:
             is_first = False
             if self.peek() != b'"':
                 raise self.error("a name is missing")
-            name = bounds.loaded(self.scalar(most=bounds.CHUNK) or b"", place=self.place)
+            name = bounds.loaded(self.scalar(most=bounds.CHUNK), place=self.place)
             if not self.take(b":"):
                 raise self.error("a colon is missing")
             yield str(name)
@@ -203,7 +212,7 @@ class Reader:
             raise self.error("something stands behind its end")
 
 
-def lazy(data: bytes, *, place: str) -> Any:
+def lazy(data: bytes | bytearray, *, place: str) -> Any:
     """Return a JSON value; large lists and objects read their entries when they are asked for.
 
     Raises `ImportRefused`, also later.
@@ -213,7 +222,7 @@ def lazy(data: bytes, *, place: str) -> Any:
     return _value(data, 0, len(data), place)
 
 
-def _value(data: bytes, start: int, end: int, place: str) -> Any:
+def _value(data: bytes | bytearray, start: int, end: int, place: str) -> Any:
     if end - start <= LARGE:
         return bounds.loaded(data[start:end], place=place)
     found = _SPACE.match(data, start)
@@ -225,13 +234,26 @@ def _value(data: bytes, start: int, end: int, place: str) -> Any:
     return bounds.loaded(data[start:end], place=place)
 
 
+def _at(data: bytes | bytearray, place_of: int, place: str) -> Any:
+    return _value(data, place_of >> SHIFT, place_of & (1 << SHIFT) - 1, place)
+
+
+def release(value: object) -> None:
+    """Free the bytes of a value that was read; its entries cannot be read any more."""
+    if isinstance(value, LazyObject | LazyList):
+        if isinstance(value.data, bytearray):
+            value.data.clear()
+        value.places.clear()
+
+
 class LazyObject(Mapping[str, Any]):
     """An object of JSON that keeps the places of its values."""
 
-    def __init__(self, data: bytes, start: int, place: str) -> None:
+    def __init__(self, data: bytes | bytearray, start: int, place: str) -> None:
         self.data = data
         self.place = place
-        self.places: dict[str, tuple[int, int]] = {}
+        # Begin and end in one number: there may be many.
+        self.places: dict[str, int] = {}
         at = start + 1
         while True:
             at = _spaces(data, at)
@@ -244,14 +266,13 @@ class LazyObject(Mapping[str, Any]):
             begin = _spaces(data, colon + 1)
             end = _end_of(data, begin, place)
             name = str(bounds.loaded(found[0], place=place))
-            self.places[name] = (begin, end)
+            self.places[name] = begin << SHIFT | end
             if len(self.places) > bounds.LINES * 2:
                 raise ImportRefused("import_too_many", f"There are too many entries in {place}.")
             at = _after(data, end, b"}", place)
 
     def __getitem__(self, name: str) -> Any:
-        start, end = self.places[name]
-        return _value(self.data, start, end, self.place)
+        return _at(self.data, self.places[name], self.place)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.places)
@@ -263,35 +284,34 @@ class LazyObject(Mapping[str, Any]):
 class LazyList(Sequence[Any]):
     """A list of JSON that keeps the places of its values."""
 
-    def __init__(self, data: bytes, start: int, place: str) -> None:
+    def __init__(self, data: bytes | bytearray, start: int, place: str) -> None:
         self.data = data
         self.place = place
-        self.places: list[tuple[int, int]] = []
+        self.places: list[int] = []
         at = start + 1
         while True:
             at = _spaces(data, at)
             if data.startswith(b"]", at):
                 return
             end = _end_of(data, at, place)
-            self.places.append((at, end))
+            self.places.append(at << SHIFT | end)
             if len(self.places) > bounds.LINES * 2:
                 raise ImportRefused("import_too_many", f"There are too many entries in {place}.")
             at = _after(data, end, b"]", place)
 
     def __getitem__(self, at: Any) -> Any:
-        start, end = self.places[at]
-        return _value(self.data, start, end, self.place)
+        return _at(self.data, self.places[at], self.place)
 
     def __len__(self) -> int:
         return len(self.places)
 
 
-def _spaces(data: bytes, at: int) -> int:
+def _spaces(data: bytes | bytearray, at: int) -> int:
     found = _SPACE.match(data, at)
     return found.end() if found else at
 
 
-def _after(data: bytes, end: int, closing: bytes, place: str) -> int:
+def _after(data: bytes | bytearray, end: int, closing: bytes, place: str) -> int:
     """Return the place of the next entry, or of the bracket that closes the container."""
     at = _spaces(data, end)
     if data.startswith(b",", at):
@@ -301,7 +321,7 @@ def _after(data: bytes, end: int, closing: bytes, place: str) -> int:
     raise bounds.malformed(place, "a comma is missing")
 
 
-def _end_of(data: bytes, start: int, place: str) -> int:
+def _end_of(data: bytes | bytearray, start: int, place: str) -> int:
     """Return the end of the value that begins at a place."""
     if data[start : start + 1] not in (b"[", b"{"):
         found = _SCALAR.match(data, start)

@@ -17,6 +17,8 @@ from contextpolicy.engine.uimessages import MalformedUIMessage, UIMessage, ui_me
 
 ARCHIVED = re.compile(r"archive/\d{1,15}-\d{1,10}-\d{1,10}\.json")
 LONGEST_ID = 200
+# Before the name of a chat without an id.
+OF_IDS = "ids:"
 META_BYTES = 1024 * 1024
 MOST_REVISIONS = 10**9
 
@@ -82,12 +84,14 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
 def listed_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
     """Return the draft of messages that were read one after the other."""
     nodes, active = linked(reader.messages)
+    source = named(reader.messages, meta)
     return ChatDraft(
-        source=named(reader.messages, meta),
+        source=source,
         nodes=nodes,
         active=active,
         losses=tuple(reader.losses),
         counted=len(nodes),
+        has_id=not source.startswith(OF_IDS),
     )
 
 
@@ -135,7 +139,7 @@ def named(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
     if isinstance(given, str) and names.is_sound(given) and len(given) <= LONGEST_ID:
         return given
     ids = "\n".join(message.id for message in listed)
-    return "ids:" + hashlib.sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()
+    return OF_IDS + hashlib.sha256(ids.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_bundle(archive: zipfile.ZipFile) -> bool:

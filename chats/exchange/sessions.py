@@ -48,8 +48,9 @@ class _ClaudeCode:
     source: str = ""
     # The last message that is not of a side chain.
     last: str | None = None
-    # The newest compaction: its id, its text, and the entry before it.
-    compact: tuple[str, str, str] | None = None
+    # The newest compaction: its id and its text; and the entry before it.
+    compact: tuple[str, str] | None = None
+    compact_parent: str = ""
 
     def read(self, line: Mapping[str, Any]) -> None:
         """Read a line."""
@@ -61,16 +62,27 @@ class _ClaudeCode:
             return
         parent = line.get("parentUuid")
         parent = line.get("logicalParentUuid") if parent is None else parent
+        is_compaction = line.get("subtype") == "compact_boundary" or line.get("isCompactSummary")
+        # Older sessions name nothing here.
+        parent = self.last if parent is None and is_compaction else parent
         parent = parent if isinstance(parent, str) else None
         message = line.get("message")
         is_said = isinstance(message, Mapping) and message.get("role") in ROLES
         if isinstance(message, Mapping) and is_said and line.get("isCompactSummary"):
             if self.compact is not None:
                 self.builder.losses.append("summary_replaced")
-            self.compact = (own, text_in(message.get("content")), parent or "")
+            self.compact = (own, text_in(message.get("content")))
+            self.compact_parent = parent or ""
         elif isinstance(message, Mapping) and is_said and not line.get("isMeta"):
             self.add(own, message, line, parent=parent)
         self.builder.skip(own, parent=parent)
+
+    def before_compaction(self) -> str:
+        """Return the id of the last message before the newest compaction; empty: there is none."""
+        entry = self.builder.entries.get(self.compact_parent)
+        while entry is not None and not entry.parts:
+            entry = self.builder.entries.get(entry.parent or "")
+        return entry.id if entry is not None else ""
 
     def add(
         self, own: str, message: Mapping[str, Any], line: Mapping[str, Any], *, parent: str | None
@@ -100,20 +112,18 @@ def claude_code(lines: Lines) -> Found:
     for line in lines:
         session.read(line)
     source = session.source or ids_of(session.builder)
+    before = session.before_compaction()
     found = session.builder.draft(source=source, title=session.title, active=session.last)
     if session.compact is None or isinstance(found, Unreadable):
         return found
-    return summarised(found, session.compact, session.builder)
+    return summarised(found, session.compact, before=before)
 
 
-def summarised(found: ChatDraft, compact: tuple[str, str, str], builder: Builder) -> ChatDraft:
-    """Return a draft with the summary of what stands before a compaction."""
-    own, text, parent = compact
+def summarised(found: ChatDraft, compact: tuple[str, str], *, before: str) -> ChatDraft:
+    """Return a draft with the summary of the messages up to one."""
+    own, text = compact
     parents = {node.id: node.parent for node in found.nodes}
-    entry = builder.entries.get(parent)
-    while entry is not None and not entry.parts:
-        entry = builder.entries.get(entry.parent or "")
-    path = path_to(short(entry.id), parents) if entry is not None else []
+    path = path_to(short(before), parents)
     if not text.strip() or not path or path[-1] not in path_to(found.active, parents)[:-1]:
         return replace(found, losses=(*found.losses, "summary_left_out:not_on_path"))
     summary = DraftSummary(
@@ -404,7 +414,8 @@ def plain(lines: Lines) -> Found:
         own = f"line-{place}"
         builder.add(own, parent=before, role=message.role, parts=message.parts)
         before = own
-    return builder.draft(source=f"file:{digest}", title="")
+    draft = builder.draft(source=f"file:{digest}", title="")
+    return draft if isinstance(draft, Unreadable) else replace(draft, has_id=False)
 
 
 def ids_of(builder: Builder) -> str:

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.db.models import Max
+from django.utils.crypto import salted_hmac
 
 from chats.actions import branching, lifecycle, organising, system_texts
 from chats.actions.branching import BRANCHES_PER_CHAT, TooManyBranches
@@ -41,6 +42,8 @@ PAGE = 500
 # The characters of one message's parts, and of what is kept beside them.
 LONGEST_MESSAGE = 2_000_000
 LONGEST_METADATA = 20_000
+# Chats without an id that begin alike, of which one may be the same.
+MOST_ALIKE = 5
 # The shortest year that a moment is taken from.
 EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 
@@ -143,13 +146,16 @@ def counted(
     """Count the messages of a draft, by their ids. Raises `ChatFull` and `ImportRefused`."""
     if len(nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    counts = {}
+    counts: dict[str, Counted] = {}
+    known: dict[Counted, Counted] = {}
     for node in nodes:
         between()
         with alone:
             row = row_of(node, now=now, is_checked=True)
             messages.set_token_count(row, counter=counter)
-            counts[node.id] = Counted(row.token_count, row.counter_version)
+            one = Counted(row.token_count, row.counter_version)
+            # Most of them are alike.
+            counts[node.id] = known.setdefault(one, one)
     return counts
 
 
@@ -159,9 +165,28 @@ def imported_before(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> 
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
         if itself is not None:
             return itself
-    known = ImportedChat.objects.filter(owner=owner.pk, form=form, source_id=draft.source)
-    row = known.select_related("chat").first()
+    rows = ImportedChat.objects.filter(owner=owner.pk, form=form).select_related("chat")
+    row = rows.filter(source_id=draft.source).first()
+    if row is None and not draft.has_id:
+        # Of a chat without an id, a longer file has all that is here, word by word.
+        some = rows.filter(details__beginning=beginning_of(draft)).order_by("-created_at")
+        row = next((one for one in some[:MOST_ALIKE] if is_longer(draft, one.chat)), None)
     return row.chat if row else None
+
+
+def beginning_of(draft: ChatDraft) -> str:
+    """Return a digest, made with the server's key, of the first message of a draft."""
+    first = json.dumps([draft.nodes[0].id, parts_to_json(draft.nodes[0].parts)])
+    return salted_hmac("chats.exchange.beginning", first, algorithm="sha256").hexdigest()
+
+
+def is_longer(draft: ChatDraft, chat: Chat) -> bool:
+    """Return True if a draft has all messages of an imported chat as they are here, and more."""
+    known = known_ids(chat, draft)
+    if known is None or known[1]:
+        return False
+    brought = Message.objects.filter(branch__chat=chat, metadata__source__id__isnull=False)
+    return brought.count() <= len(known[0]) < len(draft.nodes)
 
 
 def known_ids(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
@@ -225,6 +250,8 @@ def stored(
     if draft.system_text:
         losses += own_text(chat, draft.system_text, actor=actor, now=now)
     losses += filed(draft, chat=chat, owner=owner)
+    if not draft.has_id:
+        details["beginning"] = beginning_of(draft)
     ImportedChat.objects.create(
         chat=chat,
         owner_id=owner.pk,
@@ -271,8 +298,17 @@ def grown(
     if any(node.id not in counts for node in nodes):
         return None
     if nodes:
-        branches = extend(chat, nodes, draft, counts, now=now)
-        losses += ["summary_left_out:grown"] if draft.summary is not None else []
+        places, is_untouched = places_in(chat, draft)
+        branches = extend(chat, nodes, draft, counts, places, is_untouched=is_untouched, now=now)
+        row = ImportedChat.objects.get(chat=chat)
+        if is_untouched and draft.active in places.known:
+            # Read again: the summary belongs to the branch that is shown now.
+            chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
+            row.details |= summarised(draft, places, chat=chat, owner=owner, losses=losses, now=now)
+        elif draft.summary is not None:
+            losses.append("summary_left_out:grown")
+        row.source_id = draft.source
+        row.save(update_fields=["details", "source_id"])
         data = {"form": form, "messages": len(nodes), "branches": branches}
         actor = f"user:{owner.pk}"
         ledger.record("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
@@ -291,7 +327,9 @@ def extend(
     nodes: Sequence[Node],
     draft: ChatDraft,
     counts: Mapping[str, Counted],
+    places: Places,
     *,
+    is_untouched: bool,
     now: datetime,
 ) -> int:
     """Write new messages into a locked chat; return how many branches it has then.
@@ -301,7 +339,6 @@ def extend(
     size = Message.objects.filter(branch__chat=chat).count() + len(nodes)
     if size > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    places, is_untouched = places_in(chat, draft)
     before = {branch.pk for branch in places.branches}
     _, last = write(nodes, counts, places, images=draft, chat=chat, now=now)
     for branch in places.branches:

@@ -12,7 +12,7 @@ from typing import Any
 from chats.exchange.building import Builder, Unreadable, json_of, text_in, texts_of
 from chats.exchange.citations import without_marks
 from chats.exchange.drafts import ChatDraft
-from chats.exchange.jsonstream import is_list, items
+from chats.exchange.jsonstream import is_list, items, release
 from contextpolicy.engine.messages import (
     FilePart,
     Part,
@@ -45,6 +45,7 @@ def chatgpt(chat: Mapping[str, Any]) -> Found:
     source = str(chat.get("conversation_id") or chat.get("id") or "")
     source = source or f"{next(iter(mapping), '')}:{chat.get('create_time')}"
     current = chat.get("current_node")
+    release(mapping)
     return builder.draft(
         source=source, title=title, active=current if isinstance(current, str) else None
     )
@@ -140,9 +141,10 @@ def claude(chat: Mapping[str, Any]) -> Found:
         if parent in NO_PARENT or not isinstance(parent, str):
             parent = None
         before = claude_message(item, own=own, parent=parent, builder=builder)
-    end = chat.get("current_leaf_message_uuid")
+    end, source = chat.get("current_leaf_message_uuid"), str(chat.get("uuid") or "")
+    release(listed)
     return builder.draft(
-        source=str(chat.get("uuid") or ""),
+        source=source,
         title=title,
         active=end if isinstance(end, str) else None,
     )
@@ -222,8 +224,10 @@ def open_webui(chat: Mapping[str, Any]) -> Found:
             model=node.get("model"),
         )
     current = history.get("currentId") if isinstance(history, Mapping) else None
+    source = str(chat.get("id") or inner.get("id") or "")
+    release(messages)
     return builder.draft(
-        source=str(chat.get("id") or inner.get("id") or ""),
+        source=source,
         title=title,
         active=current if isinstance(current, str) else None,
     )

@@ -50,8 +50,11 @@ def let_go(chat: Chat, *, now: datetime) -> int:
     What its owner still imports ends, and nothing is kept that could be compared with files that
     they sent before.
     """
-    if not ImportedChat.objects.filter(chat=chat).exists():
+    brought = ImportedChat.objects.filter(chat=chat).first()
+    if brought is None:
         return 0
+    if brought.details.pop("beginning", ""):
+        brought.save(update_fields=["details"])
     # A file that is sent in this moment counts as sent afterwards: the caller has locked branches,
     # and the owner's row comes before those.
     rows = list(FileImport.objects.select_for_update().filter(owner=chat.owner_id, state__in=OPEN))

@@ -36,7 +36,7 @@ def test_a_large_file_comes_in_and_goes_out_again(admin: Person, tmp_path: Path)
     page.get_by_label("File").set_input_files(file)
     page.get_by_role("button", name="Import").click()
     # The page follows the import by itself.
-    report = page.get_by_role("heading", name="What became of the file")
+    report = page.get_by_role("heading", name="Import results")
     expect(report).to_be_visible(timeout=60_000)
     page.get_by_role("link", name="What do ferns need?").click()
     expect(page.locator(".chat__title")).to_have_text("What do ferns need?")

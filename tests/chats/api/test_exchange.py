@@ -385,6 +385,24 @@ def test_a_bundle_takes_images_out_and_in_again(pictured: Chat, of_alice: Progra
     assert export(of_alice, made["chat"], form="bundle") == written
 
 
+def test_a_bundle_may_have_thousands_of_images(of_alice: Program) -> None:
+    pictures = [PNG + str(number).encode() for number in range(1_100)]
+    hashes = [hashlib.sha256(data).hexdigest() for data in pictures]
+    parts = [
+        {"type": "file", "mediaType": "image/png", "url": part_of(Image(1, sha256=one)).reference}
+        for one in hashes
+    ]
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("history.jsonl", lines({"id": "a", "role": "user", "parts": parts}))
+        archive.writestr("meta.json", META)
+        for one, data in zip(hashes, pictures, strict=True):
+            archive.writestr(f"images/{one}.png", data)
+    made = brought(of_alice, held.getvalue())
+    assert made["losses"] == []
+    assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1_100
+
+
 def with_entries(bundle: bytes, **entries: bytes) -> bytes:
     """A bundle with other entries in place of its image."""
     held = io.BytesIO()

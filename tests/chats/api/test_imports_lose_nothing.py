@@ -283,3 +283,30 @@ def test_what_is_lost_is_counted(of_alice: Program) -> None:
     chat["mapping"]["t"] = gpt_node("t", "n1", [], "tool", "A result without a call")
     found = bring(of_alice, json.dumps([chat]).encode())
     assert (counts(found), found.chats[0]["losses"]) == ((2, 3), ["stray_result:t"])
+
+
+PLAIN = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "More?"},
+    {"role": "assistant", "content": "Yes."},
+]
+
+
+@pytest.mark.parametrize("form", ["plain", "ui"])
+def test_a_grown_chat_without_an_id_is_continued(form: str, of_alice: Program) -> None:
+    listed: list[Any] = PLAIN
+    if form == "ui":
+        listed = [ui(f"m{n}", one["content"], one["role"]) for n, one in enumerate(PLAIN)]
+    made = brought(of_alice, json.dumps(listed[:2]).encode())
+    found = bring(of_alice, json.dumps(listed).encode())
+    assert (found.chats[0]["chat"], found.chats[0]["messages"]) == (made["chat"], 2)
+    assert bring(of_alice, json.dumps(listed).encode()).row["messages"] == 0
+    assert texts(made["chat"]) == ["Hi", "Hello", "More?", "Yes."]
+
+
+def test_chats_without_an_id_that_only_begin_alike_stay_apart(of_alice: Program) -> None:
+    brought(of_alice, json.dumps(PLAIN[:2]).encode())
+    other = [PLAIN[0], {"role": "assistant", "content": "Good day"}, *PLAIN[2:]]
+    brought(of_alice, json.dumps(other).encode())
+    assert Chat.objects.count() == 2

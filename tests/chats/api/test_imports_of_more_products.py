@@ -11,7 +11,7 @@ from chats.models import Branch, Compaction, Message
 from contextpolicy.publish import assign, create_policy
 from tests.chats.api.bringing import bring, brought, refused
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import lines, streams, with_summaries
+from tests.chats.api.test_exchange import lines, streams, with_summaries, zipped
 from tests.chats.api.test_imports_from_others import said
 
 __all__ = ["streams", "with_summaries"]
@@ -346,3 +346,26 @@ def test_a_session_of_an_agent_goes_on_in_its_main_chain(of_alice: Program) -> N
     made = brought(of_alice, lines(*COMPACTED[:2], side))
     assert [role for role, _ in said(made["chat"])] == ["user", "assistant"]
     assert Branch.objects.filter(chat=made["chat"]).count() == 2
+
+
+def test_a_session_that_was_compacted_since_gets_its_summary(
+    of_alice: Program, with_summaries: None
+) -> None:
+    made = brought(of_alice, lines(*COMPACTED[:2]))
+    found = bring(of_alice, lines(*COMPACTED))
+    assert (found.chats[0]["messages"], found.chats[0]["losses"]) == (2, [])
+    row = Compaction.objects.get(branch__chat=made["chat"])
+    assert (row.from_seq, row.to_seq) == (1, 2)
+
+
+def test_an_older_compaction_that_names_nothing_is_joined_too(of_alice: Program) -> None:
+    boundary = {**COMPACTED[2], "logicalParentUuid": None}
+    made = brought(of_alice, lines(*COMPACTED[:2], boundary, *COMPACTED[3:]))
+    assert len(said(made["chat"])) == 4
+    assert Branch.objects.filter(chat=made["chat"]).count() == 1
+
+
+def test_activities_as_html_are_refused_with_advice(of_alice: Program) -> None:
+    name = "Takeout__My Activity__Gemini Apps__MyActivity_dot_html"
+    code, sentence = refused(of_alice, zipped(**{name: b"<p>x</p>"}))
+    assert (code, "Choose JSON" in sentence) == ("import_unknown_form", True)
