@@ -4,13 +4,14 @@ The head of a response waits for its first bytes, as in `relay`, so its status i
 that closes the connection ends the call.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
@@ -26,6 +27,8 @@ from chats.record.passed_on import Ended
 from chats.turns import breaker
 from contextpolicy.models import ModelSpec
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class DirectCall:
@@ -38,11 +41,17 @@ class DirectCall:
     is_over: bool = False
 
     async def end(self, outcome: str, *, error_code: str = "") -> None:
-        """Store the end, once, and tell the ledger; before the last bytes are sent."""
+        """Store the end, once, and tell the ledger; before the last bytes are sent.
+
+        If the database is away the reply is sent all the same; the sweep ends the call later.
+        """
         if not self.is_over:
             self.is_over = True
             ended = Ended(outcome, self.usage, error_code)
-            await in_database(partial(store_end, self, ended))
+            try:
+                await in_database(partial(store_end, self, ended))
+            except (OperationalError, InterfaceError) as error:
+                logger.warning("the end of a call was not stored: %s", type(error).__name__)
 
     async def fail(self, error: ProviderError | Refusal) -> Refusal:
         """Store a failure, and return what the program is told of it."""

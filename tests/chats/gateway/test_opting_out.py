@@ -11,10 +11,10 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.utils import timezone
 
-from chats.gateway import passing, relay
+from chats.gateway import direct, passing, relay
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, TextDelta
@@ -130,6 +130,22 @@ def test_a_request_is_passed_on_and_only_its_numbers_stay(
     )[0]
     assert (row.group, row.calls, row.input, row.cached, row.output) == ("app", 1, 20, 5, 9)
     call_command("ledger_verify")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_reply_is_passed_on_although_the_database_went_away(
+    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    keeping_nothing(program)
+    model()
+
+    def away(*_given: Any) -> None:
+        raise OperationalError("the connection was refused")
+
+    monkeypatch.setattr(direct, "store_end", away)
+    answer = ask(program, [user(SECRET)], stream=stream)
+    assert (answer.status, answer.text) == (200, "It is secret.")
+    assert PassedOn.objects.get().outcome == "open"
 
 
 def test_responses_and_calls_of_tools_are_passed_on_too(program: Program, model: Model) -> None:
