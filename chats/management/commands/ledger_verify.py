@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from chats.checkpoints import checks
+from chats.prompt import stored_messages
 from chats.record.witness import unnamed_marks
 from contextpolicy.ledger import Break, verify
 from contextpolicy.models import AuditEvent, LedgerCheckpoint, LedgerHead
@@ -32,12 +33,19 @@ class Command(BaseCommand):
             type=Path,
             help="a checkpoint that was kept elsewhere: the ledger has to be the one of then",
         )
+        parser.add_argument(
+            "--without-messages",
+            action="store_true",
+            help="do not build prompts again to find messages that were changed: faster",
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print what holds; raises CommandError where a chain breaks."""
         scope = options["scope"]
         told = Counter[str]()
         breaks = list(verify(scope=scope, told=told))
+        if not options["without_messages"]:
+            breaks += stored_messages.verify(scope=scope, told=told)
         if options["anchor"]:
             breaks += anchored(options["anchor"])
         for found in breaks:

@@ -1,0 +1,117 @@
+"""`ledger_verify` finds stored messages that are not those that prompts had."""
+
+import io
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+
+from chats.actions import erasure, marks
+from chats.models import Chat, Message, Receipt, Turn
+from chats.prompt import stored_messages
+from chats.turns.start import start
+from contextpolicy.publish import assign, create_policy
+
+Ask = Callable[[str], Turn]
+
+
+@pytest.fixture
+def ask(alice: User, chat: Chat, now: datetime, work: Callable[..., Any]) -> Ask:
+    """Send a message, a minute after the one before, and reply."""
+    times = iter(range(1, 1_000))
+
+    def asking(text: str) -> Turn:
+        at = now + timedelta(minutes=next(times))
+        turn = start(user=alice, chat=chat, text=text, now=at).turn
+        work(turn)
+        return turn
+
+    return asking
+
+
+@pytest.fixture
+def said(ask: Ask) -> list[Message]:
+    """Three questions and their replies."""
+    for text in ("The bridge opens at six.", "And the ferry?", "Thank you."):
+        ask(text)
+    return list(Message.objects.order_by("seq"))
+
+
+def verified(**options: Any) -> str:
+    """What `ledger_verify` prints; a break raises CommandError."""
+    out = io.StringIO()
+    try:
+        call_command("ledger_verify", stdout=out, **options)
+    except CommandError as error:
+        return f"{out.getvalue()}FAILED {error}"
+    return out.getvalue()
+
+
+def change(message: Message, old: str, new: str) -> None:
+    """Change the words of a message past everything."""
+    (part,) = message.parts
+    assert old in part["text"]
+    parts = [{**part, "text": part["text"].replace(old, new)}]
+    Message.objects.filter(pk=message.pk).update(parts=parts)
+
+
+@pytest.mark.tampers
+@pytest.mark.parametrize(
+    ("place", "old", "new"),
+    [(0, "six", "ten"), (2, "ferry", "train"), (4, "Thank", "Blame"), (1, "ok", "no")],
+    ids=["first", "second", "last question", "a reply"],
+)
+def test_a_message_that_was_changed_by_sql_is_found(
+    place: int, old: str, new: str, said: list[Message], chat: Chat
+) -> None:
+    assert "FAILED" not in verified()
+    change(said[place], old, new)
+    told = verified()
+    assert "FAILED The ledger is broken in 1 of its chains." in told
+    assert f"chat:{chat.pk}: the prompt of receipt " in told
+    assert "had other words than its messages have now" in told
+    assert "FAILED" not in verified(without_messages=True)
+    assert "FAILED" in verified(scope=f"chat:{chat.pk}")
+
+
+@pytest.mark.tampers
+def test_a_message_that_was_emptied_as_if_erased_is_found(
+    said: list[Message], now: datetime
+) -> None:
+    Message.objects.filter(pk=said[0].pk).update(parts=[], erased_at=now)
+    assert "had messages that are gone or erased, and no row says so" in verified()
+
+
+def test_what_a_person_does_is_no_break(
+    said: list[Message], alice: User, ask: Ask, now: datetime
+) -> None:
+    first = Message.objects.select_related("branch__chat").get(pk=said[0].pk)
+    later = now + timedelta(days=1)
+    marks.pin(message=first, actor=f"user:{alice.pk}", now=later)
+    ask("One more.")
+    assert "FAILED" not in verified()
+    erasure.erase_message(user=alice, message=first, now=later)
+    assert "FAILED" not in verified()
+
+
+@pytest.mark.tampers
+def test_a_message_that_left_the_window_is_compared_too(
+    ask: Ask, now: datetime, chat: Chat
+) -> None:
+    policy = create_policy(
+        slug="p", name="P", values={"strategy": "simple", "window_size": 1}, actor="system", now=now
+    )
+    assign(policy=policy, level="instance", actor="system", now=now)
+    for text in ("The bridge opens at six.", "And the ferry?", "And the train?", "Thank you."):
+        ask(text)
+    assert "FAILED" not in verified()
+    change(Message.objects.get(seq=1), "six", "ten")
+    assert "had other words" in verified()
+
+
+def test_each_message_is_built_once_where_prompts_only_grow(said: list[Message]) -> None:
+    assert Receipt.objects.count() == 3
+    assert f"1 {stored_messages.FITS}." in verified()
