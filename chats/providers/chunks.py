@@ -84,8 +84,9 @@ class ReplyReader:
         if text := self._text.flush():
             yield TextDelta(text)
         if self._calls.any:
-            if self._unknown.fields or self._thoughts_in:
-                yield ExtraFields(None, self._unknown.fields, self._thoughts_in)
+            fields = self._unknown.fields
+            if fields or self._thoughts_in:
+                yield ExtraFields(None, fields, self._thoughts_in)
             yield from self._calls.extras()
         if self._usage is not None:
             yield self._usage

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chats.ground.texts import storable_value
+from contextpolicy.engine.extras import MOST
 
 # Texts that arrive in pieces; every other value replaces the one before.
 GROWING = ("text", "summary")
@@ -25,11 +26,28 @@ def merged(known: Any, piece: Any) -> Any:
     return piece if piece not in (None, "") else known
 
 
+class Pieces(list[str]):
+    """A text that arrives in many pieces: joined once, at the end."""
+
+
 def grown(name: str, known: Any, piece: Any) -> Any:
     """Return a field with another piece of it."""
-    if name in GROWING and isinstance(known, str) and isinstance(piece, str):
-        return known + piece
+    if name in GROWING and isinstance(known, str | Pieces) and isinstance(piece, str):
+        found = known if isinstance(known, Pieces) else Pieces([known])
+        found.append(piece)
+        return found
     return merged(known, piece)
+
+
+def joined(value: Any) -> Any:
+    """Return a value whose texts are whole."""
+    if isinstance(value, Pieces):
+        return "".join(value)
+    if isinstance(value, list):
+        return [joined(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: joined(inner) for name, inner in value.items()}
+    return value
 
 
 def merged_lists(known: list[Any], pieces: list[Any]) -> list[Any]:
@@ -52,16 +70,28 @@ def goes_on(last: Any, piece: Any) -> bool:
 
 
 class FieldsSoFar:
-    """Unknown fields as far as they have come."""
+    """Unknown fields as far as they have come; of too many none is kept."""
 
     def __init__(self) -> None:
-        self.fields: dict[str, Any] = {}
+        self._fields: dict[str, Any] = {}
+        self._size = 0
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields, their texts whole."""
+        found: dict[str, Any] = joined(self._fields)
+        return found
 
     def add(self, fields: Mapping[str, Any]) -> None:
         """Take in more of them."""
-        if fields:
-            self.fields = merged(self.fields, storable_value(dict(fields)))
+        if not fields:
+            return
+        self._size += len(repr(fields))
+        if self._size > MOST:
+            self._fields = {}
+        else:
+            self._fields = merged(self._fields, storable_value(dict(fields)))
 
     def add_missing(self, fields: Mapping[str, Any]) -> None:
         """Take in those that did not come yet."""
-        self.add({name: value for name, value in fields.items() if name not in self.fields})
+        self.add({name: value for name, value in fields.items() if name not in self._fields})

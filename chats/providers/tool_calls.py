@@ -56,8 +56,8 @@ class ToolCalls:
     def extras(self) -> Iterator[ExtraFields]:
         """Yield the unknown fields of each call that has some."""
         for call in self._calls:
-            if call.unknown.fields:
-                yield ExtraFields(call.slot, call.unknown.fields)
+            if fields := call.unknown.fields:
+                yield ExtraFields(call.slot, fields)
 
     def delta(self, piece: Mapping[str, Any]) -> ToolCallDelta | None:
         """Return what a piece adds to its call; None if that is nothing."""

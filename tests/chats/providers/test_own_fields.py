@@ -171,6 +171,17 @@ def test_reply_without_calls_keeps_nothing() -> None:
     assert events[-1] == Finished("stop")
 
 
+def test_many_pieces_are_joined_and_too_many_are_not_kept() -> None:
+    detail = {"type": "reasoning.text", "text": "word ", "index": 0}
+    pieces = [chunk(reasoning_details=[detail])] * 2_000
+    ending = chunk("stop", tool_calls=[call("{}", id="call_1", name="search")])
+    (extra,) = (event for event in read(*pieces, ending) if isinstance(event, ExtraFields))
+    assert extra.fields == {"reasoning_details": [{**detail, "text": "word " * 2_000}]}
+    big = chunk(reasoning_details=[{**detail, "text": "x" * MOST}])
+    events = read(big, *pieces, ending)
+    assert not any(isinstance(event, ExtraFields) for event in events)
+
+
 def test_fields_of_an_absurd_size_are_not_kept() -> None:
     huge = CallExtras(call={"x": "y" * MOST})
     assert huge.written() == ""
