@@ -39,6 +39,8 @@ class Work:
 
     tick: Tick
     kept: ExitStack
+    # Begin, length and product of each list of chats that was looked through before.
+    outline: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +102,21 @@ def no_tick() -> None:
     """Do nothing between two pieces of a file."""
 
 
-def read(file: IO[bytes], *, kept: ExitStack, tick: Tick = no_tick) -> Source:
+def read(
+    file: IO[bytes],
+    *,
+    kept: ExitStack,
+    tick: Tick = no_tick,
+    outline: dict[str, Any] | None = None,
+) -> Source:
     """Read a file, whose form is told by its content. Raises `ImportRefused`.
 
     The whole file is looked through once, so that a damaged one is refused before any of it is
-    taken. `tick` is called again and again meanwhile. `kept` closes what stays open.
+    taken. `tick` is called again and again meanwhile. `kept` closes what stays open. `outline` is
+    filled; with that of an earlier task, the file is not looked through again.
     """
     bounds.check_size(file)
-    work = Work(tick, kept)
+    work = Work(tick, kept, outline if outline is not None else {})
     if is_archive(file):
         return in_archive(file, work=work)
     size = bounds.size_of(file)
@@ -219,6 +228,9 @@ def in_turn(form: str, total: int, drafts: Callable[[], Iterator[Draft]]) -> Par
 
 def in_document(again: Open, *, size: int, place: str, work: Work) -> Part:
     """Return the chats of a JSON document. Raises `ImportRefused`."""
+    if place in work.outline:
+        start, total, product = work.outline[place]
+        return of_chats(product, again, start, total=total, place=place, work=work)
     found_list = list_in(again, place=place, work=work)
     if found_list is None:
         return in_object(again, size=size, place=place)
@@ -231,6 +243,12 @@ def in_document(again: Open, *, size: int, place: str, work: Work) -> Part:
         return of_messages(form, again, start, size=size, place=place, work=work)
     if not product:
         raise foreign.unknown(f"a list of {jsonstream.shown(value)}")
+    work.outline[place] = [start, total, product]
+    return of_chats(product, again, start, total=total, place=place, work=work)
+
+
+def of_chats(product: str, again: Open, start: int, *, total: int, place: str, work: Work) -> Part:
+    """Return the chats of a list."""
 
     def chats(behind: int, offset: int) -> Iterator[tuple[Draft, int]]:
         found = elements(again, offset or start, place=place, work=work, is_first=not offset)

@@ -165,14 +165,15 @@ def book(lease: ImportLease, **changes: Any) -> None:
 def work(worker: ImportWork) -> None:
     """Read the file and make the chats behind the place. Raises `LeaseLost` and `Refusal`."""
     row, lease = worker.row, worker.lease
-    until = time.monotonic() + SECONDS
     with file_of(row) as file, ExitStack() as kept:
         if file.seek(0, 2) != row.size:
             raise ImportRefused("import_incomplete", INCOMPLETE)
         file.seek(0)
-        source = importing.read(file, kept=kept, tick=Pace(lease))
+        outline = dict(row.outline or {})
+        source = importing.read(file, kept=kept, tick=Pace(lease), outline=outline)
         row.form, row.found = source.form, source.total
-        book(lease, form=row.form, found=row.found)
+        book(lease, form=row.form, found=row.found, outline=outline)
+        until = time.monotonic() + SECONDS
         mark = (row.mark_part, row.mark_offset)
         for place, read in enumerate(source.behind(row.place, mark), start=row.place + 1):
             if place > MOST_CHATS:

@@ -68,6 +68,8 @@ class FileImport(Stored):
     # Where the next chat stands in the file: its part, and the place in it.
     mark_part = models.PositiveIntegerField(default=0, db_default=0)
     mark_offset = models.BigIntegerField(default=0, db_default=0)
+    # Of each list of chats in it: begin, number of chats, product. Later tasks need not look again.
+    outline = models.JSONField(default=dict, blank=True, null=True)
     # Why it ended before its end.
     code = models.CharField(max_length=60, blank=True, default="")
     reason = models.TextField(blank=True, default="")

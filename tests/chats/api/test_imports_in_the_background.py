@@ -421,3 +421,26 @@ def test_the_chats_of_a_report_come_page_by_page(of_alice: Program, three: FileI
     assert [told["place"] for told in first["data"]] == [1, 2]
     rest = of_alice.get(f"imports/{three.pk}/chats", cursor=first["next_cursor"]).json()
     assert ([told["place"] for told in rest["data"]], rest["next_cursor"]) == ([3], None)
+
+
+def test_a_later_task_goes_on_behind_its_mark(
+    of_alice: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"Chat {number}" for number in range(5)]
+    own = send(of_alice, chats_of(*names)).json()["id"]
+    looked: list[str] = []
+    read = importing.of_product
+
+    def counted(product: str, data: Any, **more: Any) -> Any:
+        looked.append(f"Chat {more['number'] - 1}")
+        return read(product, data, **more)
+
+    monkeypatch.setattr(taking, "SECONDS", 0.0)
+    monkeypatch.setattr(importing, "of_product", counted)
+    work(own)
+    # The list was looked through once; a later task does not look for it.
+    monkeypatch.setattr(importing, "list_in", None)
+    for _ in range(4):
+        work(own)
+    assert (looked, titles()) == (names, names)
+    assert FileImport.objects.get(pk=own).state == "done"
