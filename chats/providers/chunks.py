@@ -181,7 +181,8 @@ class WholeMessage:
             found[name] = text[len(before) :] if is_longer else text
             self._sent[name] = text if is_longer else before + text
         if "thoughts" in found:
-            found["reasoning_content"] = found.pop("thoughts")
+            name = next((name for name in THOUGHTS if message.get(name)), THOUGHTS[0])
+            found[name] = found.pop("thoughts")
         if "tool_calls" not in self._by_delta:
             found["tool_calls"] = calls_in(message)
         return found

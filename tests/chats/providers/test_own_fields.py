@@ -116,6 +116,16 @@ def test_thoughts_go_back_under_their_name() -> None:
     assert set(message) == {"role", "content", "tool_calls", "reasoning_content"}
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_thoughts_of_a_whole_reply_go_back_under_their_name(name: str) -> None:
+    calls = [{"id": "call_1", "function": {"name": "search", "arguments": "{}"}}]
+    whole = {"role": "assistant", "content": "", name: "Hm.", "tool_calls": calls}
+    reply = {"choices": [{"message": whole, "finish_reason": "tool_calls"}]}
+    message = sent(*collected(reply), origin="deep/m")
+    assert message[name] == "Hm."
+    assert set(message) == {"role", "content", "tool_calls", name}
+
+
 def test_signature_of_a_call_goes_back_with_it() -> None:
     message = sent(*collected(*GEMINI), origin="deep/m")
     assert message["tool_calls"] == [
