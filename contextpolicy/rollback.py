@@ -15,6 +15,10 @@ from django.db.migrations.operations import (
     SeparateDatabaseAndState,
 )
 
+# By app and model: the keys of rows of the ledger that commit to it. Rows of before such keys were
+# written commit to none of its columns, and what is dropped is computed anew on the way forward.
+# Without keys the rows of the table count by themselves.
+COMMITTED_BY: dict[tuple[str, str], tuple[str, ...]] = {}
 # By app and model: the columns that the ledger commits to; None for the whole table.
 PROTECTED: dict[tuple[str, str], frozenset[str] | None] = {
     ("contextpolicy", "auditevent"): None,
@@ -43,9 +47,7 @@ def check_plan(
         if not goes_back:
             continue
         for app, model, column in drops(migration.app_label, migration.operations):
-            if is_protected(app, model, column) and has_values(
-                apps.get_model(app, model), column, using=using
-            ):
+            if is_committed(app, model, column, apps=apps, using=using):
                 place = f"{model}.{column}" if column else f"the table of {model}"
                 raise CommandError(REFUSED.format(migration=migration, place=place))
 
@@ -60,6 +62,18 @@ def drops(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]
                 yield app, operation.model_name_lower, operation.name
             case SeparateDatabaseAndState():
                 yield from drops(app, operation.database_operations)
+
+
+def is_committed(app: str, model: str, column: str, *, apps: Any, using: str) -> bool:
+    """Return True if the ledger commits to values that would be dropped."""
+    if not is_protected(app, model, column):
+        return False
+    keys = COMMITTED_BY.get((app, model), ())
+    if keys:
+        events = apps.get_model("contextpolicy", "AuditEvent").objects.using(using)
+        if not events.filter(data__has_any_keys=keys).exists():
+            return False
+    return has_values(apps.get_model(app, model), column, using=using)
 
 
 def is_protected(app: str, model: str, column: str) -> bool:

@@ -70,6 +70,12 @@ rollback.PROTECTED.update(
         ("chats", "retentionentry"): None,
     }
 )
+rollback.COMMITTED_BY.update(
+    {
+        ("chats", "receipt"): ("calls",),
+        ("chats", "compaction"): ("bodies", "calls", "text_commitment"),
+    }
+)
 # Sorts behind every row.
 LAST = 2**63
 HELD = "model calls and summaries are as the ledger commits to them"
