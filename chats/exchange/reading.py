@@ -108,7 +108,7 @@ def linked(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
     active = messages[-1].id
     for message in messages:
         parent = message.metadata.get("parentId", before)
-        if parent is not None and parent not in known:
+        if parent is not None and not (isinstance(parent, str) and parent in known):
             problem = f"Message {message.id!r} names a parent that does not stand before it."
             raise ImportRefused("import_malformed", problem)
         if message.metadata.get("active") is True:

@@ -286,7 +286,7 @@ def opencode_parts(
             builder.losses.append("file_by_name_only")
             media_type = str(part.get("mime") or "file/*")[:100]
             parts.append(FilePart(media_type, str(part.get("filename") or "")[:200], ""))
-        elif kind not in OPENCODE_OTHERS:
+        elif str(kind) not in OPENCODE_OTHERS:
             builder.losses.append(f"content_dropped:{str(kind)[:40]}")
     return parts, results
 

@@ -138,7 +138,7 @@ def claude(chat: Mapping[str, Any]) -> Found:
             continue
         own = str(item.get("uuid") or f"{chat.get('uuid')}-{place}")
         parent = item.get("parent_message_uuid", before)
-        if parent in NO_PARENT or not isinstance(parent, str):
+        if not isinstance(parent, str) or parent in NO_PARENT:
             parent = None
         before = claude_message(item, own=own, parent=parent, builder=builder)
     end, source = chat.get("current_leaf_message_uuid"), str(chat.get("uuid") or "")

@@ -369,3 +369,22 @@ def test_activities_as_html_are_refused_with_advice(of_alice: Program) -> None:
     name = "Takeout__My Activity__Gemini Apps__MyActivity_dot_html"
     code, sentence = refused(of_alice, zipped(**{name: b"<p>x</p>"}))
     assert (code, "Choose JSON" in sentence) == ("import_unknown_form", True)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"info": {"id": "o"}, "messages": [{"info": {"role": "user"}, "parts": [{"type": []}]}]},
+        {
+            "uuid": "c",
+            "chat_messages": [{"uuid": "m", "sender": "human", "parent_message_uuid": {}}],
+        },
+        [{"id": "a", "role": "user", "parts": [], "metadata": {"parentId": []}}],
+    ],
+)
+def test_values_of_strange_types_are_refused_without_a_fault(
+    document: object, of_alice: Program
+) -> None:
+    found = bring(of_alice, json.dumps(document).encode())
+    codes = {found.row["code"], *(code for _, code in found.not_taken)} - {""}
+    assert codes == {"import_malformed"}
