@@ -28,12 +28,22 @@ class Preset:
     values: Mapping[str, Any]
 
 
+# Excerpts of what a chat's prompt leaves out, for each question: new policies that are shipped have
+# them, and policies that exist keep their prompts.
+RETRIEVED: Mapping[str, Any] = {
+    "references": True,
+    "reference_scope": "chat",
+    "reference_share": 0.45,
+    "reference_count": 40,
+    "reference_floor": 1,
+}
+
 LONG_CHATS = Preset(
     "long-chats",
     "Long chats",
     "Sends everything until the prompt is nearly full, then replaces the oldest part by a summary "
     "that was prepared in the background. Counts tokens only, so short chats are never touched.",
-    {"strategy": "dynamic_summary", "turn_threshold": None},
+    {"strategy": "dynamic_summary", "turn_threshold": None, **RETRIEVED},
 )
 
 PRESETS = (
@@ -43,27 +53,28 @@ PRESETS = (
         "Summary by turns",
         "Summarises the oldest 5 turns (a question and its reply) as soon as more than 10 stand in "
         "full, and earlier if the prompt fills up.",
-        {"strategy": "dynamic_summary", "turn_threshold": 10, "fold_turns": 5},
+        {"strategy": "dynamic_summary", "turn_threshold": 10, "fold_turns": 5, **RETRIEVED},
     ),
     Preset(
         "simple-window",
         "Simple window",
         "Sends the newest messages only, each cut to a length: 12 messages of 4,000 characters, "
         "unless the server's settings HISTORY_WINDOW and MAX_CHARS_PER_MESSAGE say otherwise.",
-        {"strategy": "simple"},
+        {"strategy": "simple", **RETRIEVED},
     ),
     Preset(
         "sliding-window",
         "Sliding window",
         "Sends as much of the newest history as fits the token budget and moves on in batches. "
         "Writes no summaries.",
-        {"strategy": "sliding_window"},
+        {"strategy": "sliding_window", **RETRIEVED},
     ),
     Preset(
         "support",
         "Support desk",
         "For short questions about a product: a small window, no summary, brief answers.",
         {
+            **RETRIEVED,
             "strategy": "sliding_window",
             "token_budget": 12_000,
             "reserve_tokens": 2_000,
@@ -82,6 +93,7 @@ PRESETS = (
         "For long texts written together: a large budget, many newest messages in full, and a "
         "long summary that keeps people, places and open threads.",
         {
+            **RETRIEVED,
             "strategy": "dynamic_summary",
             "turn_threshold": None,
             "token_budget": 32_000,
@@ -125,6 +137,7 @@ PRESETS = (
         "For chat apps that show plain text: short Chinese answers without any markup, the newest "
         "messages only.",
         {
+            **RETRIEVED,
             "strategy": "simple",
             "window_size": 12,
             "max_chars_per_message": 4_000,

@@ -188,7 +188,7 @@ SUMMARIES_PER_USER = env.positive_int("SUMMARIES_PER_USER", 4)
 # The state of a chat has to be there before its reply, which waits this long at most.
 STATE_SECONDS = env.seconds("STATE_SECONDS", 20.0)
 # A reply waits so long for what was said elsewhere (`chats.turns.references`).
-REFERENCES_SECONDS = env.seconds("REFERENCES_SECONDS", 0.3)
+REFERENCES_SECONDS = env.seconds("REFERENCES_SECONDS", 1.0)
 # A model server gets this long to read a prompt ahead.
 WARM_UP_SECONDS = env.seconds("WARM_UP_SECONDS", 60.0)
 # Whether the light model of a policy writes the titles of new chats.

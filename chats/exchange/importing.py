@@ -44,7 +44,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class FileRead:
     """A chat of a file, and the mark behind it: its part of the file, and the place there."""
 
     draft: Draft
@@ -61,12 +61,12 @@ class Source:
 
     form: str
     total: int
-    behind: Callable[[int, tuple[int, int]], Iterable[Read]]
+    behind: Callable[[int, tuple[int, int]], Iterable[FileRead]]
     kept_as: str
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ArchivePart:
     """A document with chats: a file, or an entry of an archive.
 
     `chats(place, offset)` are the chats behind a place, each with the offset behind it.
@@ -136,8 +136,8 @@ def in_archive(file: IO[bytes], *, work: Work) -> Source:
     if everything.is_whole(archive):
         chats = everything.listed_in(archive)
 
-        def behind(place: int, _mark: tuple[int, int]) -> Iterable[Read]:
-            return map(Read, everything.drafts_behind(archive, chats, place=place))
+        def behind(place: int, _mark: tuple[int, int]) -> Iterable[FileRead]:
+            return map(FileRead, everything.drafts_behind(archive, chats, place=place))
 
         return Source(EVERYTHING, len(chats), behind, kept_as=UI)
     return of_entries(archive, work=work)
@@ -148,7 +148,7 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     named = [e for e in entries if CHATS_NAME.fullmatch(e.filename.rpartition("/")[2])]
     readable = named or [e for e in entries if READABLE.fullmatch(e.filename)]
-    parts: list[Part] = []
+    parts: list[ArchivePart] = []
     strange: list[NotTaken] = []
     for entry in sorted(readable, key=lambda entry: entry.filename):
         name = entry.filename
@@ -172,10 +172,10 @@ def of_entries(archive: zipfile.ZipFile, *, work: Work) -> Source:
 
 def opener(archive: zipfile.ZipFile, name: str) -> Open:
     """Return what opens an entry of an archive. What is damaged in it is refused."""
-    return lambda: cast(IO[bytes], Entry(archive, name))
+    return lambda: cast(IO[bytes], ArchiveEntry(archive, name))
 
 
-class Entry:
+class ArchiveEntry:
     """An entry of an archive as a file that is read forward; a damaged one is refused."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
@@ -202,7 +202,7 @@ class Entry:
         return cast(int, self.sound(self.file.seek, place))
 
 
-def part_of(again: Open, *, size: int, name: str, work: Work) -> Part:
+def part_of(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
     """Return the chats of one document. Raises `ImportRefused`."""
     if aider.is_history(again()):
         total = sum(1 for _ in aider.chats_in(again()))
@@ -221,12 +221,14 @@ def part_of(again: Open, *, size: int, name: str, work: Work) -> Part:
     return in_turn(UI, 1, lambda: iter([draft]))
 
 
-def in_turn(form: str, total: int, drafts: Callable[[], Iterator[Draft]]) -> Part:
+def in_turn(form: str, total: int, drafts: Callable[[], Iterator[Draft]]) -> ArchivePart:
     """Return a part whose chats are read from its beginning."""
-    return Part(form, total, lambda place, _: ((one, 0) for one in islice(drafts(), place, None)))
+    return ArchivePart(
+        form, total, lambda place, _: ((one, 0) for one in islice(drafts(), place, None))
+    )
 
 
-def in_document(again: Open, *, size: int, place: str, work: Work) -> Part:
+def in_document(again: Open, *, size: int, place: str, work: Work) -> ArchivePart:
     """Return the chats of a JSON document. Raises `ImportRefused`."""
     if place in work.outline:
         start, total, product = work.outline[place]
@@ -247,7 +249,9 @@ def in_document(again: Open, *, size: int, place: str, work: Work) -> Part:
     return of_chats(product, again, start, total=total, place=place, work=work)
 
 
-def of_chats(product: str, again: Open, start: int, *, total: int, place: str, work: Work) -> Part:
+def of_chats(
+    product: str, again: Open, start: int, *, total: int, place: str, work: Work
+) -> ArchivePart:
     """Return the chats of a list."""
 
     def chats(behind: int, offset: int) -> Iterator[tuple[Draft, int]]:
@@ -256,7 +260,7 @@ def of_chats(product: str, again: Open, start: int, *, total: int, place: str, w
         for number, (data, end) in enumerate(islice(found, skipped, None), start=behind + 1):
             yield of_product(product, data, number=number, place=place), end
 
-    return Part(product, total, chats)
+    return ArchivePart(product, total, chats)
 
 
 def head_of(again: Open, start: int, *, place: str, work: Work) -> tuple[Any, str]:
@@ -353,7 +357,7 @@ def elements(
         yield data, reader.offset
 
 
-def in_object(again: Open, *, size: int, place: str) -> Part:
+def in_object(again: Open, *, size: int, place: str) -> ArchivePart:
     """Return the chat that a whole document is. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.chat_too_large()
@@ -373,7 +377,9 @@ def in_object(again: Open, *, size: int, place: str) -> Part:
     return in_turn(form, len(drafts), lambda: iter(drafts))
 
 
-def of_messages(form: str, again: Open, start: int, *, size: int, place: str, work: Work) -> Part:
+def of_messages(
+    form: str, again: Open, start: int, *, size: int, place: str, work: Work
+) -> ArchivePart:
     """Return the chat that a list of messages is. Raises `ImportRefused`."""
     if size > settings.IMPORT_CHAT_BYTES:
         raise bounds.chat_too_large()
@@ -394,7 +400,7 @@ def loaded_messages(again: Open, start: int, *, place: str, work: Work) -> Itera
         yield bounds.loaded(data or b"null", place=f"{place}, message {number}")
 
 
-def of_gemini(again: Open, start: int, *, place: str, work: Work) -> Part:
+def of_gemini(again: Open, start: int, *, place: str, work: Work) -> ArchivePart:
     """Return the conversations of a list of activities. Raises `ImportRefused`."""
     held = work.kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the work
     groups: dict[str, list[tuple[int, int]]] = {}
@@ -417,25 +423,25 @@ def of_gemini(again: Open, start: int, *, place: str, work: Work) -> Part:
                 activities.append(bounds.loaded(held.read(length), place=place))
             yield next(iter(taken([assistants.gemini(activities)]))), 0
 
-    return Part("gemini", len(named), chats)
+    return ArchivePart("gemini", len(named), chats)
 
 
-def joined(parts: Sequence[Part], *, strange: Sequence[NotTaken] = ()) -> Source:
+def joined(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:
     """Return the chats of several documents as those of one file."""
     form = parts[0].form
     total = sum(part.total for part in parts) + len(strange)
 
-    def behind(place: int, mark: tuple[int, int]) -> Iterator[Read]:
+    def behind(place: int, mark: tuple[int, int]) -> Iterator[FileRead]:
         number, offset = mark
         before = sum(part.total for part in parts[:number])
         for index, part in enumerate(parts[number:], start=number):
             done = min(max(place - before, 0), part.total)
             if done < part.total:
                 for draft, end in part.chats(done, offset if index == number else 0):
-                    yield Read(draft, (index, end))
+                    yield FileRead(draft, (index, end))
             before += part.total
         for missed in strange[max(place - before, 0) :]:
-            yield Read(missed, (len(parts), 0))
+            yield FileRead(missed, (len(parts), 0))
 
     return Source(form, total, behind, kept_as=form)
 

@@ -65,7 +65,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class MessageTotals:
     """The tokens of a message that is about to be stored."""
 
     tokens: int | None
@@ -142,18 +142,18 @@ def store(
 
 def counted(
     nodes: Sequence[Node], *, counter: TokenCounter, now: datetime, between: Callable[[], None]
-) -> dict[str, Counted]:
+) -> dict[str, MessageTotals]:
     """Count the messages of a draft, by their ids. Raises `ChatFull` and `ImportRefused`."""
     if len(nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    counts: dict[str, Counted] = {}
-    known: dict[Counted, Counted] = {}
+    counts: dict[str, MessageTotals] = {}
+    known: dict[MessageTotals, MessageTotals] = {}
     for node in nodes:
         between()
         with alone:
             row = row_of(node, now=now, is_checked=True)
             messages.set_token_count(row, counter=counter)
-            one = Counted(row.token_count, row.counter_version)
+            one = MessageTotals(row.token_count, row.counter_version)
             # Most of them are alike.
             counts[node.id] = known.setdefault(one, one)
     return counts
@@ -225,7 +225,7 @@ def missing_in(chat: Chat, draft: ChatDraft) -> tuple[Node, ...]:
 
 def stored(
     draft: ChatDraft,
-    counts: Mapping[str, Counted],
+    counts: Mapping[str, MessageTotals],
     *,
     owner: AbstractBaseUser,
     form: str,
@@ -275,7 +275,7 @@ def stored(
 def grown(
     chat: Chat,
     draft: ChatDraft,
-    counts: Mapping[str, Counted],
+    counts: Mapping[str, MessageTotals],
     *,
     owner: AbstractBaseUser,
     form: str,
@@ -326,7 +326,7 @@ def extend(
     chat: Chat,
     nodes: Sequence[Node],
     draft: ChatDraft,
-    counts: Mapping[str, Counted],
+    counts: Mapping[str, MessageTotals],
     places: Places,
     *,
     is_untouched: bool,
@@ -378,7 +378,7 @@ def places_in(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
 
 def write(
     nodes: Iterable[Node],
-    counts: Mapping[str, Counted],
+    counts: Mapping[str, MessageTotals],
     places: Places,
     *,
     images: ChatDraft,

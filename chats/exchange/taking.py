@@ -199,7 +199,7 @@ def file_of(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def take(worker: ImportWork, read: importing.Read, *, place: int, kept_as: str) -> None:
+def take(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
     """Make one chat, or note why it is not made. Raises `LeaseLost`, and refusals of one chat."""
     draft, mark = read.draft, read.mark
     if isinstance(draft, NotTaken):

@@ -8,7 +8,7 @@ where an operator chose a model for it; where nothing clears the floor there is 
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from chats.memory.archive import texts_of
@@ -27,6 +27,10 @@ SHORT_QUESTION = 5
 # Most characters of one passage, and most of the newest messages that are in the prompt anyway.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
+# Of the chat itself so many times as many passages are looked at: its prompt has some of them.
+OWN_CANDIDATES = 5
+# What the day, the speaker and the line of an excerpt take.
+ENTRY_TOKENS = 14
 # The weight of a single word that is rare in the person's chats: as two others.
 RARE = 2
 
@@ -133,6 +137,114 @@ def find(
         return ChosenReferences(note="below_floor", by_words=late)
     chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
     return ChosenReferences([reference_of(passage) for passage in chosen], by_words=late)
+
+
+def find_in_chat(
+    branch: Branch,
+    *,
+    question: str,
+    before: int,
+    values: PolicyValues,
+    room: int,
+    sent: Collection[int],
+    is_closed: Callable[[uuid.UUID], bool],
+    counter: TokenCounter,
+    at: datetime,
+    look: Look | None = None,
+) -> ChosenReferences:
+    """Choose excerpts of a branch that its prompt leaves out, best first, within `room` tokens.
+
+    `sent` has the seqs of the messages that the prompt contains; only messages of the branch with a
+    seq under `before` are excerpts. A message is given whole where it is at most `LONGEST`
+    characters long, else around the words that match. A question brings the message behind it. The
+    notes are those of `find`.
+    """
+    if is_closed(branch.chat_id):
+        return ChosenReferences(note="none")
+    recalled = recall(
+        branch.chat.owner_id,
+        question,
+        scope=Scope("chat", branch.chat_id),
+        limit=values.reference_count * OWN_CANDIDATES,
+        at=at,
+        look=look,
+    )
+    late = "late" if recalled.is_late else ""
+    passages = left_out(recalled.passages, branch=branch, before=before, sent=sent)
+    if not passages:
+        return ChosenReferences(note="none", by_words=late)
+    telling = [passage for passage in passages if strength(passage) >= values.reference_floor]
+    filling = Filling(room=room, counter=counter)
+    for passage in telling:
+        start, end = excerpt_range(passage)
+        if len(filling.chosen) == values.reference_count or not filling.add(
+            passage.seq, passage.message_id, passage.text, start, end, passage.score
+        ):
+            break
+    if not filling.chosen:
+        return ChosenReferences(note="below_floor", by_words=late)
+    asked = {each.seq: each for each in telling if is_question(each.text)}
+    behind = {seq + 1 for seq in asked if seq in filling.chosen} - {*sent, *filling.chosen}
+    answers = on_path(branch, after=0, before=before).filter(
+        seq__in=behind, excluded=False, erased_at=None
+    )
+    for row in answers:
+        text, seq = "\n".join(texts_of(row.parts)), row.seq or 0
+        score = filling.chosen[seq - 1].score
+        if not filling.add(seq, row.pk, text, 0, min(len(text), LONGEST), score):
+            break
+    ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
+    return ChosenReferences(ordered, by_words=late)
+
+
+@dataclass(slots=True)
+class Filling:
+    """Excerpts by their seq, and the tokens that are left for more."""
+
+    room: int
+    counter: TokenCounter
+    chosen: dict[int, Reference] = field(default_factory=dict)
+
+    def add(
+        self, seq: int, message_id: uuid.UUID | None, text: str, start: int, end: int, score: float
+    ) -> bool:
+        """Add an excerpt; returns False if it no longer fits. A message is added once."""
+        if seq in self.chosen or message_id is None:
+            return True
+        self.room -= self.counter.count(excerpt(text, start, end)) + ENTRY_TOKENS
+        if self.room >= 0:
+            self.chosen[seq] = Reference(message_id, start, end, score=round(score, 4))
+        return self.room >= 0
+
+
+def left_out(
+    passages: Sequence[Passage], *, branch: Branch, before: int, sent: Collection[int]
+) -> list[Passage]:
+    """Return the passages that are messages of a branch and not in its prompt, best first."""
+    wanted = [each for each in passages if each.message_id and each.seq < before]
+    ids = [each.message_id for each in wanted if each.message_id]
+    own = set(
+        on_path(branch, after=0, before=before).filter(pk__in=ids).values_list("pk", flat=True)
+    )
+    return [each for each in wanted if each.message_id in own and each.seq not in sent]
+
+
+def excerpt_range(passage: Passage) -> tuple[int, int]:
+    """Return the part of a message's text for an excerpt: all of it, or that around the match."""
+    length = len(passage.text)
+    if length <= LONGEST:
+        return 0, length
+    middle = (passage.start + passage.end) // 2
+    start = min(max(middle - LONGEST // 2, 0), length - LONGEST)
+    space = passage.text.find(" ", start, start + LONGEST // 5) if start else -1
+    end = min(start + LONGEST, length)
+    last = passage.text.rfind(" ", end - LONGEST // 5, end) if end < length else end
+    return (space + 1 if space >= 0 else start), (last if last > 0 else end)
+
+
+def is_question(text: str) -> bool:
+    """Return True if a text ends with a question."""
+    return text.rstrip().endswith(("?", "？", "؟"))
 
 
 def strength(passage: Passage) -> int:

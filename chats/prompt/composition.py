@@ -137,6 +137,9 @@ def compose(
     assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
+    excerpts = tail.excerpts_due(turn, choice=choice, given=given, context=assembled)
+    if excerpts is not None:
+        return excerpts
     notes = (*tail.notes(turn, choice=choice), *asked.notes)
     assembled = client.labelled(assembled, client=turn.client)
     prompt = prompt_of(assembled, given=given, choice=choice, branch=branch, notes=notes)

@@ -26,14 +26,14 @@ def merged(known: Any, piece: Any) -> Any:
     return piece if piece not in (None, "") else known
 
 
-class Pieces(list[str]):
+class TextPieces(list[str]):
     """A text that arrives in many pieces: joined once, at the end."""
 
 
 def grown(name: str, known: Any, piece: Any) -> Any:
     """Return a field with another piece of it."""
-    if name in GROWING and isinstance(known, str | Pieces) and isinstance(piece, str):
-        found = known if isinstance(known, Pieces) else Pieces([known])
+    if name in GROWING and isinstance(known, str | TextPieces) and isinstance(piece, str):
+        found = known if isinstance(known, TextPieces) else TextPieces([known])
         found.append(piece)
         return found
     return merged(known, piece)
@@ -41,7 +41,7 @@ def grown(name: str, known: Any, piece: Any) -> Any:
 
 def joined(value: Any) -> Any:
     """Return a value whose texts are whole."""
-    if isinstance(value, Pieces):
+    if isinstance(value, TextPieces):
         return "".join(value)
     if isinstance(value, list):
         return [joined(inner) for inner in value]

@@ -1,7 +1,8 @@
 """Looks up what helps to answer a turn's question, before its first prompt and never for long.
 
 The search runs aside, so that a slow one takes no database thread from other replies. A reply waits
-for it no longer than `REFERENCES_SECONDS`; after some misses in a row nobody waits for a while.
+for it no longer than `REFERENCES_SECONDS`. After several embedding calls in a row that failed or
+took too long, questions are looked up by words alone for a while.
 """
 
 import asyncio
@@ -43,30 +44,35 @@ async def look_up(
     values: PolicyValues,
     counter: TokenCounter,
     aside: Callable[..., Awaitable[Any]],
+    room: int | None = None,
+    sent: frozenset[int] = frozenset(),
 ) -> ChosenReferences:
     """Return the references of a turn's question, or the reason why there are none.
 
-    The reasons: `late`, `breaker`, `failed`, and those of `memory.references.find`. Where vectors
-    were to help and could not, `by_words` says why.
+    `room` and `sent`: excerpts of the chat itself are wanted, see `prompt.tail.TailDue`. The
+    reasons: `late`, `failed`, and those of `memory.references.find`. Where vectors were to help and
+    could not, `by_words` says why.
     """
-    if BREAKER.is_open():
-        return ChosenReferences(note="breaker")
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
             asked = await ask(turn, values=values, aside=aside, began=began)
             found: ChosenReferences = await aside(
-                search, turn=turn, values=values, counter=counter, asked=asked, began=began
+                search,
+                turn=turn,
+                values=values,
+                counter=counter,
+                asked=asked,
+                began=began,
+                room=room,
+                sent=sent,
             )
     except TimeoutError:
-        BREAKER.missed()
         return ChosenReferences(note="late")
     except Exception:
         # A reply without references is better than none.
         logger.exception("references of turn %s", turn.pk)
-        BREAKER.missed()
         return ChosenReferences(note="failed")
-    BREAKER.came()
     return found
 
 
@@ -74,6 +80,8 @@ async def ask(
     turn: Turn, *, values: PolicyValues, aside: Callable[..., Awaitable[Any]], began: float
 ) -> QuestionVector:
     """Return the question as a vector, where vectors are compared; it is empty where none are."""
+    if BREAKER.is_open():
+        return QuestionVector(note="breaker")
     try:
         by: QuestionEmbedder | None = await aside(embedding.asking)
         if by is None:
@@ -85,7 +93,12 @@ async def ask(
         is_missing = error.code == embedding.NOT_INSTALLED
         return QuestionVector(note=error.code if is_missing else "down")
     rest = began + EMBEDDED_WITHIN * settings.REFERENCES_SECONDS - time.monotonic()
-    return await embedding.as_vector(text, by=by, seconds=max(rest, 0.001))
+    asked = await embedding.as_vector(text, by=by, seconds=max(rest, 0.001))
+    if asked.space_id:
+        BREAKER.came()
+    else:
+        BREAKER.missed()
+    return asked
 
 
 def question_of(*, turn: Turn) -> str:
@@ -98,9 +111,16 @@ def question_of(*, turn: Turn) -> str:
 
 
 def search(
-    *, turn: Turn, values: PolicyValues, counter: TokenCounter, asked: QuestionVector, began: float
+    *,
+    turn: Turn,
+    values: PolicyValues,
+    counter: TokenCounter,
+    asked: QuestionVector,
+    began: float,
+    room: int | None = None,
+    sent: frozenset[int] = frozenset(),
 ) -> ChosenReferences:
-    """Look the question of a turn up in its owner's chats."""
+    """Look the question of a turn up in its owner's chats, or in the chat itself."""
     question = turn.trigger
     if question is None:
         return ChosenReferences(note="none")
@@ -110,6 +130,20 @@ def search(
     if asked.space_id:
         give_up = began + COMPARED_WITHIN * settings.REFERENCES_SECONDS
         look = partial(meaning.look, asked.vector, space_id=asked.space_id, give_up=give_up)
+    if room is not None:
+        found = references.find_in_chat(
+            branch,
+            question=references.asked_with(question, branch=branch),
+            before=question.seq or branch.last_seq + 1,
+            values=values,
+            room=room,
+            sent=sent,
+            is_closed=is_closed,
+            counter=counter,
+            at=question.created_at,
+            look=look,
+        )
+        return replace(found, by_words=asked.note or found.by_words)
     found = references.find(
         chat=branch.chat,
         question=references.asked_with(question, branch=branch),

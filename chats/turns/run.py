@@ -228,6 +228,8 @@ class TurnAttempt:
                 values=due.choice.values,
                 counter=self.worker.counter,
                 aside=self.worker.aside,
+                room=due.room,
+                sent=due.sent,
             )
             self.turn.tail = await self.worker.db(
                 references.keep, lease=self.lease, turn=self.turn, found=found

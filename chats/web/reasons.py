@@ -219,7 +219,7 @@ CHANGES = {
     "strategy": "The strategy of the policy could not decide; the sliding window stood in.",
     "memory_withheld": "What is kept of you was not sent: the policy does not let this model’s "
     "provider have it.",
-    "references:none": "Nothing was found elsewhere that shares words with the question.",
+    "references:none": "No earlier message shares words with the question.",
     "references:below_floor": "What was found elsewhere shares too few telling words with the "
     "question to go along.",
     "references:late": "The search for references took too long; the reply did not wait for it.",

@@ -36,10 +36,10 @@ def number(label: str, text: str, smallest: int = 0) -> forms.IntegerField:
     )
 
 
-def percent(label: str, text: str) -> forms.DecimalField:
+def percent(label: str, text: str, smallest: str = "0.01") -> forms.DecimalField:
     """Make a field for a share of the prompt limit."""
     return PercentField(
-        label=label, help_text=text, required=False, min_value=Decimal("0.01"), max_value=100
+        label=label, help_text=text, required=False, min_value=Decimal(smallest), max_value=100
     )
 
 

@@ -9,6 +9,7 @@ from contextpolicy.admin.fields import (
     choice,
     lock,
     number,
+    percent,
     rules,
     several,
     yes_or_no,
@@ -66,6 +67,14 @@ class AroundInputs(forms.Form):
         1,
     )
     lock_reference_floor = lock()
+    reference_share = percent(
+        "Share for excerpts of the chat",
+        "Earlier messages of the chat that the prompt leaves out are looked up for each question. "
+        "The best ones, each with its day, fill up to this share of the prompt limit, as far as it "
+        "is free. 0: off; then the limits above apply.",
+        smallest="0",
+    )
+    lock_reference_share = lock()
     reference_scope = choice(
         "Taken from",
         "Temporary chats give and take nothing; nobody is ever shown another person's words.",

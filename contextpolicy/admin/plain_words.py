@@ -231,7 +231,17 @@ def _layout(values: PolicyValues) -> list[Pieces]:
         sentences.append(_said("The history goes along as text (layout {}).", layout))
     if values.show_date:
         sentences.append(_said("{} stands before the question.", _words("show_date", "The day")))
-    if values.references:
+    if values.references and values.reference_share:
+        share = Figure(f"{values.reference_share:.0%}", "reference_share", "reference_share")
+        sentences.append(
+            _said(
+                "Each question brings back up to {} excerpts of earlier messages of the chat that "
+                "the prompt leaves out, in up to {} of the prompt limit.",
+                _number("reference_count", values.reference_count),
+                share,
+            )
+        )
+    elif values.references:
         sentences.append(
             _said(
                 "At most {} passages of earlier messages ({} tokens) go along with a question that "

@@ -47,6 +47,7 @@ REFERENCES = (
     "reference_count",
     "reference_tokens",
     "reference_floor",
+    "reference_share",
     "reference_scope",
 )
 TOOLS = ("tool_output_limit", "tool_output_rules")

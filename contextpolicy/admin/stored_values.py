@@ -13,7 +13,7 @@ YES_OR_NO = {True: "yes", False: "no"}
 # The form's word for an explicit empty text, which overrides a farther policy's.
 NO_TEXT = "(none)"
 
-SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
+SHARES = frozenset({"prepare_at", "compact_at", "compact_to", "reference_share"})
 TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
 # Fields of several choices that can be none of them, which is not the same as unset.
 SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "memory_providers"})

@@ -178,7 +178,11 @@ def need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
     """Say whether a summary should be prepared or swapped in, after `context` was composed."""
     values = given.values
     limit = prompt_limit(values, model_window=given.model_window)
-    tokens = int(context.prompt_tokens * given.calibration)
+    taken = context.prompt_tokens
+    if values.reference_share:
+        # Excerpts take room that is free; they never bring a compaction about.
+        taken -= sum(s.tokens for s in context.segments if s.message_id == "references")
+    tokens = int(taken * given.calibration)
     unfolded = [message for message in given.history if not covers(given.summary, message.seq)]
     turns = len(legal_cuts(unfolded))
     frontier = given.summary.to_seq if given.summary else 0

@@ -19,7 +19,9 @@ LONGEST_PREFIX = 200
 # The headings of a summary, and the characters of one.
 MOST_SECTIONS, LONGEST_SECTION = 10, 60
 # The passages that go along with one question.
-MOST_REFERENCES = 20
+MOST_REFERENCES = 60
+# Of the prompt limit, for excerpts of the chat itself.
+LARGEST_SHARE = 0.9
 # A hundred years.
 MOST_DAYS = 36_500
 
@@ -92,6 +94,27 @@ def _bytes(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
+def _references(values: PolicyFields, limit: int) -> list[Clash]:
+    found: list[Clash] = []
+    if not 0 <= values.reference_share <= LARGEST_SHARE:
+        sentence = f"reference_share is a share between 0 and {LARGEST_SHARE}."
+        found.append(("reference_share_out_of_range", ("reference_share",), sentence))
+    is_absolute = values.references and not values.reference_share
+    if is_absolute and values.reference_tokens > limit - SMALLEST_ROOM:
+        sentence = (
+            f"reference_tokens ({values.reference_tokens:,}) leaves less than {SMALLEST_ROOM:,} of "
+            f"{limit:,} prompt tokens. Lower it to {max(1, limit - SMALLEST_ROOM):,} or raise "
+            "token_budget."
+        )
+        found.append(("references_too_large", ("reference_tokens", "token_budget"), sentence))
+    if values.reference_count > MOST_REFERENCES:
+        sentence = (
+            f"reference_count is {values.reference_count:,}. Set it to {MOST_REFERENCES} or less."
+        )
+        found.append(("too_many_references", ("reference_count",), sentence))
+    return found
+
+
 def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
     found: list[Clash] = []
     system = _bytes(values.system_text)
@@ -114,18 +137,7 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
             "token_budget."
         )
         found.append(("pins_too_large", ("pins_tokens", "token_budget"), sentence))
-    if values.references and values.reference_tokens > limit - SMALLEST_ROOM:
-        sentence = (
-            f"reference_tokens ({values.reference_tokens:,}) leaves less than {SMALLEST_ROOM:,} of "
-            f"{limit:,} prompt tokens. Lower it to {max(1, limit - SMALLEST_ROOM):,} or raise "
-            "token_budget."
-        )
-        found.append(("references_too_large", ("reference_tokens", "token_budget"), sentence))
-    if values.reference_count > MOST_REFERENCES:
-        sentence = (
-            f"reference_count is {values.reference_count:,}. Set it to {MOST_REFERENCES} or less."
-        )
-        found.append(("too_many_references", ("reference_count",), sentence))
+    found += _references(values, limit)
     if values.retention_days is not None and values.retention_days > MOST_DAYS:
         sentence = f"retention_days is {values.retention_days:,}. Set it to {MOST_DAYS:,} or less."
         found.append(("retention_too_long", ("retention_days",), sentence))

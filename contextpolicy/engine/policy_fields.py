@@ -43,7 +43,10 @@ class PolicyFields:
     automatic compaction for `undo_pause_hours`, by default until somebody resumes it.
     `references`: whether what was said elsewhere goes along with a question that shares words with
     it: at most `reference_count` passages and `reference_tokens`, each sharing `reference_floor`
-    telling words (a rare one counts as two), out of `reference_scope`.
+    telling words (a rare one counts as two), out of `reference_scope`. With a `reference_share`
+    above 0 they are excerpts of the chat itself that its prompt leaves out: whole messages where
+    they fit, best first, in that share of the prompt limit (not `reference_tokens`) as far as it is
+    free below the mark at which history is compacted.
     `temporary_chats`: whether people may begin chats that are erased by themselves.
     `retention_days`: after so many days messages are erased. `warm_up`: whether a model that costs
     nothing reads a changed prompt in the background. `unmanaged`: the requests of programs that are
@@ -104,6 +107,7 @@ class PolicyFields:
     reference_count: int = 6
     reference_tokens: int = 1_200
     reference_floor: int = 2
+    reference_share: float = 0.0
     reference_scope: ReferenceScope = "folder"
     temporary_chats: bool = True
     retention_days: int | None = None

@@ -109,6 +109,7 @@ _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
     "max_bytes_too_small": _bytes,
     "pins_too_large": lambda v: {"pins_tokens": _room(v)},
     "references_too_large": lambda v: {"reference_tokens": _room(v)},
+    "reference_share_out_of_range": lambda _: {"reference_share": 0.45},
     "too_many_references": lambda _: {"reference_count": MOST_REFERENCES},
     "retention_too_long": lambda _: {"retention_days": MOST_DAYS},
     "question_prefix_too_long": lambda v: {"question_prefix": v.question_prefix[:LONGEST_PREFIX]},

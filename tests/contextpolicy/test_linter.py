@@ -133,7 +133,13 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     ),
     ({"retention_days": 90_000}, "retention_too_long", {"retention_days": 36_500}, "36,500"),
     ({**WINDOW, "retention_days": 2}, "retention_short", {"retention_days": 90}, "2 days"),
-    ({"reference_count": 90}, "too_many_references", {"reference_count": 20}, "20"),
+    ({"reference_count": 90}, "too_many_references", {"reference_count": 60}, "60"),
+    (
+        {"reference_share": 1.5},
+        "reference_share_out_of_range",
+        {"reference_share": 0.45},
+        "0.9",
+    ),
     (
         {"system_text": "x" * 20_000, "token_budget": 8_000},
         "system_text_too_long",

@@ -11,7 +11,7 @@ from contextpolicy.engine.policy import PolicyValues, defaults_for, from_json, p
 from contextpolicy.linter.errors import check
 from contextpolicy.linter.findings import findings
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
-from contextpolicy.presets import PRESETS, Preset, leave_demo, seed_policies
+from contextpolicy.presets import PRESETS, RETRIEVED, Preset, leave_demo, seed_policies
 from contextpolicy.publish import change_policy, new_version, unassign
 from contextpolicy.resolution import resolve, values_of
 
@@ -72,7 +72,10 @@ def test_the_default_of_an_instance_with_a_model_counts_tokens_only(now: datetim
 
     values = values_of(row)
     assert row.label == "Long chats v1"
-    assert values == PolicyValues(strategy="dynamic_summary", turn_threshold=None)
+    # With excerpts of what the prompt leaves out; everything else is the default.
+    assert values == PolicyValues(strategy="dynamic_summary", turn_threshold=None, **RETRIEVED)
+    assert values.references
+    assert values.reference_share == 0.45
     assert prompt_limit(values, model_window=None) == 12_000
 
 

@@ -256,7 +256,7 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"window_tokens": 999}, "window_too_small"),
         ({"pins_tokens": 11_500}, "pins_too_large"),
         ({"references": True, "reference_tokens": 11_500}, "references_too_large"),
-        ({"reference_count": 21}, "too_many_references"),
+        ({"reference_count": 61}, "too_many_references"),
         ({"question_prefix": "x" * 201}, "question_prefix_too_long"),
         ({"retention_days": 36_501}, "retention_too_long"),
         ({"summary_sections": tuple(f"Part {n}" for n in range(11))}, "headings_refused"),

@@ -1,0 +1,224 @@
+"""Each question brings back excerpts of what its chat's prompt leaves out."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+
+from chats.memory import archive, references
+from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
+from chats.providers.base import Finished, ProviderRequest, TextDelta
+from chats.turns import references as looking
+from chats.turns.start import start
+from contextpolicy.publish import assign, create_policy
+
+pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
+TITLE = "Relevant reference (semantic):"
+HERON = "The grey heron at Lake Vogt wears the ring B-417, and its nest is in the third alder."
+ASKED = "Which ring does the heron at Lake Vogt wear?"
+Say = Callable[..., ProviderRequest]
+
+
+@pytest.fixture(autouse=True)
+def patient(settings: Any) -> None:
+    """A busy machine may take longer than a person waits."""
+    settings.REFERENCES_SECONDS = 10
+
+
+@pytest.fixture
+def govern(now: datetime) -> Callable[..., None]:
+    """Let a policy with excerpts govern everybody: four messages of history."""
+
+    def governing(**values: Any) -> None:
+        wanted = {"strategy": "simple", "window_size": 4, "references": True}
+        wanted |= {"reference_share": 0.4, "reference_floor": 1, "reference_count": 20}
+        wanted |= {"reference_scope": "chat", "token_budget": 3_000, "reserve_tokens": 500}
+        policy = create_policy(
+            slug="excerpts", name="Excerpts", values={**wanted, **values}, actor="system", now=now
+        )
+        assign(policy=policy, level="instance", actor="system", now=now)
+
+    return governing
+
+
+@pytest.fixture
+def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
+    """Say something in the chat and have it answered; returns what the model was sent."""
+
+    def saying(text: str, answer: str = "Noted.", *, at: datetime | None = None) -> Any:
+        newest = Message.objects.filter(branch__chat=chat).order_by("-created_at").first()
+        moment = at or (newest or chat).created_at + timedelta(minutes=1)
+        turn = start(user=alice, chat=chat, text=text, now=moment).turn
+        worker = work(turn, [TextDelta(answer), Finished("stop")])
+        assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
+        assert chat.active_branch
+        archive.index(Branch.objects.get(pk=chat.active_branch.pk))
+        chat.refresh_from_db()
+        return worker.scripted.requests[0]
+
+    return saying
+
+
+def block_of(request: ProviderRequest) -> str:
+    """The excerpts that a request has, or nothing."""
+    return next((m.content for m in request.messages if TITLE in m.content), "")
+
+
+def chatter(say: Say, count: int = 5) -> None:
+    """Talk about something else, so that what was said before leaves the prompt."""
+    for number in range(count):
+        say(f"Tell me about bread number {number}.", "It has a crust.")
+
+
+def test_a_question_brings_back_what_its_prompt_leaves_out(
+    govern: Callable[..., None], say: Say, now: datetime
+) -> None:
+    govern()
+    say(HERON, at=now)
+    chatter(say)
+
+    block = block_of(say(ASKED))
+
+    # The whole message, with its day.
+    assert HERON in block
+    assert f"({now:%Y-%m-%d})" in block
+    assert "bread" not in block
+    segments = Receipt.objects.latest("created_at").segments
+    assert any(part[:2] == ["tail", "references"] for part in segments)
+    (kept,) = TurnReference.objects.filter(turn=Turn.objects.latest("queued_at"))
+    assert kept.score > 0
+
+
+def test_what_the_prompt_contains_is_no_excerpt(govern: Callable[..., None], say: Say) -> None:
+    govern()
+    chatter(say)
+    say(HERON)
+
+    request = say(ASKED)
+
+    assert HERON in "\n".join(m.content for m in request.messages)
+    assert HERON not in block_of(request)
+
+
+@pytest.mark.parametrize("text", ["Thanks!", "Hello", "ok", "谢谢"])
+def test_a_greeting_brings_nothing(govern: Callable[..., None], say: Say, text: str) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+
+    assert block_of(say(text)) == ""
+
+
+def test_nothing_is_searched_while_every_message_is_sent(
+    govern: Callable[..., None], say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(**_: Any) -> None:
+        raise AssertionError("searched although nothing is left out")
+
+    govern(window_size=100)
+    monkeypatch.setattr(looking, "search", never)
+    say(HERON)
+    chatter(say, 2)
+
+    request = say(ASKED)
+
+    assert block_of(request) == ""
+    assert Turn.objects.latest("queued_at").tail in (None, {})
+
+
+def test_excerpts_stay_within_the_free_room_and_their_share(
+    govern: Callable[..., None], say: Say
+) -> None:
+    govern(token_budget=1_500, reserve_tokens=500, reference_share=0.3)
+    for number in range(12):
+        say(
+            f"Heron {number} of Lake Vogt. "
+            + f"It wears a ring and eats fish number {number}. " * 8
+        )
+
+    say(ASKED)
+
+    budget = Receipt.objects.latest("created_at").budget
+    assert 0 < budget["tail"] <= 0.3 * budget["limit"]
+    assert sum(budget[part] for part in ("history", "tail", "question")) <= budget["limit"]
+
+
+def test_an_answer_comes_along_with_its_question(govern: Callable[..., None], say: Say) -> None:
+    govern()
+    say("Where did the heron of Lake Vogt build its nest?", "In the third alder from the left.")
+    chatter(say)
+
+    assert "third alder" in block_of(say("Tell me where the heron of Lake Vogt has its nest."))
+
+
+def test_a_long_message_is_given_around_the_match(govern: Callable[..., None], say: Say) -> None:
+    govern()
+    say("Bread is good. " * 90 + HERON + " Cheese is good." * 90)
+    chatter(say)
+
+    block = block_of(say(ASKED))
+
+    assert "ring B-417" in block
+    assert "…" in block
+    assert len(block) < references.LONGEST + 300
+
+
+def test_another_branch_gives_nothing(
+    govern: Callable[..., None], say: Say, chat: Chat, now: datetime
+) -> None:
+    govern()
+    say("We speak of birds.")
+    branch = Branch.objects.get(chat=chat)
+    beside = Branch.objects.create(chat=chat, parent=branch, fork_seq=2, last_seq=3, created_at=now)
+    Message.objects.create(
+        branch=beside, seq=3, accepted=90, role="user", created_at=now,
+        parts=[{"type": "text", "text": HERON}],
+    )  # fmt: skip
+    archive.index(beside)
+    chatter(say)
+
+    assert "B-417" not in block_of(say(ASKED))
+
+
+def test_excerpts_move_no_window(govern: Callable[..., None], say: Say, chat: Chat) -> None:
+    govern(
+        strategy="sliding_window",
+        window_size=None,
+        keep_last_messages=4,
+        token_budget=2_400,
+        reserve_tokens=400,
+        reference_share=0.6,
+    )
+    branch = chat.active_branch
+    assert branch
+    number = 0
+    while branch.active_compaction_id is None:
+        number += 1
+        say(f"Heron {number} of Lake Vogt. " + f"It wears a ring and eats fish {number}. " * 6)
+        branch.refresh_from_db()
+    before = branch.active_compaction_id
+
+    request = say(ASKED)
+
+    branch.refresh_from_db()
+    assert block_of(request)
+    assert branch.active_compaction_id == before
+    budget = Receipt.objects.latest("created_at").budget
+    total = sum(budget[part] for part in ("summary", "history", "tail", "question"))
+    assert total <= 0.9 * budget["limit"]
+
+
+def test_a_slow_search_keeps_no_later_turn_from_its_excerpts(
+    govern: Callable[..., None], say: Say, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+    settings.REFERENCES_SECONDS = 0.000_001
+    for _ in range(4):
+        assert block_of(say(ASKED)) == ""
+    settings.REFERENCES_SECONDS = 10
+
+    assert HERON in block_of(say(ASKED + " Tell me."))
