@@ -93,7 +93,6 @@ def test_every_default_is_the_table_s() -> None:
 CASES: list[tuple[str, str, Any, int, str]] = [
     ("POST", "chats/{chat}/messages", {"text": "x" * 32_001}, 422, "message_too_long"),
     ("POST", "chats/{chat}/messages", {"text": " \n"}, 422, "message_empty"),
-    ("POST", "chats/{chat}/messages", {"text": "a\x00"}, 422, "invalid_character"),
     ("POST", "chats/{chat}/messages", b"[" * 40 + b"]" * 40, 400, "invalid_json"),
     ("POST", "chats", {"title": [[[[[[[]]]]]]]}, 400, "invalid_value"),
     ("POST", "chats", {f"k{n}": 1 for n in range(10_001)}, 400, "invalid_json"),

@@ -349,7 +349,7 @@ def test_a_refusal_stands_at_its_agent_and_nothing_is_stored(
 
 
 REFUSED_WHOLE = {
-    "no name": ({"name": " "}, "A team has a name"),
+    "no name": ({"name": " "}, "A team needs a name"),
     "nobody": ({"agents": "0"}, "A team has at least one agent."),
     "nothing that is a number": ({"agents": "x"}, "A team has at least one agent."),
     "all rest": ({"agent-0-rests": "on"}, "needs an agent that does not rest"),
