@@ -1,7 +1,8 @@
 """Reads a reply of Anthropic's Messages API as our events, alike for streams and whole replies.
 
-Thoughts are kept as reasoning, for people to read. Their signatures, without which they cannot be
-sent back, and thoughts that come encrypted, are not: no later request has any of them.
+Thoughts are kept as reasoning, for people to read. With tool calls their blocks, signed or
+encrypted, are kept as well, because the interface wants them back while the calls are answered
+(`thinking_blocks`, as other software names them).
 """
 
 import json
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chats.providers.base import (
+    ExtraFields,
     Finished,
     ProviderError,
     ProviderEvent,
@@ -29,6 +31,8 @@ from chats.providers.failures import failure_in_stream
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
 
+# The field of a message under which its blocks of thoughts are kept.
+THINKING_BLOCKS = "thinking_blocks"
 # The provider's filter ended the reply; a model that declines in words of its own says `end_turn`.
 _FILTERED = "refusal"
 # Tokens sent beside those of the cache, said, read from the cache, written to it.
@@ -50,6 +54,30 @@ class _Call:
     has_arguments: bool = False
 
 
+@dataclass(slots=True)
+class _Thought:
+    """A block of thoughts: signed text, or `data` that only its server can read."""
+
+    signature: str = ""
+    data: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the server takes the block back."""
+        return bool(self.signature or self.data)
+
+    def block(self) -> dict[str, str]:
+        """Return the block as it goes back."""
+        if self.data:
+            return {"type": "redacted_thinking", "data": self.data}
+        return {
+            "type": "thinking",
+            "thinking": "".join(self.pieces),
+            "signature": self.signature,
+        }
+
+
 class MessageReader:
     """Reads one reply, event by event; `end` follows how far it has come."""
 
@@ -62,6 +90,7 @@ class MessageReader:
         self._reasoning = TextJoiner()
         # By the index of their block: texts, thoughts and calls are counted together there.
         self._calls: dict[object, _Call] = {}
+        self._thoughts: dict[object, _Thought] = {}
 
     def read(self, payload: bytes) -> Iterator[ProviderEvent]:
         """Yield the events of one payload. Raises ProviderError for errors and unreadable ones."""
@@ -93,6 +122,9 @@ class MessageReader:
             raise ProviderError("provider_protocol")
         if text := self._text.flush():
             yield TextDelta(text)
+        blocks = [thought.block() for thought in self._thoughts.values() if thought.is_signed]
+        if self._calls and blocks:
+            yield ExtraFields(None, {THINKING_BLOCKS: blocks}, "")
         if self._usage and (report := self._report()) is not None:
             yield report
         if self.end.reason == _FILTERED:
@@ -136,7 +168,10 @@ class MessageReader:
             case "text":
                 yield from self._said(text_of(block.get("text")))
             case "thinking":
-                yield from self._thought(text_of(block.get("thinking")))
+                self._thoughts[index] = _Thought(signature=text_of(block.get("signature")))
+                yield from self._thought(index, text_of(block.get("thinking")))
+            case "redacted_thinking":
+                self._thoughts[index] = _Thought(data=text_of(block.get("data")))
             case "tool_use":
                 call = _Call(slot=len(self._calls), call_id=text_of(block.get("id")))
                 self._calls[index] = call
@@ -150,7 +185,9 @@ class MessageReader:
             case "text_delta":
                 yield from self._said(text_of(delta.get("text")))
             case "thinking_delta":
-                yield from self._thought(text_of(delta.get("thinking")))
+                yield from self._thought(index, text_of(delta.get("thinking")))
+            case "signature_delta" if index in self._thoughts:
+                self._thoughts[index].signature += text_of(delta.get("signature"))
             case "input_json_delta" if index in self._calls:
                 yield from self._argued(self._calls[index], text_of(delta.get("partial_json")))
 
@@ -165,7 +202,9 @@ class MessageReader:
             self._has_words = self._has_words or bool(text.strip())
             yield TextDelta(text)
 
-    def _thought(self, piece: str) -> Iterator[ProviderEvent]:
+    def _thought(self, index: object, piece: str) -> Iterator[ProviderEvent]:
+        if index in self._thoughts:
+            self._thoughts[index].pieces.append(piece)
         if thought := self._reasoning.push(piece):
             yield ReasoningDelta(thought)
 

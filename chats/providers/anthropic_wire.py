@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from typing import Any
 
+from chats.providers.anthropic_chunks import THINKING_BLOCKS
 from chats.providers.base import ProviderRequest
+from chats.providers.wire import fields_sent, open_loop
 from contextpolicy.engine.layouts import OPENING
 from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage, image_text
 
@@ -51,11 +53,14 @@ def body_of(request: ProviderRequest) -> dict[str, Any]:
 def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str, Any]]]:
     """Return the system text and the messages, with the marks that the request asks for."""
     marked = set(sorted(request.cache_marks)[-MOST_MARKS:])
+    is_open = open_loop(request.messages)
     system: list[Block] = []
     messages: list[dict[str, Any]] = []
     last: Block | None = None
     for place, message in enumerate(request.messages, start=1):
         blocks = list(_blocks(message, images=request.images))
+        if request.thinking and place > is_open and message.tool_calls:
+            blocks = [*_thoughts(message, by=request.origin), *blocks]
         if message.role == "system":
             system += blocks
         elif blocks:
@@ -64,6 +69,17 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
         if place in marked and last is not None:
             last["cache_control"] = _MARK
     return system, messages or [{"role": "user", "content": [{"type": "text", "text": OPENING}]}]
+
+
+def _thoughts(message: WireMessage, *, by: str) -> list[Block]:
+    """Return the blocks of thoughts that go back to the model that signed them.
+
+    The interface wants them first, unchanged, while the calls of their message are answered.
+    """
+    found = fields_sent(message, by=by).get(THINKING_BLOCKS)
+    blocks = found if isinstance(found, list) else []
+    kinds = {"thinking", "redacted_thinking"}
+    return [block for block in blocks if isinstance(block, dict) and block.get("type") in kinds]
 
 
 def _append(messages: list[dict[str, Any]], role: str, blocks: list[Block]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from chats.providers.anthropic_chunks import MessageReader
 from chats.providers.base import (
+    ExtraFields,
     Finished,
     ProviderError,
     ProviderEvent,
@@ -87,10 +88,30 @@ def test_thoughts_texts_and_calls_are_told_apart_by_their_blocks() -> None:
         ToolCallDelta(0, "toolu_1", "", ': "x"}'),
         ToolCallDelta(1, "toolu_2", "now", ""),
         ToolCallDelta(1, "toolu_2", "", "{}"),
+        ExtraFields(
+            None,
+            {
+                "thinking_blocks": [
+                    {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+                    {"type": "redacted_thinking", "data": "c2VjcmV0"},
+                ]
+            },
+            "",
+        ),
         UsageReport(9, 30, 0, 0),
         Finished("tool_calls"),
     ]
-    assert "c2" not in str(events)
+
+
+def test_thoughts_are_kept_for_their_server_only_with_calls() -> None:
+    thinks = opened({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"})
+    events = read(START, thinks, closed(), opened(TEXT, index=1), said("So.", index=1), STOP)
+    assert not any(isinstance(event, ExtraFields) for event in events)
+    # Without a signature the server would refuse them.
+    tool = {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}
+    unsigned = opened({"type": "thinking", "thinking": "Hm.", "signature": ""})
+    events = read(START, unsigned, closed(), opened(tool, index=1), closed(1), STOP)
+    assert not any(isinstance(event, ExtraFields) for event in events)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +215,15 @@ def test_a_whole_reply_is_read_as_a_stream_is() -> None:
         TextDelta("I look."),
         ToolCallDelta(0, "toolu_1", "search", ""),
         ToolCallDelta(0, "toolu_1", "", '{"q": "é"}'),
+        ExtraFields(
+            None,
+            {
+                "thinking_blocks": [
+                    {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+                ]
+            },
+            "",
+        ),
         UsageReport(9, 3, 0, 0),
         Finished("tool_calls"),
     ]

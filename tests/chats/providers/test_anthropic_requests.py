@@ -9,6 +9,7 @@ import pytest
 from chats.providers.anthropic_wire import body_of
 from chats.providers.base import UsageReport
 from chats.providers.kinds import ANTHROPIC_VERSION
+from contextpolicy.engine.extras import CallExtras
 from contextpolicy.engine.layouts import OPENING
 from contextpolicy.engine.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import adapter_to, asked, call
@@ -281,3 +282,45 @@ def test_images_go_as_blocks_and_one_that_is_gone_as_a_line() -> None:
         {"type": "image", "source": {"type": "url", "url": "https://pictures.example/a.png"}},
     ]
     assert "image/png" in last["text"]
+
+
+SIGNED = [
+    {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"},
+    {"type": "redacted_thinking", "data": "c2VjcmV0"},
+]
+
+
+def thoughtful(*behind: WireMessage, by: str = "a/claude", **changes: Any) -> list[dict[str, Any]]:
+    """The messages of a request whose last call was made after signed thoughts of a model."""
+    extra = CallExtras(by=by, message={"thinking_blocks": SIGNED, "mood": "calm"}).written()
+    messages = (
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "I look.", (ToolCallPart("call_1", "search", "{}", extra),)),
+        WireMessage("tool", "Nothing.", (), "call_1"),
+        *behind,
+    )
+    changes = {"thinking": "2048", "origin": "a/claude", "max_output_tokens": 9_000, **changes}
+    return conversation(*messages, **changes)
+
+
+def test_signed_thoughts_go_back_first_while_calls_are_answered() -> None:
+    (_, assistant, _) = thoughtful()
+
+    assert assistant["content"][:2] == SIGNED
+    assert [block["type"] for block in assistant["content"][2:]] == ["text", "tool_use"]
+    assert "calm" not in json.dumps(assistant)
+
+
+@pytest.mark.parametrize(
+    ("behind", "changes"),
+    [
+        ((), {"by": "a/another-model"}),
+        ((), {"thinking": ""}),
+        ((WireMessage("user", "And now?"),), {}),
+    ],
+    ids=["another model's", "nobody thinks", "after the next question"],
+)
+def test_signed_thoughts_go_nowhere_else(
+    behind: tuple[WireMessage, ...], changes: dict[str, Any]
+) -> None:
+    assert "c2ln" not in json.dumps(thoughtful(*behind, **changes))

@@ -156,8 +156,8 @@ def test_a_chat_with_a_summary_searches_its_archive(
     assert summary.text in first["messages"][0]["content"][0]["text"]
     assert [tool["name"] for tool in first["tools"]] == ["chat_history_search"]
     use, result = second["messages"][-2:]
-    assert [block["type"] for block in use["content"]] == ["text", "tool_use"]
-    assert use["content"][1]["input"] == {"query": "4711"}
+    assert [block["type"] for block in use["content"]] == ["thinking", "text", "tool_use"]
+    assert use["content"][2]["input"] == {"query": "4711"}
     assert [block["type"] for block in result["content"]] == ["tool_result"]
     assert result["content"][0]["tool_use_id"] == "toolu_1"
     assert "message of this chat" in result["content"][0]["content"]
@@ -165,11 +165,14 @@ def test_a_chat_with_a_summary_searches_its_archive(
     receipts = Receipt.objects.filter(model_name="fake-chat", turn=turn).order_by("step")
     before, after = (row.usage for row in receipts)
     assert after["cached"] > 0.9 * before["input"]
-    # Thoughts are kept for people and sent to nobody.
+    # Signed thoughts go back while their calls are answered, and to nobody afterwards.
     parts = [part for row in Message.objects.filter(turn=turn) for part in row.parts]
     assert {"type": "reasoning", "text": "I should look."} in parts
-    assert "I should look" not in json.dumps(bodies(server))
+    assert use["content"][0]["thinking"] == "I should look."
+    assert use["content"][0]["signature"]
     assert_built_again(server)
+    ask(long_chat, "And before that?")
+    assert "I should look" not in json.dumps(bodies(server)[-1])
 
 
 def test_thoughts_are_asked_for_as_the_model_is_set_up(
