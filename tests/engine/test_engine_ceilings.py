@@ -257,6 +257,8 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"pins_tokens": 11_500}, "pins_too_large"),
         ({"references": True, "reference_tokens": 11_500}, "references_too_large"),
         ({"reference_count": 61}, "too_many_references"),
+        ({"reference_share": 0.95}, "reference_share_out_of_range"),
+        ({"reference_share": -0.1}, "reference_share_out_of_range"),
         ({"question_prefix": "x" * 201}, "question_prefix_too_long"),
         ({"retention_days": 36_501}, "retention_too_long"),
         ({"summary_sections": tuple(f"Part {n}" for n in range(11))}, "headings_refused"),
@@ -273,7 +275,7 @@ def test_the_newest_results_stay_and_the_oldest_of_twice_as_many_go() -> None:
         ({"tool_output_rules": {"a": {"keep_newest": -1}}}, "number_out_of_range"),
         ({"compact_every_turns": 0}, "number_out_of_range"),
     ],
-    ids=range(17),
+    ids=range(19),
 )
 def test_inv_22_new_limits_that_cannot_work_are_named(fields: dict[str, object], code: str) -> None:
     values = from_json({"keep_last_messages": 8, **fields})

@@ -14,6 +14,7 @@ from contextpolicy.engine.assembly import (
 from contextpolicy.engine.messages import text_of
 from contextpolicy.engine.policy import PolicyValues, defaults_for
 from contextpolicy.engine.strategies.contract import STRATEGIES
+from contextpolicy.engine.transcript import Background, TextEntry
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, composed, given, left, message, step
 
@@ -282,6 +283,21 @@ def test_a_summary_is_prepared_at_one_mark_and_swapped_in_at_the_next(
     facts = given([message(n, "word " * 20) for n in range(1, count + 1)], values=values)
     found = need(facts, composed(facts))
     assert (found.action, found.reason) == (action, reason)
+
+
+def test_excerpts_of_the_chat_itself_need_no_summary() -> None:
+    history = [message(n, "word " * 20) for n in range(1, 9)]
+    background = Background(references=(TextEntry("user", "word " * 900),))
+    for share, is_needed in ((0.0, True), (0.6, False)):
+        values = PolicyValues(
+            token_budget=1_700,
+            reserve_tokens=100,
+            references=True,
+            reference_share=share,
+            reference_tokens=500,
+        )
+        facts = given(history, values=values, background=background)
+        assert (need(facts, composed(facts)).action != "none") == is_needed
 
 
 @pytest.mark.requirement("S2.4")

@@ -1,0 +1,71 @@
+"""Fields that only a call's own server understands: kept with the call, read back, bounded."""
+
+import json
+
+import pytest
+
+from contextpolicy.engine.extras import (
+    MOST,
+    CallExtras,
+    read_extras,
+    unknown_of_call,
+    unknown_of_message,
+)
+from contextpolicy.engine.messages import (
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+    parts_from_json,
+    parts_to_json,
+    wires_of,
+)
+
+KEPT = CallExtras(
+    by="a/model",
+    call={"extra_content": {"signature": "c2ln"}},
+    message={"reasoning_details": [{"text": "Hm."}]},
+    thoughts="reasoning_content",
+)
+
+
+def test_what_is_written_is_read_back() -> None:
+    assert read_extras(KEPT.written()) == KEPT
+    assert CallExtras().written() == ""
+    assert CallExtras(by="a/model").written() == ""
+
+
+def test_too_much_is_not_kept() -> None:
+    assert CallExtras(message={"blob": "x" * MOST}).written() == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "[" * 100_000, "null", '{"by": 1, "call": [], "thoughts": "other"}']
+)
+def test_extras_of_another_form_count_as_none(text: str) -> None:
+    assert read_extras(text) == CallExtras()
+
+
+def test_only_fields_without_a_place_are_unknown() -> None:
+    message = {"role": "assistant", "content": "x", "reasoning_details": [1], "mood": ""}
+    assert unknown_of_message(message) == {"reasoning_details": [1]}
+    call = {"id": "c", "type": "function", "extra_content": {"a": 1}, "index": 0}
+    assert unknown_of_call(call) == {"extra_content": {"a": 1}}
+    function = {"name": "f", "arguments": "{}", "thought_signature": "s"}
+    assert unknown_of_call({**call, "function": function}) == {
+        "extra_content": {"a": 1},
+        "function": {"thought_signature": "s"},
+    }
+
+
+def test_a_calls_extras_survive_storage_and_bring_its_thoughts_along() -> None:
+    call = ToolCallPart("c", "search", "{}", KEPT.written())
+    parts = (ReasoningPart("Hm."), TextPart("I look."), call, ToolResultPart("c", "search", "x"))
+
+    stored = json.loads(json.dumps(parts_to_json(parts)))
+
+    assert parts_from_json(stored) == parts
+    with_extras = wires_of("assistant", parts)[0]
+    assert with_extras.thoughts == "Hm."
+    plain = (parts[0], parts[1], ToolCallPart("c", "search", "{}"), parts[3])
+    assert wires_of("assistant", plain)[0].thoughts == ""
