@@ -102,7 +102,7 @@ FAMILIES = (
     ),
     Family(
         name="Azure OpenAI",
-        source="Public documentation",
+        source="Public documentation; not confirmed",
         reason="In a chunk of its own after the text",
         end="`[DONE]`; filter results come in chunks without a choice or a delta",
         whole=(
@@ -163,7 +163,7 @@ FAMILIES = (
     ),
     Family(
         name="LM Studio",
-        source="Public issue tracker and documentation",
+        source="Public documentation; not confirmed",
         reason="In a chunk of its own after the text",
         end="`[DONE]`; an error comes as an `error` event",
         whole=(*WORDS, LAST, piece("stop"), DONE),
@@ -171,7 +171,7 @@ FAMILIES = (
     ),
     Family(
         name="Gemini (OpenAI form)",
-        source="Recording (tool calls), public documentation (streams)",
+        source="Recording (tool calls); streams not confirmed",
         reason="With the last text; `stop` also for tool calls",
         end="`[DONE]`",
         whole=(
@@ -213,7 +213,7 @@ FAMILIES = (
     ),
     Family(
         name="Mistral",
-        source="Public API description",
+        source="Public API description; not confirmed",
         reason="With the last text",
         end="`[DONE]`",
         whole=(
@@ -254,7 +254,7 @@ FAMILIES = (
     ),
     Family(
         name="Open WebUI",
-        source="Public source (it passes the upstream stream on)",
+        source="Public documentation; not confirmed",
         reason="As the server behind it; functions may send it with every chunk or not at all",
         end="`[DONE]`",
         whole=(
