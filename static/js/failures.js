@@ -21,7 +21,8 @@ const firstRetry = 1000;
 const longestRetry = 8000;
 const tellAfter = 10_000;
 
-function parse(text) {
+// The page of an answer, as inert as htmx reads one: its scripts never run.
+export function parse(text) {
   return new DOMParser().parseFromString(text, "text/html");
 }
 

