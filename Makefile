@@ -21,7 +21,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/te
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all test-pythons check types coverage mutation format requirements lock audit replay-all anthropic semantic \
-	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors recall search-load bench gateway-load clean
+	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -196,6 +196,11 @@ presets: $(VENV)/.for-testing $(VENV)/.small-model
 # Every form on every page, answered with every kind of failure; `make test-all` gives each form two of them.
 form-errors: $(VENV)/.for-testing
 	@PALIMPSEST_EVERY_ROW=1 $(BIN)/python -m pytest -q -n 1 --timeout 1800 -m slow tests/browser/test_failed_requests.py
+
+# Every address with every hostile value and every kind of request, where `make test-all` rotates them.
+walks: $(VENV)/.for-testing
+	@PALIMPSEST_EVERY_ROW=1 $(BIN)/python -m pytest -q -n $(TESTERS) --dist loadfile --timeout 900 \
+		tests/security/test_S01_every_address.py tests/security/test_S19_S23_fuzz.py
 
 # Stops that race with the end of their reply, on both databases: make races [RACES=100]
 races: $(VENV)/.for-testing
