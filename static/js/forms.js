@@ -6,6 +6,8 @@ import { clearFailure, parse, sentenceFor, showFailure } from "./failures.js";
 import { find } from "./page.js";
 
 const timeout = 120_000;
+// Browsers let no more bytes outlive a page.
+const mostKept = 60_000;
 const isUpload = (form) => Boolean(find("input[type=file]", form));
 const addressOf = (form) => new URL(form.getAttribute("action") || location.href, location);
 const pathOf = (form) => addressOf(form).pathname;
@@ -19,9 +21,14 @@ function isOurs(form) {
 
 function request(form, submitter) {
   const fields = new FormData(form, submitter);
+  const isMultipart = form.enctype === "multipart/form-data";
+  const body = isMultipart ? fields : new URLSearchParams(fields);
+  // Somebody who leaves the page at once has sent the form all the same.
+  const keepalive = !isMultipart && body.toString().length < mostKept;
   return fetch(submitter?.hasAttribute("formaction") ? submitter.formAction : addressOf(form), {
     method: "POST",
-    body: form.enctype === "multipart/form-data" ? fields : new URLSearchParams(fields),
+    body,
+    keepalive,
     headers: { "X-Page-Form": "1" },
     signal: isUpload(form) ? undefined : AbortSignal.timeout(timeout),
   });

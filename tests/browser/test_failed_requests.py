@@ -308,7 +308,8 @@ def test_the_enter_that_confirms_a_conversion_sends_nothing(admin: Person) -> No
 def test_focus_and_links_bring_a_message_into_view(admin: Person) -> None:
     admin.open("/chats/new")
     for number in range(4):
-        admin.type(f"Number {number}. " + "A long line of words that fills the screen. " * 40)
+        lines = "\n".join(f"Line {line}" for line in range(25))
+        admin.type(f"Number {number}.\n{lines}")
         expect(admin.page.locator(".msg--user")).to_have_count(number + 1)
         admin.wait_for_reply()
     visible = """(part) => {

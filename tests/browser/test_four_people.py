@@ -96,7 +96,8 @@ def a_first_policy(person: Person) -> None:
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("link", name="Assign it").click()
     page.get_by_label("Applies to").select_option(label="Everyone")
-    page.get_by_role("button", name="Save", exact=True).click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Save", exact=True).click()
 
 
 def a_first_answer(auditor: Person) -> None:

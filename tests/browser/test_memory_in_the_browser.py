@@ -19,9 +19,11 @@ def test_what_a_person_tells_is_noted_under_the_reply_and_used_elsewhere(
     person.open("/settings/")
     page.get_by_role("link", name="Memory", exact=True).click()
     expect(page.get_by_text("Off: nothing is noted of you")).to_be_visible()
-    page.get_by_role("button", name="Turn it on").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Turn it on").click()
     page.get_by_label("For all of your chats").fill("Be brief.")
-    page.get_by_role("button", name="Save").first.click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Save").first.click()
 
     person.new_chat("Remember that I am vegetarian. What can I cook?")
     person.wait_for_reply()

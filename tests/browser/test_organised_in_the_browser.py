@@ -65,7 +65,8 @@ def test_an_empty_folder_is_opened_in_the_list_and_deleted(admin: Person) -> Non
     page.get_by_role("button", name="Put it there").click()
     menu(admin, "Folder…").click()
     page.get_by_label("In no folder").check()
-    page.get_by_role("button", name="Put it there").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Put it there").click()
 
     admin.open("/chats/new")
     folder = page.locator(".navfolder", has_text="Empty soon")

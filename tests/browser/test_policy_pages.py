@@ -280,6 +280,7 @@ def test_a_layout_written_in_the_browser_governs_the_next_reply(
     page.get_by_role("link", name="Assign it").click()
     page.locator("#id_place").select_option("instance")
     page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".messagelist .success")).to_be_visible()
 
     person.new_chat("First question")
     person.wait_for_reply()

@@ -43,7 +43,8 @@ def assign_to_everyone(page: Page) -> None:
     """By the link of the policy's page."""
     page.get_by_role("link", name="Assign it").click()
     page.get_by_label("Applies to").select_option(label="Everyone")
-    page.get_by_role("button", name="Save", exact=True).click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Save", exact=True).click()
 
 
 def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
@@ -138,7 +139,8 @@ def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
 
     # Back with one click.
     page.goto(editor)
-    page.get_by_role("button", name="Restore as new").first.click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Restore as new").first.click()
     page.goto(chat)
     expect(person.send("And now?")).to_contain_text("window of 6 messages")
     assert person.complaints == []
@@ -157,7 +159,8 @@ def evaluates_a_draft(person: Person) -> tuple[str, str]:
     assign_to_everyone(page)
     page.goto(editor)
     page.locator("#id_window_size").fill("2")
-    page.get_by_role("button", name="Save as a draft").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Save as a draft").click()
     page.goto(editor)
     page.get_by_role("button", name="Evaluate it for 7 days").click()
     expect(page.locator("#evaluation-coverage")).to_contain_text("No reply ended yet")
