@@ -306,18 +306,16 @@ def test_the_enter_that_confirms_a_conversion_sends_nothing(admin: Person) -> No
 
 
 def test_focus_and_links_bring_a_message_into_view(admin: Person) -> None:
-    admin.open("/chats/new")
-    for number in range(4):
-        lines = "\n".join(f"Line {line}" for line in range(25))
-        admin.type(f"Number {number}.\n{lines}")
-        expect(admin.page.locator(".msg--user")).to_have_count(number + 1)
-        admin.wait_for_reply()
+    lines = "\n".join(f"Line {line}" for line in range(50))
+    admin.new_chat(f"One.\n{lines}")
+    admin.wait_for_reply()
+    admin.send(f"Two.\n{lines}")
     visible = """(part) => {
       const [inner, outer] = [part, document.querySelector('#thread')]
         .map((each) => each.getBoundingClientRect());
       return inner.bottom > outer.top + 20 && inner.top < outer.bottom - 20;
     }"""
-    for _ in range(6):
+    for _ in range(3):
         admin.page.keyboard.press("Alt+ArrowUp")
     admin.page.wait_for_timeout(300)
     focused = admin.page.locator("article.msg:focus")

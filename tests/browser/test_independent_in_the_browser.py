@@ -22,7 +22,8 @@ def independent(admin: Person, team: str) -> str:
     admin.open("/teams/")
     admin.page.get_by_role("link", name=team, exact=True).click()
     admin.page.get_by_label(re.compile("independent", re.IGNORECASE)).check()
-    admin.page.get_by_role("button", name="Save the team").click()
+    with admin.page.expect_navigation():
+        admin.page.get_by_role("button", name="Save the team").click()
     return team
 
 

@@ -37,7 +37,8 @@ def test_what_a_person_tells_is_noted_under_the_reply_and_used_elsewhere(
     expect(page.get_by_text("Be brief.")).to_be_visible()
 
     person.open("/settings/memory/")
-    page.get_by_role("button", name="Delete I am vegetarian").click()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Delete I am vegetarian").click()
     expect(page.get_by_text("I am vegetarian", exact=True)).not_to_be_visible()
     expect(page.get_by_text("Nothing yet.")).to_be_visible()
     page.get_by_role("button", name="Turn it off").click()
