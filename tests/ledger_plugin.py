@@ -21,7 +21,7 @@ def uses_database(item: pytest.Item) -> bool:
 def breaks_after_erasure() -> list[str]:
     """Return what the verification finds where a receipt or a summary is marked as erased."""
     # Django is not set up when plugins are loaded.
-    from django.db import connection  # noqa: PLC0415
+    from django.db import connection  # noqa: PLC0415  # settings come first
 
     from chats.models import Compaction, Receipt  # noqa: PLC0415
     from contextpolicy import ledger  # noqa: PLC0415

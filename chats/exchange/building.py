@@ -188,7 +188,7 @@ class Builder:
         for own_id, listed in self.children.items():
             if not isinstance(listed, str) and len(siblings := below.get(own_id, [])) > 1:
                 places = {child: place for place, child in enumerate(listed)}
-                siblings.sort(key=lambda child, places=places: places.get(child, len(places)))  # type: ignore[misc]
+                siblings.sort(key=lambda child, places=places: places.get(child, len(places)))  # type: ignore[misc]  # bound now
         order: list[str] = []
         waiting = list(reversed(below.get(None, [])))
         while waiting:

@@ -26,7 +26,7 @@ def without_marks(text: str, references: Iterable[Any]) -> str:
             if isinstance(mark, str) and ("\ue200" in mark or "†" in mark):
                 words = links_of(reference) or words_of_mark(mark)
                 spaced = re.compile(rf"([ \t]*){re.escape(mark)}")
-                text = spaced.sub(lambda found, words=words: words and found[1] + words, text)  # type: ignore[misc]
+                text = spaced.sub(lambda found, words=words: words and found[1] + words, text)  # type: ignore[misc]  # bound now
     text = MARK.sub(spaced_words, text)
     return STRAY.sub("", OLD_MARK.sub("", text))
 

@@ -119,12 +119,6 @@ def expire_oldest(owner_id: int, *, now: datetime) -> None:
         row.save(update_fields=["status", "valid_to", "closed_at"])
 
 
-def waiting(owner_id: int) -> int:
-    """Return how many proposals wait for the person."""
-    status = Preference.Status.PROPOSED
-    return Preference.objects.filter(owner=owner_id, status=status).count()
-
-
 def _known(row: Preference) -> Preference | None:
     """Return what is in use or proposed in the row's slot and scope and says the same."""
     rows = Preference.objects.filter(

@@ -31,7 +31,8 @@ from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
-# Why a turn has no references; each has words in `chats.web.reasons`.
+# Reasons why a turn has no references; `chats.web.reasons` has a sentence for each. `breaker` is in
+# older receipts only.
 NOTES = ("none", "below_floor", "late", "breaker", "failed")
 # Of the time that a reply waits: until the question is a vector, and until vectors are compared.
 EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75

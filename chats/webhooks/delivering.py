@@ -153,7 +153,7 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
                 batch.webhook.url, delivery, secret=secret, client=client, now=clock()
             )
         except Exception as error:  # noqa: BLE001  # one webhook holds up no other
-            logger.error("webhook %s: %s", batch.webhook.pk, type(error).__name__)  # noqa: TRY400
+            logger.error("webhook %s: %s", batch.webhook.pk, type(error).__name__)  # noqa: TRY400  # no address
             answer = Answer(problem="no_connection")
         batch.answers.append(answer)
         if answer.is_trouble:

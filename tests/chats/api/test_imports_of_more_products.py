@@ -208,7 +208,7 @@ def test_deepseek_keeps_thoughts_and_search_results_become_links(of_alice: Progr
     node = fragment_node("2", "1", ("THINK", "hm"), ("RESPONSE", "Here [citation:1] [citation:2]."))
     results = [{"cite_index": 1, "url": "https://quay.example/a", "title": "Quays"}]
     node["message"]["fragments"].insert(0, {"type": "SEARCH", "results": results})
-    chat = {**DEEPSEEK, "mapping": {**DEEPSEEK["mapping"], "2": node}}  # type: ignore[dict-item]
+    chat = {**DEEPSEEK, "mapping": {**DEEPSEEK["mapping"], "2": node}}  # type: ignore[dict-item]  # JSON
     brought(of_alice, json.dumps([chat]).encode())
     row = Message.objects.get(metadata__source__id="2")
     assert [part["type"] for part in row.parts] == ["reasoning", "text"]
