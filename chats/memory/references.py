@@ -286,16 +286,20 @@ def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
     return list(rows.select_related("message__branch__chat").order_by("place"))
 
 
-def entries(turn_id: uuid.UUID, *, owner_id: int) -> tuple[TextEntry, ...]:
-    """Return the references of a turn as a prompt has them: the day, who said it, the words."""
-    return tuple(entry_of(row) for row in of_turn(turn_id, owner_id=owner_id))
+def entries(turn_id: uuid.UUID, *, owner_id: int, is_plain: bool = False) -> tuple[TextEntry, ...]:
+    """Return the references of a turn as a prompt has them: the day, who said it, the words.
+
+    `is_plain`: the words alone.
+    """
+    rows = of_turn(turn_id, owner_id=owner_id)
+    return tuple(entry_of(row, is_plain=is_plain) for row in rows)
 
 
-def entry_of(row: TurnReference) -> TextEntry:
-    """Return one reference as a prompt has it."""
+def entry_of(row: TurnReference, *, is_plain: bool = False) -> TextEntry:
+    """Return one reference as a prompt has it; `is_plain`: without its day and speaker."""
     message = row.message
     role: EntryRole = "user" if message.role == Message.Role.USER else "assistant"
     day = f"{message.created_at:%Y-%m-%d}"
     told = f"{day}, {message.said_by}" if message.speaker else day
-    text = "\n".join(texts_of(message.parts))
-    return TextEntry(role, f"({told}) {excerpt(text, row.start, row.end)}")
+    text = excerpt("\n".join(texts_of(message.parts)), row.start, row.end)
+    return TextEntry(role, text if is_plain else f"({told}) {text}")

@@ -444,7 +444,9 @@ def background(turn: Turn, *, values: PolicyValues, known: person.AboutPerson) -
         preferences=known.preferences,
         profile=known.profile,
         state=state_text(row.values) if row else "",
-        references=references.entries(turn.pk, owner_id=turn.branch.chat.owner_id)
+        references=references.entries(
+            turn.pk, owner_id=turn.branch.chat.owner_id, is_plain=values.plain_sections
+        )
         if values.references and (turn.tail or {}).get("references") == ""
         else (),
         recent=known.recent,

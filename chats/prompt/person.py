@@ -78,8 +78,12 @@ def about(branch: Branch, *, choice: ChosenModel, until: datetime) -> AboutPerso
         has_any = asks_recent or (settings is not None and is_of_use(settings))
         return AboutPerson(notes=(WITHHELD,)) if has_any else NOTHING
     return AboutPerson(
-        preferences=preferences_text(branch, settings=settings) if values.preferences else "",
-        profile=profile_text(settings) if values.own_instructions else "",
+        preferences=preferences_text(branch, settings=settings, is_plain=values.plain_sections)
+        if values.preferences
+        else "",
+        profile=profile_text(settings, is_plain=values.plain_sections)
+        if values.own_instructions
+        else "",
         recent=recent_entries(chat, most=min(values.recent_by_user or 0, MOST_RECENT), until=until)
         if asks_recent
         else (),
@@ -111,18 +115,26 @@ def is_of_use(settings: MemorySettings) -> bool:
     return bool(settings.instructions) or settings.consented_at is not None
 
 
-def profile_text(settings: MemorySettings | None) -> str:
-    """Return the person's own instructions, framed as what they are."""
+def profile_text(settings: MemorySettings | None, *, is_plain: bool = False) -> str:
+    """Return the person's own instructions behind an introduction; `is_plain`: without it."""
     if settings is None or settings.paused or not settings.instructions.strip():
         return ""
-    return f"{PROFILE_FRAME}\n{settings.instructions.strip()}"
+    text = settings.instructions.strip()
+    return text if is_plain else f"{PROFILE_FRAME}\n{text}"
 
 
-def preferences_text(branch: Branch, *, settings: MemorySettings | None) -> str:
-    """Return the preferences that hold in the branch's chat, one a line; empty without any."""
+def preferences_text(
+    branch: Branch, *, settings: MemorySettings | None, is_plain: bool = False
+) -> str:
+    """Return the preferences that hold in the branch's chat, one a line; empty without any.
+
+    `is_plain`: their texts alone, without the introduction and the names of the preferences.
+    """
     if settings is None or not preferences.is_noting(settings):
         return ""
     rows = fitting(holding(branch))
+    if is_plain:
+        return "\n".join(row.text for row in rows)
     lines = [f"- {row.slot}: {row.text}" for row in rows]
     return "\n".join([FRAME, *lines]) if lines else ""
 

@@ -51,6 +51,13 @@ class SendingInputs(forms.Form):
         "Tell the date", "Whether the day of the question stands right before it (year-month-day)."
     )
     lock_show_date = lock()
+    plain_sections = yes_or_no(
+        "Plain sections",
+        "Sends preferences and retrieved context as plain text, without the introduction, the "
+        "dates and the names of speakers. The introduction tells the model that preferences are "
+        "not instructions.",
+    )
+    lock_plain_sections = lock()
     system_text = WordsField(
         label="System text",
         max_length=LONGEST_TEXT,

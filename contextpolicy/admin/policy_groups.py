@@ -11,7 +11,14 @@ from contextpolicy.engine.strategies.contract import STRATEGIES
 # Strategies that know no marks: one counts messages, one keeps no dialogue.
 WITHOUT_MARKS = frozenset({"simple", "entity_state"})
 
-WHAT_IS_SENT = ("strategy", "layout", "question_prefix", "chat_system", "show_date")
+WHAT_IS_SENT = (
+    "strategy",
+    "layout",
+    "question_prefix",
+    "chat_system",
+    "show_date",
+    "plain_sections",
+)
 STATE = ("state_schema",)
 ROOM = ("token_budget", "reserve_tokens", "max_bytes", "pins_tokens")
 HISTORY = (
