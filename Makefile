@@ -21,7 +21,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/te
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run test test-all test-pythons check types coverage mutation format requirements lock audit replay-all anthropic semantic \
-	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall search-load bench gateway-load clean
+	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall evidence search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -217,6 +217,13 @@ previews: $(VENV)/.for-testing
 recall: $(VENV)/.for-testing
 	@test -n "$(DATA)" || { echo "Say where the conversations are: make recall DATA=DIR"; exit 1; }
 	@$(BIN)/python -m tests.load.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
+
+# The share of questions whose evidence is in the prompt, for each preset and limit, compared with a last-N window and BM25:
+# make evidence [DATA=locomo10.json|FOLDER] [PRESETS=long-chats,…] [LIMITS=4000,8000,16000] [QUESTIONS=20] [PLAY=1]
+evidence: $(VENV)/.for-testing
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && PALIMPSEST_DATA=$$folder \
+		$(BIN)/python manage.py evidence $(DATA) $(if $(PRESETS),--presets $(PRESETS)) \
+		$(if $(LIMITS),--limits $(LIMITS)) $(if $(QUESTIONS),--questions $(QUESTIONS)) $(if $(PLAY),--play)
 
 # Search in 100,000 messages of one person, indexed by processes that are killed meanwhile; fails where the
 # 95th hundredth of the searches takes over 50 ms: make search-load [MESSAGES=100000] [PEOPLE=1] [KILLS=0] [DATABASE=postgres]

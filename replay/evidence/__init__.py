@@ -1,0 +1,1 @@
+"""Measures how often a prompt contains the messages that a question needs."""

@@ -1,0 +1,281 @@
+"""Puts a conversation into a chat and composes prompts for questions about it, in this process.
+
+Importer, index, search, composer, window and summaries are those of the product; no server and no
+network takes part. Everything runs in the caller's transaction.
+"""
+
+import io
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from chats.actions import lifecycle
+from chats.compaction.indexing import index_chat
+from chats.compaction.maintain import maintain
+from chats.exchange import importing, storing
+from chats.exchange.drafts import ChatDraft
+from chats.ground.live import Frame
+from chats.models import Chat, Compaction, ProviderAccount, SearchPlace, Turn
+from chats.prompt.composition import Prompt
+from chats.providers.base import Finished, Provider, ProviderRequest, TextDelta
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns.opening import open_turn
+from chats.turns.run import TurnAttempt, run
+from chats.turns.start import start
+from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.models import ModelSpec
+from contextpolicy.presets import SYSTEM, Preset
+from contextpolicy.publish import assign, create_policy
+from replay.evidence.conversations import EvidenceQuestion, QuestionedConversation, SaidMessage
+
+Result = TypeVar("Result")
+RESERVE = 1_000
+# A larger summary would leave no room for anything else.
+SMALL_LIMIT, SMALL_SUMMARY = 4_000, 1_000
+# Time from the last message to the question.
+PAUSE = timedelta(hours=1)
+# The most summaries that follow an import one after the other.
+MOST_SUMMARIES = 200
+GOODBYE, REPLY = "Thanks, talk to you later.", "You are welcome."
+
+
+class MeasuringWorker:
+    """A worker in the thread of its caller, whose model gives a known reply."""
+
+    def __init__(self, *, counter: TokenCounter, at: datetime) -> None:
+        self._counter = counter
+        self.at = at
+        self.reply = REPLY
+        # The texts of the messages of each prompt that was sent.
+        self.prompts: list[list[str]] = []
+        self.clock: Callable[[], datetime] = lambda: self.at
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The counter of the tokens that are stored and sent."""
+        return self._counter
+
+    async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function in the caller's connection."""
+        return await sync_to_async(function, thread_sensitive=True)(**arguments)
+
+    async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function as `db` does."""
+        return await self.db(function, **arguments)
+
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
+        """Drop a frame of the live stream."""
+
+    def provider(self, account: Account) -> Provider:
+        """Return a model that gives the reply of this worker."""
+        return self
+
+    async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
+        """Keep the prompt, and yield the reply."""
+        self.prompts.append([message.content for message in request.messages])
+        yield TextDelta(self.reply)
+        yield Finished("stop")
+
+    async def aclose(self) -> None:
+        """Close nothing."""
+
+
+@dataclass(slots=True)
+class MeasuredChat:
+    """A chat with a conversation, and the seq that each of its messages has there, by its id."""
+
+    chat: Chat
+    worker: MeasuringWorker
+    conversation: QuestionedConversation
+    seqs: dict[str, int]
+
+    def ask(self, text: str) -> tuple[Turn, Prompt]:
+        """Compose the prompt of a question. The caller rolls it back.
+
+        Raises the refusals of `turns.start` and of composing.
+        """
+        self.worker.at = self.conversation.messages[-1].at + PAUSE
+        accepted = start(user=self.chat.owner, chat=self.chat, text=text, now=self.worker.at)
+        opening = open_turn(
+            turn_id=accepted.turn.pk,
+            worker="evidence",
+            counter=self.worker.counter,
+            now=self.worker.at,
+        )
+        if opening is None:
+            raise RuntimeError(f"turn {accepted.turn.pk} could not be opened")
+        attempt = TurnAttempt(opening=opening, worker=self.worker)
+        return opening.turn, opening.prompt or async_to_sync(attempt.compose)()
+
+    def say(self, text: str, *, reply: str, at: datetime) -> None:
+        """Send a message, store its reply, and do the background work that follows."""
+        self.worker.at, self.worker.reply = at, reply
+        accepted = start(user=self.chat.owner, chat=self.chat, text=text, now=at)
+        async_to_sync(self.complete)(accepted.turn.pk)
+        self.catch_up()
+
+    async def complete(self, turn_id: uuid.UUID) -> None:
+        """Work on a turn to its end."""
+        opened = self.worker.db(
+            open_turn,
+            turn_id=turn_id,
+            worker="evidence",
+            counter=self.worker.counter,
+            now=self.worker.at,
+        )
+        await run(opened=opened, asked_at=time.monotonic(), worker=self.worker, runs={})
+
+    def catch_up(self) -> None:
+        """Do the background work of the chat until nothing changes: index and summaries."""
+        index_whole_chat(self.chat.pk)
+        known = -1
+        for _ in range(MOST_SUMMARIES):
+            rows = Compaction.objects.filter(branch__chat=self.chat).count()
+            if rows == known:
+                break
+            known = rows
+            maintain(chat_id=self.chat.pk, counter=self.worker.counter, now=self.worker.at)
+        index_whole_chat(self.chat.pk)
+        self.chat.refresh_from_db()
+
+
+def set_up_model() -> None:
+    """Create the model that chats use; it is never called."""
+    ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
+    ModelSpec.objects.get_or_create(
+        slug="demo",
+        defaults={
+            "provider": "demo",
+            "name": "demo",
+            "context_window": 128_000,
+            "is_default": True,
+        },
+    )
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """Undo everything that is written within."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def use_policy(preset: Preset, *, limit: int, now: datetime) -> None:
+    """Assign a copy of a preset with a prompt limit in tokens to everyone."""
+    values = {
+        **preset.values,
+        "token_budget": limit + RESERVE,
+        "reserve_tokens": RESERVE,
+        "input_length_limit": 1_000_000,
+    }
+    if limit <= SMALL_LIMIT:
+        values["summary_max_tokens"] = min(SMALL_SUMMARY, limit // 4)
+    slug = f"evidence-{preset.slug}-{limit}"
+    policy = create_policy(slug=slug, name=slug, values=values, actor=SYSTEM, now=now)
+    assign(policy=policy, level="instance", actor=SYSTEM, now=now, is_agreed=True)
+
+
+def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) -> MeasuredChat:
+    """Import a conversation as a file of UI messages, and index it."""
+    now = conversation.messages[-1].at + PAUSE / 2
+    owner = new_owner(conversation)
+    lines = [json.dumps(ui_message(one), ensure_ascii=False) for one in conversation.messages]
+    with ExitStack() as kept:
+        source = importing.read(io.BytesIO("\n".join(lines).encode()), kept=kept)
+        (read,) = source.behind(0, (0, 0))
+        if not isinstance(read.draft, ChatDraft):
+            raise RuntimeError(f"{conversation.name}: {read.draft.reason}")
+        made = storing.store(
+            read.draft,
+            owner=owner,
+            form=source.kept_as,
+            counter=counter,
+            now=now,
+            between=lambda: None,
+            book=lambda _made: None,
+        )
+    index_whole_chat(made.chat.pk)
+    chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=made.chat.pk)
+    seqs = {one.id: seq for seq, one in enumerate(conversation.messages, start=1)}
+    return MeasuredChat(chat, MeasuringWorker(counter=counter, at=now), conversation, seqs)
+
+
+def index_whole_chat(chat_id: uuid.UUID) -> None:
+    """Index a chat; each task works for a part of a second."""
+    index_chat(chat_id=chat_id)
+    while SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False).exists():
+        index_chat(chat_id=chat_id)
+
+
+def ui_message(said: SaidMessage) -> dict[str, Any]:
+    """Return a message in the product's own file format."""
+    metadata: dict[str, Any] = {"ts": int(said.at.timestamp() * 1000)}
+    if said.name:
+        kind = "human" if said.role == "user" else "ai"
+        metadata["speaker"] = {"roleId": said.name, "roleName": said.name, "type": kind}
+    parts = [{"type": "text", "text": said.text}]
+    return {"id": said.id, "role": said.role, "metadata": metadata, "parts": parts}
+
+
+def summarise(measured: MeasuredChat) -> None:
+    """Send the first message after an import, which brings the summaries that a policy asks for."""
+    measured.say(GOODBYE, reply=REPLY, at=measured.conversation.messages[-1].at + PAUSE * 3 / 4)
+
+
+def go_on(measured: MeasuredChat, questions: Sequence[EvidenceQuestion]) -> None:
+    """Ask questions one after the other, each with its answer as the reply."""
+    at = measured.conversation.messages[-1].at + PAUSE
+    for number, question in enumerate(questions):
+        reply = question.answer or REPLY
+        measured.say(question.text, reply=reply, at=at + number * PAUSE / 60)
+
+
+def play_chat(conversation: QuestionedConversation, *, counter: TokenCounter) -> MeasuredChat:
+    """Send the messages of a conversation one after the other; summaries follow as it grows.
+
+    Messages of one side that follow each other are sent as one.
+    """
+    owner = new_owner(conversation)
+    first = conversation.messages[0].at
+    chat = lifecycle.create_chat(owner=owner, now=first)
+    chat = Chat.objects.select_related("owner", "model", "active_branch").get(pk=chat.pk)
+    played = MeasuredChat(chat, MeasuringWorker(counter=counter, at=first), conversation, {})
+    for number, (asked, replied) in enumerate(rounds_of(conversation)):
+        played.seqs |= {one.id: 2 * number + 1 for one in asked}
+        played.seqs |= {one.id: 2 * number + 2 for one in replied}
+        played.say(text_of(asked), reply=text_of(replied), at=(asked or replied)[0].at)
+    return played
+
+
+def rounds_of(
+    conversation: QuestionedConversation,
+) -> Iterator[tuple[Sequence[SaidMessage], Sequence[SaidMessage]]]:
+    """Yield consecutive messages of the user, each time with the replies that follow them."""
+    asked: list[SaidMessage] = []
+    replied: list[SaidMessage] = []
+    for one in conversation.messages:
+        if one.role == "user" and replied:
+            yield asked, replied
+            asked, replied = [], []
+        (asked if one.role == "user" else replied).append(one)
+    yield asked, replied
+
+
+def text_of(said: Sequence[SaidMessage]) -> str:
+    """Return messages as one text, each with its speaker if the file names one."""
+    return "\n".join(f"{one.name}: {one.text}" if one.name else one.text for one in said) or "…"
+
+
+def new_owner(conversation: QuestionedConversation) -> User:
+    """Create a person who owns the chat of a conversation."""
+    return User.objects.create(username=f"{conversation.name}-{uuid.uuid4().hex[:8]}")

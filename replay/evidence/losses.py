@@ -1,0 +1,84 @@
+"""Names the step at which a message that a question needs was lost on its way into the prompt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chats.memory import references
+from chats.memory.recall import Passage, Scope, recall
+from chats.models import Branch, Message, SearchText, Turn
+from chats.prompt.composition import Prompt
+from chats.record.history import on_path
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.resolution import values_of
+from replay.evidence.chats import MeasuredChat
+
+# In the order in which a message passes them.
+STEPS = ("covered", "not indexed", "search late", "floor", "rank", "share of the budget", "cut")
+# Results of the repeated search.
+MOST_FOUND = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """The search results of a question, best first, and the seqs of the chosen excerpts."""
+
+    passages: Sequence[Passage]
+    excerpts: frozenset[int]
+    note: str
+    values: PolicyValues
+
+
+def look_again(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedUp:
+    """Repeat the search of a turn without a limit."""
+    values = values_of(prompt.effective)
+    question = turn.trigger
+    if question is None:
+        raise ValueError(f"turn {turn.pk} has no question")
+    branch = Branch.objects.select_related("chat").get(pk=turn.branch_id)
+    recalled = recall(
+        branch.chat.owner_id,
+        references.asked_with(question, branch=branch),
+        scope=Scope("chat", branch.chat_id),
+        limit=MOST_FOUND,
+        at=question.created_at,
+    )
+    rows = references.of_turn(turn.pk, owner_id=branch.chat.owner_id)
+    tail = Turn.objects.values_list("tail", flat=True).get(pk=turn.pk) or {}
+    return LookedUp(
+        passages=[one for one in recalled.passages if one.message_id],
+        excerpts=frozenset(row.message.seq or 0 for row in rows),
+        note=tail.get("references", ""),
+        values=values,
+    )
+
+
+def lost_at(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp) -> str:
+    """Return the step at which the message with a seq was lost, one of `STEPS`.
+
+    `covered`: the policy has no retrieved context, and the message is not sent in full. `cut`: it
+    is sent, without the words that the answer needs.
+    """
+    sent = {segment[2] for segment in prompt.receipt_fields["segments"] if segment[0] != "tail"}
+    if seq in sent or seq in found.excerpts:
+        return "cut"
+    if not (found.values.references and found.values.reference_share):
+        return "covered"
+    branch = Branch.objects.get(chat=measured.chat, parent=None)
+    row = on_path(branch, after=seq - 1, before=seq + 1).first()
+    if row is None or not is_indexed(row):
+        return "not indexed"
+    if found.note == "late":
+        return "search late"
+    ranks = {one.seq: rank for rank, one in enumerate(found.passages)}
+    rank = ranks.get(seq)
+    if rank is None or references.strength(found.passages[rank]) < found.values.reference_floor:
+        return "floor"
+    if len(found.excerpts) >= found.values.reference_count:
+        return "rank"
+    looked_at = found.values.reference_count * references.OWN_CANDIDATES
+    return "rank" if rank >= looked_at else "share of the budget"
+
+
+def is_indexed(message: Message) -> bool:
+    """Return True if the search knows a message."""
+    return SearchText.objects.filter(message=message).exists()
