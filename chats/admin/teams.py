@@ -185,7 +185,7 @@ class TeamAdmin(ReadOnlyAdmin):
     @admin.display(description="Agents")
     def members(self, team: Team) -> SafeString:
         """List the members of its present version, with their settings."""
-        heads = ["Name", "Role", "Kind", "Model", "Window", "Policy", "Rests"]
+        heads = ["Name", "Role", "Kind", "Model", "Prompt form", "Window", "Policy", "Rests"]
         found = Agent.objects.filter(version=team.current_id).select_related("model", "policy")
         rows = [
             [
@@ -193,6 +193,7 @@ class TeamAdmin(ReadOnlyAdmin):
                 agent.role_id,
                 agent.get_type_display(),
                 agent.model.slug if agent.model else "of the chat",
+                agent.get_prompt_form_display(),
                 agent.window_size,
                 agent.policy.slug if agent.policy else "",
                 "yes" if agent.rests else "",
@@ -212,6 +213,7 @@ class TeamAdmin(ReadOnlyAdmin):
             "Tokens",
             "Seconds",
             "Cap",
+            "Bytes",
             "Agents",
             "Made",
         ]
@@ -225,6 +227,7 @@ class TeamAdmin(ReadOnlyAdmin):
                 version.token_limit,
                 version.seconds_limit,
                 version.message_cap or "none",
+                version.max_bytes or "none",
                 ", ".join(agent.name for agent in version.agents.all()),
                 f"{version.created_at:%Y-%m-%d %H:%M:%S} UTC",
             ]

@@ -1,6 +1,7 @@
 """Teams of agents, the team of a chat, and the rounds in which its agents reply."""
 
 import uuid
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
@@ -22,14 +23,36 @@ from chats.record import access
 from chats.teams import conversation, play, rosters
 from chats.turns.roster import roster_of
 from chats.turns.start import open_branch
+from contextpolicy.engine import team
 
 
-def draft_from(data: Any) -> rosters.TeamDraft:
-    """Return the team that a body describes, whole."""
+def draft_from(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
+    """Return the team that a body describes, whole.
+
+    A form, a window and a byte limit that the body leaves open stay as the `known` team has them.
+    """
     values = team_inputs.TeamBody.read(data)
     values.pop("shared", None)
-    agents = [rosters.AgentDraft(**agent) for agent in values.pop("agents")]
-    return rosters.TeamDraft(agents=agents, **values)
+    before = rosters.draft_of(known.current) if known and known.current else None
+    agents = {agent.role_id: agent for agent in before.agents} if before else {}
+    if values["max_bytes"] is None:
+        values["max_bytes"] = before.max_bytes if before else team.MAX_BYTES
+    drafts = [
+        agent_from(agent, known=agents.get(agent["role_id"])) for agent in values.pop("agents")
+    ]
+    return rosters.TeamDraft(agents=drafts, **values)
+
+
+def agent_from(
+    values: Mapping[str, Any], *, known: rosters.AgentDraft | None
+) -> rosters.AgentDraft:
+    """Return the agent that a body describes; `known` is the agent that the team has."""
+    form, window = values["prompt_form"], values["window_size"]
+    if not form:
+        form = known.prompt_form if known else rosters.form_for(values["agent_type"])
+    if window is None:
+        window = known.window_size if known else team.WINDOW_SIZE
+    return rosters.AgentDraft(**{**values, "prompt_form": form, "window_size": window})
 
 
 def team_json(team: Team) -> dict[str, Any]:
@@ -113,10 +136,11 @@ class OneRoster(Unchanged):
 
         An agent without a `role_id` is a new one.
         """
+        known = access.team_for(user=person(request), team_id=team_id)
         saved = rosters.change(
             user=person(request),
             team_id=team_id,
-            draft=draft_from(request.data),
+            draft=draft_from(request.data, known=known),
             now=timezone.now(),
         )
         return Response({**team_json(saved.team), "warnings": saved.warnings})

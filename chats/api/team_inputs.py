@@ -6,6 +6,8 @@ from rest_framework import serializers
 
 from chats.api.inputs import Flag, PlainText, Strict, WholeNumber
 
+PROMPT_FORMS = ("messages", "claude-code", "openai-codex", "google-gemini", "plain")
+
 
 class TeamTask(Strict):
     """The task of a team."""
@@ -80,7 +82,18 @@ class AgentBody(Strict):
     model = PlainText(default="", help_text="The id of a model. Empty: the chat's.")
     instruction = PlainText(default="", help_text="At most 200,000 characters.")
     instruction_file_text = PlainText(default="", help_text="At most 200,000 characters.")
-    window_size = WholeNumber(default=12, help_text="Earlier messages that it sees, 0 to 100.")
+    prompt_form = serializers.ChoiceField(
+        choices=["", *PROMPT_FORMS],
+        default="",
+        help_text="The form of its prompts in rounds of this server. Empty: as it is for an agent"
+        " that the team has; for a new one the form of its `agent_type`, `messages` without one.",
+    )
+    window_size = WholeNumber(
+        default=None,
+        allow_null=True,
+        help_text="Earlier messages that it sees, 0 to 100. Null: as it is for an agent that the"
+        " team has; 5 for a new one.",
+    )
     policy = PlainText(default="", help_text="The slug of a policy; only administrators give one.")
     rests = Flag(default=False, help_text="Nobody calls it.")
 
@@ -105,6 +118,12 @@ class TeamBody(Strict):
         default=0,
         help_text="Of more messages the oldest leave prompts for the archive: 20, and no less than"
         " `hop_limit`, to 100,000. 0: none leave.",
+    )
+    max_bytes = WholeNumber(
+        default=None,
+        allow_null=True,
+        help_text="The most bytes of an agent's prompt, 1,024 to 100,000,000; 0: no limit. Null: as"
+        " it is for a team that exists; 786,432 for a new one.",
     )
     task = PlainText(
         default="", help_text="Every agent is told it. Over 5,120 bytes the beginning is kept."

@@ -4,6 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from chats.api.team_inputs import PROMPT_FORMS
 from chats.models import Round
 
 
@@ -108,6 +109,7 @@ class AgentOut(serializers.Serializer[Any]):
     model = serializers.CharField(help_text="Empty: the chat's.")
     instruction = serializers.CharField()
     instruction_file_text = serializers.CharField()
+    prompt_form = serializers.ChoiceField(choices=PROMPT_FORMS)
     window_size = serializers.IntegerField()
     policy = serializers.CharField()
     rests = serializers.BooleanField()
@@ -127,6 +129,7 @@ class RosterOut(serializers.Serializer[Any]):
     seconds_limit = serializers.IntegerField()
     goes_on_after_failure = serializers.BooleanField()
     message_cap = serializers.IntegerField()
+    max_bytes = serializers.IntegerField()
     task = serializers.CharField()
     agents = AgentOut(many=True)
 

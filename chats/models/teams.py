@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from contextpolicy.engine.rounds import HOP_LIMIT, SECONDS_LIMIT, TOKEN_LIMIT
+from contextpolicy.engine.team import MAX_BYTES, WINDOW_SIZE
 from contextpolicy.models.base import Stored
 
 
@@ -50,6 +51,9 @@ class TeamVersion(Stored):
     goes_on_after_failure = models.BooleanField(default=True)
     # The most messages that stand in prompts; of more the oldest are archived. 0: all stand.
     message_cap = models.PositiveIntegerField(default=0, db_default=0)
+    # The most bytes of an agent's prompt. 0, in versions from before the option: no limit for
+    # replies of this server.
+    max_bytes = models.PositiveIntegerField(default=MAX_BYTES, db_default=0)
     # The task of a chat that begins with this team.
     task = models.TextField(blank=True, default="")
     created_at = models.DateTimeField()
@@ -70,12 +74,19 @@ class Agent(Stored):
         AI = "ai", "An agent"
         HUMAN = "human", "A person"
 
+    class PromptForm(models.TextChoices):
+        MESSAGES = "messages", "Messages, each in its own role"
+        CLAUDE = "claude-code", "Claude: one text with tags"
+        CODEX = "openai-codex", "Codex: one text with Markdown headings"
+        GEMINI = "google-gemini", "Gemini: one text with titles in capitals"
+        PLAIN = "plain", "Plain: one text with simple titles"
+
     version = models.ForeignKey(TeamVersion, on_delete=models.CASCADE, related_name="agents")
     place = models.PositiveIntegerField()
     role_id = models.CharField(max_length=80)
     name = models.CharField(max_length=60)
     type = models.CharField(max_length=5, choices=Type.choices, default=Type.AI)
-    # The kind of program that asks for its prompt over REST; this server calls models itself.
+    # The kind of program that asks for its prompt over REST.
     agent_type = models.CharField(max_length=60, blank=True, default="")
     # None: the model of the chat.
     model = models.ForeignKey(
@@ -83,7 +94,14 @@ class Agent(Stored):
     )
     instruction = models.TextField(blank=True, default="")
     instruction_file_text = models.TextField(blank=True, default="")
-    window_size = models.PositiveIntegerField(default=12)
+    # The form of its prompts in rounds of this server; `messages` in agents from before it.
+    prompt_form = models.CharField(
+        max_length=20,
+        choices=PromptForm.choices,
+        default=PromptForm.MESSAGES,
+        db_default="messages",
+    )
+    window_size = models.PositiveIntegerField(default=WINDOW_SIZE)
     # One more level of its prompts' policies, between the person's and the chat's.
     policy = models.ForeignKey(
         "contextpolicy.ContextPolicy", null=True, blank=True, on_delete=models.SET_NULL

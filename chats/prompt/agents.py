@@ -12,10 +12,11 @@ from chats.models import Agent, Branch, Chat, Message, Turn
 from chats.prompt import statements
 from chats.record import history
 from contextpolicy.engine import messages as engine
+from contextpolicy.engine.agent_layouts import makes_text
 from contextpolicy.engine.assembly import ComposeInput
 from contextpolicy.engine.partition import unsendable
 from contextpolicy.engine.team import Speaker
-from contextpolicy.engine.team_view import Viewer, as_seen, instructions, window_before
+from contextpolicy.engine.team_view import Viewer, as_seen, as_told, instructions, window_before
 from contextpolicy.engine.tokens import TokenCounter
 
 # The newest messages among which an agent's question is looked for; others are passed over.
@@ -26,6 +27,7 @@ YOUR_TURN = (
 )
 # The notes of a receipt.
 ROUND_OPENING = "round_opening"
+PROMPT_FORM = "prompt_form"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,10 @@ class AgentView:
     owner: str
     system: tuple[tuple[str, str], ...]
     window_size: int
+    # The text form of its prompt; empty: each message in its own role.
+    form: str = ""
+    # Of the team; None: no limit.
+    max_bytes: int | None = None
 
     def speaker(self, message: engine.Message) -> Speaker:
         """Return who said a message; without a role it was the owner, or a model on its own."""
@@ -49,7 +55,8 @@ class AgentView:
     def seen(self, message: engine.Message, *, counter: TokenCounter) -> engine.Message:
         """Return a message as the agent is shown it."""
         speaker = self.speaker(message)
-        return as_seen(message, speaker=speaker, viewer=self.viewer, counter=counter)
+        show = as_told if self.form else as_seen
+        return show(message, speaker=speaker, viewer=self.viewer, counter=counter)
 
 
 def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
@@ -57,17 +64,21 @@ def view_of(agent: Agent, *, chat: Chat, team: Sequence[Agent]) -> AgentView:
     mates = tuple(member.name for member in team if member.pk != agent.pk and not member.rests)
     humans = {member.name for member in team if member.type == Agent.Type.HUMAN}
     viewer = Viewer(role_id=agent.role_id, name=agent.name, mates=mates)
+    is_text = makes_text(agent.prompt_form)
+    task = chat.team_task or ""
     own = (
         ("agent", agent.instruction),
         ("agent", agent.instruction_file_text),
-        ("agent", instructions(viewer, humans=humans)),
-        ("task", f"The team's task:\n{chat.team_task}" if chat.team_task else ""),
+        ("team" if is_text else "agent", instructions(viewer, humans=humans, is_text=is_text)),
+        ("task", task if is_text or not task else f"The team's task:\n{task}"),
     )
     return AgentView(
         viewer=viewer,
         owner=chat.owner.get_username(),
         system=tuple(part for part in own if part[1]),
         window_size=agent.window_size,
+        form=agent.prompt_form if is_text else "",
+        max_bytes=agent.version.max_bytes or None,
     )
 
 
@@ -177,10 +188,13 @@ def as_agent_sees(
     if seen.opening is not None and seen.opening.seq <= window_to:
         pins[seen.opening.seq] = seen.opening
     shown = (view.seen(message, counter=counter) for message in given.history)
+    limits = [size for size in (given.values.max_bytes, view.max_bytes) if size]
     policy = [part for part in given.system if part[0] == "policy"]
     rest = [part for part in given.system if part[0] != "policy"]
     return replace(
         given,
+        values=replace(given.values, max_bytes=min(limits, default=None)),
+        form=view.form,
         system=(*policy, *view.system, *rest),
         window_to=window_to,
         history=tuple(

@@ -217,6 +217,7 @@ def compose_for_agent(
             *tail.notes(turn, choice=choice),
             *asked.notes,
             *([agents.ROUND_OPENING] if is_beside else []),
+            *([f"{agents.PROMPT_FORM}:{view.form}"] if view.form else []),
         ),
     )
     need_nothing = replace(prompt.need, action="none", reason="strategy", mark=0)

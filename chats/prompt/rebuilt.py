@@ -24,6 +24,7 @@ from contextpolicy.engine.cachemarks import cache_marks
 from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.layouts import Maker, entry_block, in_strict_roles
 from contextpolicy.engine.messages import ToolSpec, WireMessage
+from contextpolicy.engine.pieces import maker_for
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.segments import Block, Parts, Scale, Segment, prompt_json, text_ref
 from contextpolicy.engine.strategies.entity_state import state_request
@@ -173,9 +174,9 @@ class _Build:
         for segment in self.segments:
             by_origin[segment.origin].append(segment)
         history = [self.message(segment) for segment in by_origin["history"]]
-        kind = Maker if self.values.layout == "multi_turn" else TextMaker
-        maker = kind(
+        maker = maker_for(
             values=self.values,
+            form=self.view.form if self.view else "",
             counter=COUNTER,
             scale=Scale(1, None),
             stubbed=stubbed_results(history, values=self.values),

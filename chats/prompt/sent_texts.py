@@ -71,7 +71,9 @@ def sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) ->
     if message is not None:
         return of_message(message, segment, values=values, view=sources.view)
     text = sources.texts.get(str(digest or label), "")
-    if values.hide_system_text and origin == "system" and label != "chat":
+    # In a text form an agent's instructions and the task are sections of the text.
+    is_system = origin == "system" or (origin == "tail" and label in ("agent", "task"))
+    if values.hide_system_text and is_system and label != "chat":
         return SentText("", len(text), hidden=True)
     return SentText(text, len(text))
 

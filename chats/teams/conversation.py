@@ -19,7 +19,7 @@ from django.db import transaction
 from chats.compaction import cap
 from chats.ground import queue
 from chats.ground.refusals import Refusal
-from chats.models import Branch, Chat, Message, Turn
+from chats.models import Branch, Chat, Message, TeamVersion, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
 from chats.record import history, messages
@@ -27,6 +27,7 @@ from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import chat_to_write_in
 from chats.record.messages import MESSAGE_CEILING, UNSTORABLE, InvalidCharacter, MessageTooLong
 from chats.teams import signals
+from chats.turns.roster import current_of
 from chats.turns.start import ChatFull, open_branch, title_from
 from contextpolicy import ledger, resolution
 from contextpolicy.engine import names, team
@@ -289,9 +290,16 @@ def context_for(*, chat: Chat, agent: RequestedAgent) -> team.AgentContext:
         agent_type=normalized_agent_type(agent.agent_type),
         team_task=chat.team_task,
         window_size=window_size,
+        max_bytes=max_bytes_of(chat),
         system_instruction=agent.system_instruction,
         instruction_file_text=agent.instruction_file_text,
     )
+
+
+def max_bytes_of(chat: Chat) -> int:
+    """Return the most bytes of an agent's prompt: those of the chat's team, or the default."""
+    rows = TeamVersion.objects.filter(pk__in=current_of(chat)).values_list("max_bytes", flat=True)
+    return rows.first() or team.MAX_BYTES
 
 
 def sendable(rows: Iterable[Message]) -> Iterator[Message]:

@@ -13,6 +13,7 @@ from chats.teams import conversation, rosters
 from chats.turns import round_again, rounds
 from chats.turns.roster import Roster, TeamGone, roster_for
 from chats.turns.start import check_room, open_branch
+from contextpolicy.engine.agent_layouts import makes_text
 from contextpolicy.engine.team import cut_team_task
 from contextpolicy.engine.team_view import Viewer, instructions
 
@@ -101,10 +102,11 @@ def told_to(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]
     humans = {mate.name for mate in draft.agents if mate.type == Agent.Type.HUMAN}
     viewer = Viewer(role_id=agent.role_id, name=agent.name or "…", mates=mates)
     task = cut_team_task(draft.task)
+    is_text = makes_text(agent.prompt_form)
     told = [
         agent.instruction,
         agent.instruction_file_text,
-        instructions(viewer, humans=humans),
-        f"The team's task:\n{task}" if task else "",
+        instructions(viewer, humans=humans, is_text=is_text),
+        task if is_text or not task else f"The team's task:\n{task}",
     ]
     return [text for text in told if text]

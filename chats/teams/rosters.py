@@ -26,11 +26,13 @@ from chats.teams.conversation import LARGEST_WINDOW, LONGEST_INSTRUCTION, cut_no
 from chats.turns.roster import roster_of
 from contextpolicy import ledger
 from contextpolicy.engine import names, rounds, team, team_view
+from contextpolicy.engine.agentformats import FORMS, normalized_agent_type
 from contextpolicy.models import ContextPolicy, ModelSpec
 
 MOST_TEAMS = 100
 LONGEST_TEAM_NAME = 100
 LEAST_CAP, MOST_CAP = 20, 100_000
+LEAST_BYTES, MOST_BYTES = 1_024, 100_000_000
 MOST_HOPS, MOST_TOKENS, MOST_SECONDS = 50, 10_000_000, 86_400
 LONGEST_ROLE_ID = 80
 # What a person and a model without a team say is theirs.
@@ -84,7 +86,8 @@ class AgentDraft:
     model: str = ""
     instruction: str = ""
     instruction_file_text: str = ""
-    window_size: int = 12
+    prompt_form: str = Agent.PromptForm.MESSAGES
+    window_size: int = team.WINDOW_SIZE
     policy: str = ""
     rests: bool = False
 
@@ -102,6 +105,7 @@ class TeamDraft:
     seconds_limit: int = rounds.SECONDS_LIMIT
     goes_on_after_failure: bool = True
     message_cap: int = 0
+    max_bytes: int = team.MAX_BYTES
     task: str = ""
 
 
@@ -133,6 +137,7 @@ def draft_of(version: TeamVersion) -> TeamDraft:
             model=agent.model.slug if agent.model else "",
             instruction=agent.instruction,
             instruction_file_text=agent.instruction_file_text,
+            prompt_form=agent.prompt_form,
             window_size=agent.window_size,
             policy=agent.policy.slug if agent.policy else "",
             rests=agent.rests,
@@ -140,6 +145,14 @@ def draft_of(version: TeamVersion) -> TeamDraft:
         for agent in roster_of(version).agents
     ]
     return TeamDraft(name=version.name, agents=agents, **values)
+
+
+def form_for(agent_type: str) -> str:
+    """Return the prompt form of a kind of agent; without a kind, a message for each message."""
+    if not agent_type:
+        return Agent.PromptForm.MESSAGES
+    full = normalized_agent_type(agent_type)
+    return full if full in FORMS else Agent.PromptForm.PLAIN
 
 
 RULES = (
@@ -150,6 +163,7 @@ RULES = (
     "seconds_limit",
     "goes_on_after_failure",
     "message_cap",
+    "max_bytes",
     "task",
 )
 
@@ -279,9 +293,13 @@ def tell(event: str, made: Team, *, user: User, now: datetime) -> None:
 def digest_of(version: TeamVersion) -> str:
     """Return a digest of a version's values: by it the ledger shows which one was in force."""
     values = asdict(draft_of(version))
-    if not values["message_cap"]:
-        # Versions from before there was a cap keep the digest that the ledger has of them.
-        del values["message_cap"]
+    # Versions from before an option keep the digest that the ledger has of them.
+    for name in ("message_cap", "max_bytes"):
+        if not values[name]:
+            del values[name]
+    for agent in values["agents"]:
+        if agent["prompt_form"] == Agent.PromptForm.MESSAGES:
+            del agent["prompt_form"]
     canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -310,6 +328,7 @@ def store(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None
             model=found.models.get(agent.model),
             instruction=agent.instruction,
             instruction_file_text=agent.instruction_file_text,
+            prompt_form=agent.prompt_form,
             window_size=agent.window_size,
             policy=found.policies.get(agent.policy),
             rests=agent.rests,
@@ -389,7 +408,7 @@ def check_team(draft: TeamDraft) -> None:
     for param, what, most in limits:
         if not 1 <= getattr(draft, param) <= most:
             raise InvalidTeam(f"A round has a limit of 1 to {most:,} {what}.", param=param)
-    check_cap(draft)
+    check_prompt_limits(draft)
     if found := UNSTORABLE.search(draft.task):
         raise InvalidTeam(
             f"The task has a character that cannot be stored, at position {found.start()}.",
@@ -397,14 +416,23 @@ def check_team(draft: TeamDraft) -> None:
         )
 
 
-def check_cap(draft: TeamDraft) -> None:
-    """Check that a whole round fits under the cap, if there is one. Raises `InvalidTeam`."""
+def check_prompt_limits(draft: TeamDraft) -> None:
+    """Check the limits of messages and of bytes; a whole round fits under the cap.
+
+    Raises `InvalidTeam`.
+    """
     least = max(LEAST_CAP, draft.hop_limit)
     if draft.message_cap and not least <= draft.message_cap <= MOST_CAP:
         raise InvalidTeam(
             f"The most messages in prompts are {least:,} to {MOST_CAP:,}, or 0 for as many as"
             " there are.",
             param="message_cap",
+        )
+    if draft.max_bytes and not LEAST_BYTES <= draft.max_bytes <= MOST_BYTES:
+        raise InvalidTeam(
+            f"The byte limit of a prompt is {LEAST_BYTES:,} to {MOST_BYTES:,} bytes, or 0 for no"
+            " limit.",
+            param="max_bytes",
         )
 
 
@@ -419,6 +447,11 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
             f"The window of {agent.name} is {agent.window_size}. Give 0 for no earlier messages,"
             f" or a number up to {LARGEST_WINDOW}.",
             param=f"{param}.window_size",
+        )
+    if agent.prompt_form not in Agent.PromptForm.values:
+        raise InvalidTeam(
+            f"The prompt form of {agent.name} is one of {', '.join(Agent.PromptForm.values)}.",
+            param=f"{param}.prompt_form",
         )
     if len(agent.agent_type) > 60 or (agent.agent_type and not names.is_sound(agent.agent_type)):
         raise InvalidTeam("A kind of agent has at most 60 characters.", param=f"{param}.agent_type")

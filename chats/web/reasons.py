@@ -184,6 +184,7 @@ PARTS = {
     "profile": "Of your profile",
     "policy": "Of the policy",
     "agent": "Of the agent",
+    "team": "Rules of the team",
     "task": "The team's task",
     "chat": "Of this chat",
     "skills": "Of the skills",
@@ -214,6 +215,10 @@ REPAIRS = {
 }
 # Changes of a whole prompt.
 CHANGES = {
+    "prompt_form:claude-code": "The agent’s prompt is one text in the Claude form.",
+    "prompt_form:openai-codex": "The agent’s prompt is one text in the Codex form.",
+    "prompt_form:google-gemini": "The agent’s prompt is one text in the Gemini form.",
+    "prompt_form:plain": "The agent’s prompt is one plain text.",
     "opening_added": "The chat begins with a reply, so a line that says so was put before it.",
     "messages_joined": "Neighbouring messages of one role were joined, as the provider demands.",
     "strategy": "The strategy of the policy could not decide; the sliding window stood in.",

@@ -16,17 +16,20 @@ from chats.ground.refusals import Refusal
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.record import access
 from chats.teams import conversation, play, rosters
-from chats.teams.presets import PRESETS
+from chats.teams.presets import PRESETS, WINDOW
 from chats.teams.rosters import AgentDraft, Saved, TeamDraft
 from chats.web.auth import PersonRequest, actor, count_message, signed_in
 from chats.web.thread.entries import shape_of
 from chats.web.thread.updates import tail_update
 from contextpolicy.engine.rounds import MOST_MEMBERS
+from contextpolicy.engine.team import MAX_BYTES
 from contextpolicy.models import ContextPolicy
 
 # The texts and the numbers of the form, by the names of the drafts.
 TEXTS = ("name", "role_id", "type", "agent_type", "model", "instruction", "policy")
 LIMITS = ("hop_limit", "token_limit", "seconds_limit")
+# The form suggests a window that shows a whole round.
+EMPTY = AgentDraft(name="", window_size=WINDOW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def teams(request: PersonRequest) -> HttpResponse:
 def team_new(request: PersonRequest) -> HttpResponse:
     """Show the form for a new team, from a draft if one is named; make the team."""
     if request.method == "GET":
-        empty = TeamDraft(name="", agents=(AgentDraft(name=""), AgentDraft(name="")))
+        empty = TeamDraft(name="", agents=(EMPTY, EMPTY))
         return form_page(request, PRESETS.get(request.GET.get("preset", ""), empty))
     draft = typed(request)
     if request.POST.get("do") != "save":
@@ -220,6 +223,7 @@ def typed(request: HttpRequest) -> TeamDraft:
         AgentDraft(
             **{name: lines(sent.get(f"agent-{place}-{name}", "")) for name in TEXTS},
             instruction_file_text=lines(sent.get(f"agent-{place}-instruction_file_text", "")),
+            prompt_form=sent.get(f"agent-{place}-prompt_form") or Agent.PromptForm.MESSAGES,
             window_size=number(sent.get(f"agent-{place}-window_size", "")),
             rests=f"agent-{place}-rests" in sent,
         )
@@ -232,6 +236,7 @@ def typed(request: HttpRequest) -> TeamDraft:
         independent="independent" in sent,
         goes_on_after_failure="goes_on_after_failure" in sent,
         message_cap=number(sent.get("message_cap") or "0"),
+        max_bytes=number(sent.get("max_bytes") or str(MAX_BYTES)),
         task=lines(sent.get("task", "")),
         **{name: number(sent.get(name, "")) for name in LIMITS},
     )
@@ -252,7 +257,7 @@ def changed_list(request: HttpRequest, draft: TeamDraft) -> TeamDraft:
     """Return the draft with one agent more, or without one, as the form's buttons ask."""
     do, agents = request.POST.get("do", ""), list(draft.agents)
     if do == "add" and len(agents) < MOST_MEMBERS:
-        agents.append(AgentDraft(name=""))
+        agents.append(EMPTY)
     remove = number(do.removeprefix("remove-"))
     if do.startswith("remove-") and 0 <= remove < len(agents):
         del agents[remove]
@@ -286,6 +291,7 @@ def form_page(
         "agents": fields,
         "most": MOST_MEMBERS,
         "routings": TeamVersion.Routing.choices,
+        "prompt_forms": Agent.PromptForm.choices,
         "models": lifecycle.enabled_models(),
         "policies": policies.order_by("name") if may_edit_policies else (),
         "may_share": may_edit_policies,

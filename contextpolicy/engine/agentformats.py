@@ -7,8 +7,9 @@ space, its tags escaped. The forms are our own choice: the programs take free te
 import logging
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from contextpolicy.engine.team import AgentContext, ContextMessage, byte_count
 from contextpolicy.engine.transcript import SECTION_JOINT, imitations, set_in
@@ -41,7 +42,43 @@ class AgentPromptTooLarge(Exception):
     code = "agent_prompt_too_large"
 
 
-Assembler = Callable[[AgentContext, Sequence[ContextMessage]], AgentPrompt]
+@dataclass(frozen=True, slots=True)
+class PromptForm:
+    """The form of a prompt for one kind of agent.
+
+    `titles` names the sections: the text above each, or its tag. `line` writes one message of the
+    conversation; a tagged form has a tag for it. `has_system_option`: the instructions go to the
+    program's system option instead of a section.
+    """
+
+    titles: Mapping[str, str]
+    line: str = ""
+    is_tagged: bool = False
+    has_system_option: bool = False
+
+    def borders(self, section: str) -> tuple[str, str]:
+        """Return the text before and after the content of a section."""
+        title = self.titles[section]
+        return (f"<{title}>\n", f"\n</{title}>") if self.is_tagged else (f"{title}\n", "")
+
+    def section(self, section: str, text: str) -> str:
+        """Write a section; nothing without a text."""
+        before, after = self.borders(section)
+        return f"{before}{text}{after}" if text else ""
+
+    def entry(self, sender: str, to: str, text: str) -> str:
+        """Write a message of the conversation, whose text is guarded already."""
+        if self.is_tagged:
+            opening = f'<message from="{_attribute(sender)}" to="{_attribute(to)}">'
+            return f"{opening}\n{text}\n</message>"
+        return self.line.format(sender=_flat(sender), to=_flat(to), content=text)
+
+    def guard(self, text: str, *, sections: Sequence[str]) -> str:
+        """Change lines or tags of a text that imitate those of the `sections`."""
+        titles = tuple(self.titles[name] for name in sections if name in self.titles)
+        if self.is_tagged:
+            return _tags((*titles, "message")).sub("&lt;", text)
+        return set_in(text, _title_lines(titles))
 
 
 def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
@@ -51,15 +88,15 @@ def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
     message is never cut. Raises AgentPromptTooLarge.
     """
     normalized = normalized_agent_type(agent_type)
-    assembler = ASSEMBLERS.get(normalized)
-    if assembler is None:
+    form = FORMS.get(normalized)
+    if form is None:
         logger.warning(
             '[ContextManager] Unknown agentType "%s" (normalized: "%s"), using PlainTextAssembler',
             agent_type,
             normalized,
         )
-        assembler = plain_text
-    return _fitting(assembler, context)
+        form = PLAIN_TEXT
+    return _fitting(form, context)
 
 
 def normalized_agent_type(agent_type: str) -> str:
@@ -67,49 +104,83 @@ def normalized_agent_type(agent_type: str) -> str:
     return _FULL_NAMES.get(agent_type.lower(), agent_type)
 
 
-def claude_code(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Write tags around the parts; the instructions go to the program's system option."""
-    earlier = [
-        f'<message from="{_attribute(item.sender)}" to="{_attribute(item.to)}">\n'
-        f"{_untagged(item.content)}\n</message>"
-        for item in messages
-    ]
-    parts = [
-        _tagged("team_task", _untagged(context.team_task or "")),
-        _tagged("conversation", "\n".join(earlier)),
-        _tagged("current_message", _untagged(context.current_message)),
-    ]
-    instructions = SECTION_JOINT.join(_instructions(context))
-    return AgentPrompt(SECTION_JOINT.join(filter(None, parts)), instructions or None)
+def write_prompt(
+    form: PromptForm, context: AgentContext, messages: Sequence[ContextMessage]
+) -> AgentPrompt:
+    """Write a prompt in a form with these messages of the context."""
 
+    def guard(text: str) -> str:
+        return form.guard(text, sections=SECTIONS)
 
-def openai_codex(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Write Markdown headings above the parts; the instructions stand first."""
-    titles = ("# Instructions", "# Team task", "# Conversation", "# Current message")
-    return AgentPrompt(_titled(titles, context, messages, "**{sender}** to {to}: {content}"))
-
-
-def google_gemini(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Write titles in capitals between rules; the instructions stand first."""
-    titles = (
-        "=== INSTRUCTIONS ===",
-        "=== TEAM TASK ===",
-        "=== CONVERSATION ===",
-        "=== CURRENT MESSAGE ===",
+    instructions = SECTION_JOINT.join(
+        text for text in (context.system_instruction, context.instruction_file_text) if text
     )
-    return AgentPrompt(_titled(titles, context, messages, "{sender} -> {to}: {content}"))
+    entries = [form.entry(item.sender, item.to, guard(item.content)) for item in messages]
+    texts = {
+        "instructions": "" if form.has_system_option else instructions,
+        "task": guard(context.team_task or ""),
+        "conversation": "\n".join(entries),
+        "current": guard(context.current_message),
+    }
+    parts = [form.section(name, text) for name, text in texts.items() if text]
+    flag = instructions if form.has_system_option else ""
+    return AgentPrompt(SECTION_JOINT.join(parts), flag or None)
 
 
-def plain_text(context: AgentContext, messages: Sequence[ContextMessage]) -> AgentPrompt:
-    """Write plain titles above the parts; the instructions stand first."""
-    titles = ("Instructions:", "Team task:", "Conversation:", "Current message:")
-    return AgentPrompt(_titled(titles, context, messages, "{sender} to {to}: {content}"))
-
-
-ASSEMBLERS: Mapping[str, Assembler] = {
-    "claude-code": claude_code,
-    "openai-codex": openai_codex,
-    "google-gemini": google_gemini,
+# The sections of a program's prompt, in order; the prompts of this server's own rounds have more.
+SECTIONS = ("instructions", "task", "conversation", "current")
+CLAUDE_CODE = PromptForm(
+    titles={
+        "task": "team_task",
+        "summary": "summary",
+        "pinned": "pinned_messages",
+        "conversation": "conversation",
+        "background": "background",
+        "current": "current_message",
+    },
+    is_tagged=True,
+    has_system_option=True,
+)
+OPENAI_CODEX = PromptForm(
+    titles={
+        "instructions": "# Instructions",
+        "task": "# Team task",
+        "summary": "# Summary",
+        "pinned": "# Pinned messages",
+        "conversation": "# Conversation",
+        "background": "# Background",
+        "current": "# Current message",
+    },
+    line="**{sender}** to {to}: {content}",
+)
+GOOGLE_GEMINI = PromptForm(
+    titles={
+        "instructions": "=== INSTRUCTIONS ===",
+        "task": "=== TEAM TASK ===",
+        "summary": "=== SUMMARY ===",
+        "pinned": "=== PINNED MESSAGES ===",
+        "conversation": "=== CONVERSATION ===",
+        "background": "=== BACKGROUND ===",
+        "current": "=== CURRENT MESSAGE ===",
+    },
+    line="{sender} -> {to}: {content}",
+)
+PLAIN_TEXT = PromptForm(
+    titles={
+        "instructions": "Instructions:",
+        "task": "Team task:",
+        "summary": "Summary:",
+        "pinned": "Pinned messages:",
+        "conversation": "Conversation:",
+        "background": "Background:",
+        "current": "Current message:",
+    },
+    line="{sender} to {to}: {content}",
+)
+FORMS: Mapping[str, PromptForm] = {
+    "claude-code": CLAUDE_CODE,
+    "openai-codex": OPENAI_CODEX,
+    "google-gemini": GOOGLE_GEMINI,
 }
 _FULL_NAMES: Mapping[str, str] = {
     "claude": "claude-code",
@@ -121,18 +192,19 @@ _FULL_NAMES: Mapping[str, str] = {
 }
 
 
-def _fitting(assembler: Assembler, context: AgentContext) -> AgentPrompt:
+def _fitting(form: PromptForm, context: AgentContext) -> AgentPrompt:
     messages = context.context_messages
 
     def fits(omitted: int) -> bool:
-        return _size(assembler(context, messages[omitted:])) <= context.max_bytes
+        return _size(write_prompt(form, context, messages[omitted:])) <= context.max_bytes
 
     omitted = bisect_left(range(len(messages)), x=True, key=fits)
-    made = assembler(context, messages[omitted:])
+    made = write_prompt(form, context, messages[omitted:])
     if _size(made) > context.max_bytes:
         raise AgentPromptTooLarge(
-            f"The message with its instructions takes {_size(made):,} bytes; {context.max_bytes:,} "
-            "are allowed. Shorten the message or the instructions, or allow more bytes."
+            f"The message with its instructions takes {_size(made):,} bytes; the limit (maxBytes) "
+            f"is {context.max_bytes:,}. Shorten the message or the instructions, or raise the "
+            "team's byte limit."
         )
     return AgentPrompt(made.prompt, made.system_flag, omitted)
 
@@ -141,44 +213,15 @@ def _size(made: AgentPrompt) -> int:
     return byte_count(made.prompt) + byte_count(made.system_flag or "")
 
 
-def _instructions(context: AgentContext) -> list[str]:
-    return [text for text in (context.system_instruction, context.instruction_file_text) if text]
+@cache
+def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
+    listed = "|".join(re.escape(name) for name in names)
+    return re.compile(rf"<(?=\s*/?\s*(?:{listed})\b)", re.IGNORECASE)
 
 
-def _titled(
-    titles: tuple[str, str, str, str],
-    context: AgentContext,
-    messages: Sequence[ContextMessage],
-    line: str,
-) -> str:
-    pattern = imitations(titles)
-    guarded = [
-        line.format(
-            sender=_flat(item.sender), to=_flat(item.to), content=set_in(item.content, pattern)
-        )
-        for item in messages
-    ]
-    texts = (
-        SECTION_JOINT.join(_instructions(context)),
-        set_in(context.team_task or "", pattern),
-        "\n".join(guarded),
-        set_in(context.current_message, pattern),
-    )
-    parts = [f"{title}\n{text}" for title, text in zip(titles, texts, strict=True) if text]
-    return SECTION_JOINT.join(parts)
-
-
-_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:team_task|conversation|message|current_message)\b)", re.IGNORECASE
-)
-
-
-def _tagged(tag: str, text: str) -> str:
-    return f"<{tag}>\n{text}\n</{tag}>" if text else ""
-
-
-def _untagged(text: str) -> str:
-    return _TAGS.sub("&lt;", text)
+@cache
+def _title_lines(titles: tuple[str, ...]) -> re.Pattern[str]:
+    return imitations(titles)
 
 
 def _attribute(name: str) -> str:

@@ -69,13 +69,13 @@ def require_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
         return
     if system >= max_bytes:
         raise PolicyImpossible(
-            f"The system text and the tools take {system:,} bytes of a prompt of at most "
-            f"{max_bytes:,}. Shorten the system text, offer fewer tools, or allow more bytes."
+            f"The system text and the tools take {system:,} bytes and max_bytes is {max_bytes:,}. "
+            f"Shorten the system text, offer fewer tools, or allow more bytes."
         )
     if system + question > max_bytes:
         raise QuestionTooLarge(
             f"The message takes {question:,} bytes and {max_bytes - system:,} are left for it "
-            f"(limit {max_bytes:,}). Shorten or split the message."
+            f"(max_bytes {max_bytes:,}). Shorten or split the message, or allow more bytes."
         )
 
 

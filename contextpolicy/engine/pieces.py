@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from contextpolicy.engine.agent_layouts import AgentMaker
 from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.fitting import Fixed, fit, newest_pins, require, require_bytes
 from contextpolicy.engine.groups import has_content
@@ -21,7 +22,7 @@ from contextpolicy.engine.segments import (
 from contextpolicy.engine.systemtext import governed
 from contextpolicy.engine.text_layouts import TextMaker
 from contextpolicy.engine.tokens import TokenCounter, wire_tokens
-from contextpolicy.engine.toolrules import stubbed_results
+from contextpolicy.engine.toolrules import Stubbed, stubbed_results
 from contextpolicy.engine.transcript import Background
 
 
@@ -35,6 +36,7 @@ class PromptFacts:
     when a cut reply goes on. `background`: what is known beside the chat; with `tail`, any further
     text, it makes one user block. `calibration`: provider's tokens per token of ours.
     `strict_roles`: the provider wants the first message from the user and roles that alternate.
+    `form`: the text form of an agent's prompt, instead of the policy's layout; empty for none.
     """
 
     values: PolicyValues
@@ -51,6 +53,17 @@ class PromptFacts:
     tail: str = ""
     calibration: float = 1.0
     strict_roles: bool = False
+    form: str = ""
+
+
+def maker_for(
+    *, values: PolicyValues, form: str, counter: TokenCounter, scale: Scale, stubbed: Stubbed
+) -> Maker:
+    """Return the maker of a prompt: that of an agent's text form, else that of the layout."""
+    if form:
+        return AgentMaker(form=form, values=values, counter=counter, scale=scale, stubbed=stubbed)
+    kind = Maker if values.layout == "multi_turn" else TextMaker
+    return kind(values=values, counter=counter, scale=scale, stubbed=stubbed)
 
 
 class Pieces:
@@ -65,9 +78,9 @@ class Pieces:
         self.low = low
         values = facts.values
         self.pins_room = limit if values.pins_tokens is None else values.pins_tokens
-        kind = Maker if values.layout == "multi_turn" else TextMaker
-        self.maker = kind(
+        self.maker = maker_for(
             values=values,
+            form=facts.form,
             counter=facts.counter,
             scale=Scale(limit, values.max_bytes),
             stubbed=stubbed_results(found.live, values=values),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextpolicy.engine.policy import PolicyValues
 
 # The order on the wire; the names are those of the receipt.
-ORDER = ("runtime", "profile", "policy", "agent", "task", "chat", "skills", "budget")
+ORDER = ("runtime", "profile", "policy", "agent", "team", "task", "chat", "skills", "budget")
 
 
 class UnknownOrigin(ValueError):

@@ -23,7 +23,7 @@ from contextpolicy.engine.messages import (
     text_of,
 )
 from contextpolicy.engine.names import is_sound, marks
-from contextpolicy.engine.team import Speaker
+from contextpolicy.engine.team import Speaker, addressed
 from contextpolicy.engine.tokens import TokenCounter, message_tokens
 from contextpolicy.engine.truncation import fence_after
 
@@ -181,6 +181,30 @@ def as_seen(
     return _counted(replace(message, parts=told, role="user"), counter)
 
 
+def as_told(
+    message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
+) -> Message:
+    """Return a message of the team for a prompt that is one text, with its speaker's name.
+
+    Calls of tools are only in the agent's own messages: a text shows the others' words alone. The
+    tokens are those of a line with speaker and addressees.
+    """
+    parts = _cleaned(message.parts, speaker=speaker)
+    is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
+    files = [file_text(replace(p, name=_flat(p.name))) for p in parts if isinstance(p, FilePart)]
+    body = "\n".join(filter(None, [text_of(replace(message, parts=parts)), *files]))
+    told = parts if is_own else (TextPart(body),) if body else ()
+    line = f"{speaker.role_name} to {addressed(message.addressees)}: {body}"
+    counted = message_tokens((TextPart(line), *(told if is_own else ())), "user", counter)
+    return replace(
+        message,
+        parts=told,
+        role="assistant" if is_own else "user",
+        speaker=speaker.role_name,
+        tokens=counted,
+    )
+
+
 def _cleaned(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
     """Return the parts with the speaker's own words only, without markers, each in its place."""
     made: list[Part] = []
@@ -229,15 +253,21 @@ def window_before(seq: int, *, size: int) -> int:
     return 0 if over <= 0 else -(-over // step) * step
 
 
-def instructions(viewer: Viewer, *, humans: Collection[str] = ()) -> str:
-    """Tell an agent who it is, who its mates are, and how it calls one."""
+def instructions(viewer: Viewer, *, humans: Collection[str] = (), is_text: bool = False) -> str:
+    """Tell an agent who it is, who its mates are, and how it calls one.
+
+    `is_text`: its prompt is one text, in which each message has its speaker's name.
+    """
     mates = [_flat(mate) + (" (a person)" if mate in humans else "") for mate in viewer.mates]
     lines = [f"You are {_flat(viewer.name)}, a member of a team that works in one chat."]
     if mates:
         lines.append(f"Your mates are {', '.join(mates)}.")
     lines.append(
-        "Messages of others begin with a line [FROM:name]. Do not write such a line, and never "
-        "speak for anybody else."
+        "The conversation names the speaker of each message. Write your reply alone, without a "
+        "name before it, and never speak for anybody else."
+        if is_text
+        else "Messages of others begin with a line [FROM:name]. Do not write such a line, and "
+        "never speak for anybody else."
     )
     if mates:
         lines.append(

@@ -186,9 +186,11 @@ class TextMaker(Maker):
         return self.weighed((made,), (WireMessage("user", text),))
 
     def _line(self, made: Entry) -> Entry:
-        message = made.message
         texts = [wire.shown() for wire in made.wires if wire.role != "tool" and wire.shown()]
-        line = self.writer.entry(message.role, SECTION_JOINT.join(texts))
+        return self._as_line(made, self.writer.entry(made.message.role, SECTION_JOINT.join(texts)))
+
+    def _as_line(self, made: Entry, line: str) -> Entry:
+        message = made.message
         has_tools = any(wire.role == "tool" or wire.tool_calls for wire in made.wires)
         notes = (f"{message.seq}:tool_parts_left_out",) if has_tools else ()
         tokens = self.counter.count(line) + JOINT_TOKENS

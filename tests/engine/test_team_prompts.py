@@ -144,6 +144,6 @@ def test_over_its_bytes_the_oldest_context_goes_first(
 
 @pytest.mark.requirement("S3.8")
 def test_a_message_that_alone_is_too_large_is_refused_by_name() -> None:
-    with pytest.raises(AgentPromptTooLarge, match="allow more bytes") as refusal:
+    with pytest.raises(AgentPromptTooLarge, match=r"the limit \(maxBytes\) is 200") as refusal:
         assemble_prompt("codex", limited(200, "one", "x" * 300))
     assert refusal.value.code == "agent_prompt_too_large"

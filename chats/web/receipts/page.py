@@ -11,7 +11,7 @@ from django.views.decorators.http import require_GET
 from chats.compaction.report.skip_reasons import why_not
 from chats.memory import references
 from chats.models import Receipt, Turn
-from chats.prompt.agents import view_for
+from chats.prompt.agents import PROMPT_FORM, view_for
 from chats.prompt.sent_texts import SegmentSources, sources_of
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
@@ -104,13 +104,16 @@ def view_of(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView
     if row.purpose == "warm_up":
         title = f"Warm-up {row.call}: the next prompt without its question, read ahead"
     values = values_of(row.effective_policy)
-    placed = places([str(segment[0]) for segment in row.segments], layout=values.layout)
+    has_form = any(note.startswith(f"{PROMPT_FORM}:") for note in row.notes)
+    # A text form is one block of text with the question, as in layout A.
+    layout = "A" if has_form else values.layout
+    placed = places([str(segment[0]) for segment in row.segments], layout=layout)
     return ReceiptView(
         receipt=row,
         title=title,
         outcome=CALL_OUTCOMES[Receipt.Outcome(row.outcome)],
         figures=figures_of(row),
-        layout=LAYOUTS.get(values.layout, ""),
+        layout="" if has_form else LAYOUTS.get(values.layout, ""),
         segments=[
             segment_view(
                 number,

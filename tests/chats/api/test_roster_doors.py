@@ -16,7 +16,11 @@ from tests.chats.teams.test_team_rounds import Play
 
 Work = Callable[..., Any]
 PLANNER = {"name": "Planner", "instruction": "Plan.", "window_size": 9}
-BODY = {"name": "Crew", "agents": [PLANNER, {"name": "Critic"}], "task": "Sell apples"}
+BODY = {
+    "name": "Crew",
+    "agents": [PLANNER, {"name": "Critic", "window_size": 12}],
+    "task": "Sell apples",
+}
 WHOLE_PLANNER = {
     "role_id": "planner",
     "name": "Planner",
@@ -25,6 +29,7 @@ WHOLE_PLANNER = {
     "model": "",
     "instruction": "Plan.",
     "instruction_file_text": "",
+    "prompt_form": "messages",
     "window_size": 9,
     "policy": "",
     "rests": False,

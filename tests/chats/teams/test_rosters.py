@@ -28,7 +28,9 @@ CANARY = "canary"
 
 def draft(*agents: str | AgentDraft, **values: Any) -> TeamDraft:
     """A team of agents, some of which are only a name."""
-    given = [AgentDraft(name=each) if isinstance(each, str) else each for each in agents]
+    given = [
+        AgentDraft(name=each, window_size=12) if isinstance(each, str) else each for each in agents
+    ]
     return TeamDraft(**{"name": "Team", **values}, agents=given)
 
 

@@ -88,7 +88,7 @@ def made(alice: User, demo_model: ModelSpec, now: datetime) -> Made:
     def make(*agents: str | AgentDraft, shared: bool = False, **values: Any) -> Team:
         user = as_admin(alice) if shared else alice
         given = [
-            AgentDraft(name=each, instruction=f"You are the {each.lower()}.")
+            AgentDraft(name=each, instruction=f"You are the {each.lower()}.", window_size=12)
             if isinstance(each, str)
             else each
             for each in agents

@@ -1,0 +1,133 @@
+"""The prompt of an agent as one text, in the form of a kind of agent (see `agentformats`).
+
+The text is the one that a program gets for the agent, with sections for a summary, pinned messages
+and background where there are any. The policy's system text and the rules of the team stay in role
+`system`; steps of the running turn follow as messages, because tools need them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from contextpolicy.engine.agentformats import FORMS, PLAIN_TEXT, PromptForm
+from contextpolicy.engine.entries import Entry
+from contextpolicy.engine.layouts import Maker, moved
+from contextpolicy.engine.messages import Message, Summary, text_of
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.segments import Block, Parts, Scale, Segment
+from contextpolicy.engine.team import addressed
+from contextpolicy.engine.text_layouts import JOINT_TOKENS, TextMaker
+from contextpolicy.engine.tokens import MESSAGE_OVERHEAD, TokenCounter
+from contextpolicy.engine.toolrules import Stubbed
+from contextpolicy.engine.transcript import SECTION_JOINT, Background
+
+# Each message in its own role: no text form.
+MESSAGES = "messages"
+PROMPT_FORMS: Mapping[str, PromptForm] = {**FORMS, "plain": PLAIN_TEXT}
+# The sections in their order.
+SECTIONS = ("instructions", "task", "summary", "pinned", "conversation", "background", "current")
+# The parts of the tail that are sections of their own; all others are background.
+_SECTION_OF = {"agent": "instructions", "task": "task"}
+
+
+def makes_text(form: str) -> bool:
+    """Return True if an agent's prompt form is one text."""
+    return form in PROMPT_FORMS
+
+
+class AgentMaker(TextMaker):
+    """Makes the pieces of an agent's prompt and joins them to a text in a form."""
+
+    def __init__(
+        self,
+        *,
+        form: str,
+        values: PolicyValues,
+        counter: TokenCounter,
+        scale: Scale,
+        stubbed: Stubbed,
+    ) -> None:
+        super().__init__(values=values, counter=counter, scale=scale, stubbed=stubbed)
+        self.form = PROMPT_FORMS[form]
+        self._inner: list[tuple[str, str]] = []
+        borders = [text for name in self._sections for text in self.form.borders(name) if text]
+        self.frame = MESSAGE_OVERHEAD + sum(counter.count(text) + JOINT_TOKENS for text in borders)
+        self.frame_bytes = len(SECTION_JOINT.join(borders).encode())
+
+    def system(self, parts: Sequence[tuple[str, str]]) -> Block:
+        """Make the system message; the task and, in most forms, the instructions are sections."""
+        inner = {"task"} if self.form.has_system_option else {"agent", "task"}
+        self._inner = [(name, text) for name, text in parts if name in inner]
+        return super().system([(name, text) for name, text in parts if name not in inner])
+
+    def summary(self, summary: Summary) -> Block:
+        """Make the piece of the summary."""
+        segment = Segment("summary", summary.id, 0, "user", 0)
+        return self._piece(segment, self._guard(summary.text))
+
+    def tail(self, background: Background, text: str) -> tuple[Block, ...]:
+        """Make a piece for each instruction, the task, and each part of the background."""
+        own = [
+            # Instructions are trusted as they are; a task is written by people of the chat.
+            (name, told if name == "agent" else self._guard(told))
+            for name, told in self._inner
+        ]
+        known = [*self.writer.background(background), ("tail", text)]
+        told = [*own, *((name, self._guard(part)) for name, part in known)]
+        return tuple(
+            self._piece(Segment("tail", name, 0, "user", 0), part) for name, part in told if part
+        )
+
+    def pin(self, message: Message) -> Block:
+        """Make the piece of a pinned message."""
+        segment = Segment("pin", message.id, message.seq, "user", 0)
+        return self._piece(segment, self._told(message, text_of(message)), note=False)
+
+    def question(self, message: Message) -> Block:
+        """Make the piece of the whole question, without the name of its speaker."""
+        made = Maker.question(self, message)
+        wire = made.wires[0]
+        places = tuple(
+            (len(self._guard(wire.content[:place])), part) for place, part in wire.images
+        )
+        guarded = wire._replace(content=self._guard(wire.content), images=places)
+        return self.weighed(made.segments, (guarded, *made.wires[1:]))
+
+    def arranged(self, parts: Parts) -> tuple[Block, ...]:
+        """Return the system message and the tools, the text, then the steps."""
+        pieces: dict[str, list[Block]] = {name: [] for name in SECTIONS}
+        for piece in parts.tail:
+            pieces[_SECTION_OF.get(piece.segments[0].message_id, "background")].append(piece)
+        pieces["summary"] += parts.summary
+        pieces["pinned"] += parts.pins
+        pieces["conversation"] += parts.history
+        texts = []
+        segments: list[Segment] = []
+        for name in self._sections[:-1]:
+            joint = "\n" if name in ("pinned", "conversation") else SECTION_JOINT
+            told = joint.join(piece.wires[0].content for piece in pieces[name])
+            texts.append(self.form.section(name, told))
+            segments += [segment for piece in pieces[name] for segment in piece.segments]
+        before, after = self.form.borders("current")
+        head = SECTION_JOINT.join([*filter(None, texts), before])
+        wires = [wire for block in parts.question for wire in block.wires]
+        segments += [segment for block in parts.question for segment in block.segments]
+        asked = SECTION_JOINT.join(wire.content for wire in wires)
+        # An agent's prompt always has a question, or an instruction in its place.
+        text = self._settled(
+            segments, f"{head}{asked}{after}", moved(wires[0].images, by=len(head))
+        )
+        return (*parts.system, *parts.tools, text, *parts.steps)
+
+    @property
+    def _sections(self) -> list[str]:
+        return [name for name in SECTIONS if name in self.form.titles]
+
+    def _guard(self, text: str) -> str:
+        return self.form.guard(text, sections=SECTIONS)
+
+    def _told(self, message: Message, text: str) -> str:
+        return self.form.entry(message.speaker, addressed(message.addressees), self._guard(text))
+
+    def _line(self, made: Entry) -> Entry:
+        texts = [wire.shown() for wire in made.wires if wire.role != "tool" and wire.shown()]
+        line = self._told(made.message, SECTION_JOINT.join(texts))
+        return self._as_line(made, line)
