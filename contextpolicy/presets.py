@@ -28,9 +28,10 @@ class Preset:
     values: Mapping[str, Any]
 
 
-# Excerpts of what a chat's prompt leaves out, for each question: new policies that are shipped have
-# them, and policies that exist keep their prompts.
+# Dates, and for each question excerpts of what the chat's prompt leaves out: new policies that are
+# shipped have them, and policies that exist keep their prompts.
 RETRIEVED: Mapping[str, Any] = {
+    "dates": True,
     "references": True,
     "reference_scope": "chat",
     "reference_share": 0.45,

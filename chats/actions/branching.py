@@ -224,6 +224,7 @@ def open_branch(
         fork_seq=fork_seq,
         last_seq=fork_seq,
         team_id_offset=parent.team_id_offset,
+        time_zone=parent.time_zone,
         compaction_paused=known.compaction_paused if known else False,
         paused_at=known.paused_at if known else None,
         created_at=now,

@@ -16,6 +16,7 @@ from chats.memory.meaning import Look
 from chats.memory.recall import Passage, Scope, recall
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record.history import on_path
+from chats.record.zones import day_in
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.engine.transcript import EntryRole, TextEntry
@@ -286,20 +287,22 @@ def of_turn(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
     return list(rows.select_related("message__branch__chat").order_by("place"))
 
 
-def entries(turn_id: uuid.UUID, *, owner_id: int, is_plain: bool = False) -> tuple[TextEntry, ...]:
+def entries(
+    turn_id: uuid.UUID, *, owner_id: int, is_plain: bool = False, zone: str = ""
+) -> tuple[TextEntry, ...]:
     """Return the references of a turn as a prompt has them: the day, who said it, the words.
 
-    `is_plain`: the words alone.
+    `is_plain`: the words alone. The day is that in a time zone; without one, that of UTC.
     """
     rows = of_turn(turn_id, owner_id=owner_id)
-    return tuple(entry_of(row, is_plain=is_plain) for row in rows)
+    return tuple(entry_of(row, is_plain=is_plain, zone=zone) for row in rows)
 
 
-def entry_of(row: TurnReference, *, is_plain: bool = False) -> TextEntry:
+def entry_of(row: TurnReference, *, is_plain: bool = False, zone: str = "") -> TextEntry:
     """Return one reference as a prompt has it; `is_plain`: without its day and speaker."""
     message = row.message
     role: EntryRole = "user" if message.role == Message.Role.USER else "assistant"
-    day = f"{message.created_at:%Y-%m-%d}"
+    day = day_in(zone, message.created_at) if zone else f"{message.created_at:%Y-%m-%d}"
     told = f"{day}, {message.said_by}" if message.speaker else day
     text = excerpt("\n".join(texts_of(message.parts)), row.start, row.end)
     return TextEntry(role, text if is_plain else f"({told}) {text}")

@@ -21,7 +21,7 @@ from chats.models.memory import (
     PreferenceEvidence,
     PreferenceReading,
 )
-from chats.models.people import ApiKey, LoginFailure, LoginLink
+from chats.models.people import AccountSettings, ApiKey, LoginFailure, LoginLink
 from chats.models.providers import ProviderAccount
 from chats.models.retention import ErasureWish, RetentionEntry, RetentionRun
 from chats.models.search import SearchCount, SearchPlace, SearchText
@@ -32,6 +32,7 @@ from chats.models.vectors import TextVector, VectorSpace
 from chats.models.webhooks import Webhook, WebhookDelivery
 
 __all__ = [
+    "AccountSettings",
     "Agent",
     "ApiKey",
     "Branch",

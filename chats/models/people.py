@@ -9,6 +9,19 @@ from django.db import models
 from contextpolicy.models.base import Stored
 
 
+class AccountSettings(Stored):
+    """Settings of a person's account, for their pages and prompts."""
+
+    owner = models.OneToOneField(
+        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+"
+    )
+    # Of their browser, such as "Europe/Berlin"; empty: UTC.
+    time_zone = models.CharField(max_length=64, blank=True, default="")
+
+    def __str__(self) -> str:
+        return f"settings of {self.owner_id}"
+
+
 class LoginLink(Stored):
     """A one-time link that signs a person in without a password. Only its hash is stored."""
 

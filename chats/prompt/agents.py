@@ -106,7 +106,9 @@ class Seen:
     duplicate: int
 
 
-def seen_by(view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounter) -> Seen:
+def seen_by(
+    view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounter, zone: str = ""
+) -> Seen:
     """Return the question of an agent's turn, what stands behind it, and the round's opening.
 
     The question is the newest message up to the turn's border that is shown to the agent and is not
@@ -114,7 +116,9 @@ def seen_by(view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounte
     seen.
     """
     border = branch.last_seq if turn.seen_to is None else min(turn.seen_to, branch.last_seq)
-    shown, sendable, duplicate = newest_seen(view, branch=branch, border=border, counter=counter)
+    shown, sendable, duplicate = newest_seen(
+        view, branch=branch, border=border, counter=counter, zone=zone
+    )
     # A cut reply that goes on has no question.
     is_asked = bool(sendable) and sendable[-1].role == "user" and turn.continues_id is None
     question = sendable[-1] if is_asked else None
@@ -125,10 +129,10 @@ def seen_by(view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounte
     mine = {row.pk for row in steps}
     others = history.on_path(branch, after=border, before=branch.last_seq + 1)
     unseen = [row for row in others.order_by("seq") if row.pk not in mine]
-    told = [
-        replace(message, left="not_seen") for message in history.load_all(unseen, counter=counter)
-    ]
-    told += [view.seen(step, counter=counter) for step in history.load_all(steps, counter=counter)]
+    loaded = history.load_all(unseen, counter=counter, zone=zone)
+    told = [replace(message, left="not_seen") for message in loaded]
+    loaded = history.load_all(steps, counter=counter, zone=zone)
+    told += [view.seen(step, counter=counter) for step in loaded]
     told.sort(key=lambda message: message.seq)
     return Seen(
         question=question,
@@ -140,7 +144,7 @@ def seen_by(view: AgentView, *, turn: Turn, branch: Branch, counter: TokenCounte
 
 
 def newest_seen(
-    view: AgentView, *, branch: Branch, border: int, counter: TokenCounter
+    view: AgentView, *, branch: Branch, border: int, counter: TokenCounter, zone: str = ""
 ) -> tuple[list[engine.Message], list[engine.Message], int]:
     """Return the newest messages up to a border as the agent sees them, ascending.
 
@@ -153,7 +157,7 @@ def newest_seen(
     sendable: list[engine.Message] = []
     is_agents = False
     for row in rows.order_by("-seq").iterator(chunk_size=4):
-        message = view.seen(history.to_engine(row, counter=counter), counter=counter)
+        message = view.seen(history.to_engine(row, counter=counter, zone=zone), counter=counter)
         shown.append(message)
         if not unsendable(message):
             is_agents = row.role == Message.Role.ASSISTANT if not sendable else is_agents

@@ -16,7 +16,7 @@ from chats.prompt import agents, client, model_choice, person, statements, tail
 from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.record import history, images, receipts
+from chats.record import history, images, receipts, zones
 from contextpolicy import plugins, skills
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import scripts
@@ -85,6 +85,8 @@ class Prompt:
     prompt_tokens: int
     calibration: float
     factors: Factors
+    # The time zone that its branch keeps from now on; empty: it has one, or has no dates.
+    zone: str
     shares: Mapping[str, float]
     reserve: int
     texts: Sequence[tuple[str, str, str]]
@@ -124,7 +126,9 @@ def compose(
         return compose_for_agent(
             turn=turn, branch=branch, choice=choice, counter=counter, window_limit=window_limit
         )
-    asked = asked_by(turn, branch=branch, choice=choice, counter=counter)
+    # A program's messages are sent as it wrote them.
+    zone = zone_for(branch, values=choice.values) if turn.client is None else ""
+    asked = asked_by(turn, branch=branch, choice=choice, counter=counter, zone=zone)
     given = gather(
         branch=branch,
         choice=choice,
@@ -176,7 +180,8 @@ def compose_for_agent(
     view = agents.view_for(turn)
     if view is None:
         raise ValueError(f"turn {turn.pk} has no agent")
-    seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter)
+    zone = zone_for(branch, values=choice.values)
+    seen = agents.seen_by(view, turn=turn, branch=branch, counter=counter, zone=zone)
     known = person.about(branch, choice=choice, until=asked_at(turn))
     asked = Question(
         question=(seen.question,) if seen.question else (),
@@ -184,8 +189,9 @@ def compose_for_agent(
         last_seq=branch.last_seq,
         steps=seen.steps,
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(turn, values=choice.values, known=known),
+        background=background(turn, values=choice.values, known=known, zone=zone),
         notes=known.notes,
+        zone=zone,
     )
     plain = gather(
         branch=branch,
@@ -242,7 +248,8 @@ def compose_lead(
     question = engine.Message(id="", seq=seq, role="user", parts=(), tokens=0)
     if expected is not None:
         question = replace(expected, id="", seq=seq)
-    asked = Question(question=(question,), before=seq, last_seq=seq)
+    zone = zone_for(branch, values=choice.values)
+    asked = Question(question=(question,), before=seq, last_seq=seq, zone=zone)
     given = gather(branch=branch, choice=choice, asked=asked, counter=counter)
     assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
@@ -299,23 +306,36 @@ class Question:
     background: Background = field(default_factory=Background)
     # For the receipt: what of the background was withheld.
     notes: tuple[str, ...] = ()
+    # The time zone of the days that messages get; empty: they get none.
+    zone: str = ""
+
+
+def zone_for(branch: Branch, *, values: PolicyValues) -> str:
+    """Return the time zone of the dates in a branch's prompts; empty if its policy wants none."""
+    return zones.zone_of(branch) if values.dates else ""
 
 
 def asked_by(
-    turn: Turn, *, branch: Branch, choice: model_choice.ChosenModel, counter: TokenCounter
+    turn: Turn,
+    *,
+    branch: Branch,
+    choice: model_choice.ChosenModel,
+    counter: TokenCounter,
+    zone: str = "",
 ) -> Question:
-    """Return the question of a turn's next call."""
+    """Return the question of a turn's next call; its messages have their days in a `zone`."""
     question, steps = turn_messages(turn, branch=branch)
     known = person.about(branch, choice=choice, until=asked_at(turn))
     first = (*question, *steps)
     return Question(
-        question=history.load_all(question, counter=counter),
+        question=history.load_all(question, counter=counter, zone=zone),
         before=(first[0].seq or 1) if first else branch.last_seq + 1,
         last_seq=branch.last_seq,
-        steps=history.load_all(steps, counter=counter),
+        steps=history.load_all(steps, counter=counter, zone=zone),
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=background(turn, values=choice.values, known=known),
+        background=background(turn, values=choice.values, known=known, zone=zone),
         notes=known.notes,
+        zone=zone,
     )
 
 
@@ -349,6 +369,7 @@ def gather(
         counter=counter,
         tokens=max(in_our_count(limit, calibration=choice.model.factors.lowest), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
+        zone=asked.zone,
     )
     pins, exceptions = never_folded(
         branch,
@@ -356,6 +377,7 @@ def gather(
         hidden_to=max(covered, loaded.unloaded[1] if loaded.unloaded else 0),
         window_to=window_to,
         counter=counter,
+        zone=asked.zone,
     )
     given = ComposeInput(
         values=choice.values,
@@ -437,7 +459,9 @@ def governing(active: Compaction | None, *, values: PolicyValues) -> Compaction 
     return active if knows_compactions(values) else None
 
 
-def background(turn: Turn, *, values: PolicyValues, known: person.AboutPerson) -> Background:
+def background(
+    turn: Turn, *, values: PolicyValues, known: person.AboutPerson, zone: str = ""
+) -> Background:
     """Return what is known beside the chat; the same in every step of the turn."""
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
@@ -446,7 +470,10 @@ def background(turn: Turn, *, values: PolicyValues, known: person.AboutPerson) -
         profile=known.profile,
         state=state_text(row.values) if row else "",
         references=references.entries(
-            turn.pk, owner_id=turn.branch.chat.owner_id, is_plain=values.plain_sections
+            turn.pk,
+            owner_id=turn.branch.chat.owner_id,
+            is_plain=values.plain_sections,
+            zone=zone,
         )
         if values.references and (turn.tail or {}).get("references") == ""
         else (),
@@ -491,6 +518,7 @@ def never_folded(
     hidden_to: int,
     counter: TokenCounter,
     window_to: int = 0,
+    zone: str = "",
 ) -> tuple[tuple[engine.Message, ...], tuple[engine.Message, ...]]:
     """Return the pinned messages up to `hidden_to`, and the exceptions of the summary's range.
 
@@ -501,12 +529,12 @@ def never_folded(
     if hidden_to:
         hidden = history.on_path(branch, after=0, before=hidden_to + 1)
         pinned = hidden.filter(pinned_at__isnull=False).order_by("seq")
-        pins = history.load_all(pinned, counter=counter)
+        pins = history.load_all(pinned, counter=counter, zone=zone)
     if summary is None or not summary.exceptions:
         return pins, ()
     rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
     found = rows.filter(seq__in=summary.exceptions, seq__gt=window_to, pinned_at=None)
-    return pins, history.load_all(found.order_by("seq"), counter=counter)
+    return pins, history.load_all(found.order_by("seq"), counter=counter, zone=zone)
 
 
 def continued(reply_id: str, messages: tuple[engine.Message, ...]) -> tuple[engine.Message, ...]:
@@ -581,6 +609,7 @@ def prompt_of(
         prompt_tokens=assembled.prompt_tokens,
         calibration=given.calibration,
         factors=choice.model.factors,
+        zone=branch_zone(assembled, branch=branch),
         shares=shares_of(given),
         reserve=assembled.budget.reserve,
         texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
@@ -606,6 +635,12 @@ def prompt_of(
         tells=values.preferences and tells(given),
         infers=infers(values),
     )
+
+
+def branch_zone(assembled: AssembledContext, *, branch: Branch) -> str:
+    """Return the time zone that the branch has to keep: that of its first prompt with dates."""
+    is_first = not branch.time_zone and any(s.origin == "day" for s in assembled.segments)
+    return zones.zone_of(branch) if is_first else ""
 
 
 def infers(values: PolicyValues) -> bool:

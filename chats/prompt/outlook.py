@@ -16,7 +16,7 @@ from typing import Literal
 
 from chats.models import Branch, Compaction, PromptText, Receipt, Turn
 from chats.prompt import composition, model_choice, person
-from chats.record import receipts, states
+from chats.record import receipts, states, zones
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.assembly import (
     AssembledContext,
@@ -141,6 +141,8 @@ def outlook_on(
     kept = states.kept_on(branch, values=choice.values)
     answered = asked(branch, question=question, kept=kept, choice=choice, now=now)
     if said is not None:
+        day = zones.day_in(answered.zone, datetime.fromisoformat(said.created_at))
+        said = replace(said, day=day if answered.zone else "")
         answered = replace(answered, question=(said,))
     given = facts_on(branch, choice=choice, asked=answered)
     while isinstance(made := composition.ask_engine(given), WindowNeeded):
@@ -195,6 +197,7 @@ def asked(
 ) -> composition.Question:
     """Return the question as if it stood at the branch's end, with the tail it would have now."""
     parts = (engine.TextPart(question),) if question else ()
+    zone = composition.zone_for(branch, values=choice.values)
     known = person.about(branch, choice=choice, until=now)
     message = engine.Message(
         id="",
@@ -203,11 +206,13 @@ def asked(
         parts=parts,
         tokens=message_tokens(parts, "user", ApproximateCounter()),
         created_at=now.isoformat(timespec="seconds"),
+        day=zones.day_in(zone, now) if zone else "",
     )
     return composition.Question(
         question=(message,),
         before=message.seq,
         last_seq=message.seq,
+        zone=zone,
         background=Background(
             preferences=known.preferences,
             profile=known.profile,

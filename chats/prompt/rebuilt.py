@@ -10,6 +10,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from chats.memory import inferred
 from chats.models import Message, Receipt
@@ -118,6 +119,8 @@ class _Build:
     sources: SegmentSources = field(init=False)
     view: AgentView | None = field(init=False)
     segments: list[Segment] = field(init=False)
+    # The lines with days, by the piece that each precedes.
+    days: dict[Segment, Segment] = field(init=False)
 
     def __post_init__(self) -> None:
         self.values = values_of(self.receipt.effective_policy)
@@ -128,6 +131,9 @@ class _Build:
             Segment(row[0], str(row[1]), row[2], "user", row[3], row[4], row[5], row[6])
             for row in self.receipt.segments
         ]
+        self.days = {
+            segment: before for before, segment in pairwise(self.segments) if before.origin == "day"
+        }
 
     def made(self) -> Rebuilt:
         """Build it by what the call was for. Raises `PartMissing`."""
@@ -188,11 +194,11 @@ class _Build:
             summary=tuple(self.kept(segment) for segment in by_origin["summary"]),
             pins=tuple(self.pin(segment, maker) for segment in by_origin["pin"]),
             history=tuple(
-                self.as_sent(segment, self.past(segment, message, maker))
+                self.dated(self.as_sent(segment, self.past(segment, message, maker)), maker)
                 for segment, message in zip(by_origin["history"], history, strict=True)
             ),
             tail=self.tail(by_origin["tail"], maker),
-            question=tuple(self.asked(segment, maker) for segment in asked),
+            question=tuple(self.dated(self.asked(segment, maker), maker) for segment in asked),
             steps=tuple(
                 self.as_sent(segment, maker.whole(self.message(segment), segment.result_limit))
                 for segment in by_origin["step"]
@@ -259,6 +265,14 @@ class _Build:
         made = maker.history(message)
         is_whole = segment.cut_to is None and made.cut_to is not None
         return maker.continued(message) if is_whole else made
+
+    def dated(self, block: Block, maker: Maker) -> Block:
+        """Return the block of a message with the day that was sent before it, if one was."""
+        day = self.days.get(block.segments[0])
+        if day is None:
+            return block
+        message = replace(self.message(block.segments[0]), day=day.message_id)
+        return maker.dated(block, message)._replace(segments=(day, *block.segments))
 
     def as_sent(self, segment: Segment, made: Entry) -> Block:
         """Return the block of a message with the segment of the receipt."""

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 
 from chats.models import Branch, Message
 from chats.record import statements
+from chats.record.zones import day_in
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.entries import sendable_tokens
 from contextpolicy.engine.policy import PolicyValues
@@ -75,6 +76,7 @@ def load(
     counter: TokenCounter,
     tokens: int,
     most: int | None,
+    zone: str = "",
 ) -> Loaded:
     """Load the newest messages with `after` < seq < `before`, up to `tokens` or `most` of them.
 
@@ -86,7 +88,7 @@ def load(
     for row in newest_first(branch, after=after, before=before):
         if room <= 0 or (most is not None and len(taken) >= most):
             break
-        message = to_engine(row, counter=counter)
+        message = to_engine(row, counter=counter, zone=zone)
         taken.append(message)
         room -= sendable_tokens(message, values=values)
     taken.reverse()
@@ -110,8 +112,11 @@ def newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message
         size *= PAGE_GROWTH
 
 
-def to_engine(row: Message, *, counter: TokenCounter) -> engine.Message:
-    """Return the row as a value; the count is stored with it unless the row came without one."""
+def to_engine(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:
+    """Return the row as a value; the count is stored with it unless the row came without one.
+
+    `zone`: the time zone of its day, such as "Europe/Berlin"; empty: it gets no day.
+    """
     parts = engine.parts_from_json(row.parts)
     tokens = row.token_count
     if tokens is None:
@@ -130,6 +135,7 @@ def to_engine(row: Message, *, counter: TokenCounter) -> engine.Message:
         excluded=row.excluded,
         incomplete=row.is_incomplete,
         created_at=row.created_at.isoformat(timespec="seconds"),
+        day=day_in(zone, row.created_at) if zone else "",
     )
 
 
@@ -138,6 +144,8 @@ def engine_role(row: Message) -> engine.Role:
     return "user" if row.role == Message.Role.USER else "assistant"
 
 
-def load_all(rows: Iterable[Message], *, counter: TokenCounter) -> tuple[engine.Message, ...]:
-    """Return every given row as a value, in the given order."""
-    return tuple(to_engine(row, counter=counter) for row in rows)
+def load_all(
+    rows: Iterable[Message], *, counter: TokenCounter, zone: str = ""
+) -> tuple[engine.Message, ...]:
+    """Return every given row as a value, in the given order, with its day in a time zone."""
+    return tuple(to_engine(row, counter=counter, zone=zone) for row in rows)

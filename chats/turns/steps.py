@@ -19,7 +19,7 @@ from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
-from chats.record import locking, messages, receipts
+from chats.record import locking, messages, receipts, zones
 from chats.turns import breaker, lanes, rounds, statements, tellings
 from chats.turns.lease import (
     RELEASED,
@@ -252,6 +252,7 @@ def written_receipt(
         **prompt.receipt_fields,
     )
     prepared.insert(receipts.seal(receipt))
+    zones.freeze_zone(turn.branch, zone=prompt.zone)
     return receipt
 
 

@@ -16,6 +16,7 @@ from django_htmx.middleware import HtmxDetails
 
 from chats.ground import rates
 from chats.ground.refusals import Refusal
+from chats.people.zones import remember_zone
 from chats.web.errors import refusal_response
 
 # Set by the page's script from the browser's own setting.
@@ -49,7 +50,10 @@ def signed_in(view: View) -> View:
     @functools.wraps(view)
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.user.is_authenticated:
-            with timezone.override(zone_of(request)):
+            zone = zone_of(request)
+            if isinstance(zone, zoneinfo.ZoneInfo):
+                remember_zone(user=request.user, session=request.session, zone=zone.key)
+            with timezone.override(zone):
                 return view(cast(PersonRequest, request), *args, **kwargs)
         if cast(PersonRequest, request).htmx:
             return refusal_response(request, SignedOut())

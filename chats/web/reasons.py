@@ -172,6 +172,7 @@ ORIGINS = {
     "opening": "Opening",
     "summary": "Summary",
     "pin": "Pin",
+    "day": "Date",
     "history": "History",
     "tail": "Beside the chat",
     "question": "Your message",

@@ -58,6 +58,12 @@ class SendingInputs(forms.Form):
         "not instructions.",
     )
     lock_plain_sections = lock()
+    dates = yes_or_no(
+        "Dates",
+        "Adds a line with the day before the first message of each day, and days to summaries, so "
+        "that the model can resolve “yesterday”. Only in the layout of separate messages.",
+    )
+    lock_dates = lock()
     system_text = WordsField(
         label="System text",
         max_length=LONGEST_TEXT,

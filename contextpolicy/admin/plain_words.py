@@ -234,6 +234,8 @@ def _layout(values: PolicyValues) -> list[Pieces]:
     if values.plain_sections:
         plain = _words("plain_sections", "plain text")
         sentences.append(_said("Preferences and retrieved context are sent as {}.", plain))
+    if values.dates and values.layout == "multi_turn":
+        sentences.append(_said("{} precedes the messages of each day.", _words("dates", "A date")))
     if values.references and values.reference_share:
         share = Figure(f"{values.reference_share:.0%}", "reference_share", "reference_share")
         sentences.append(

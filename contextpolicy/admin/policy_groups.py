@@ -17,6 +17,7 @@ WHAT_IS_SENT = (
     "question_prefix",
     "chat_system",
     "show_date",
+    "dates",
     "plain_sections",
 )
 STATE = ("state_schema",)

@@ -219,7 +219,7 @@ class _Prompt:
         self.pieces = Pieces(given, found, limit=self.marks.limit, low=self.marks.low)
         self.maker, self.fixed = self.pieces.maker, self.pieces.fixed
         self.sorted = self.pieces.sorted
-        self.entries = Entries(self.sorted.live, make=self.maker.history)
+        self.entries = Entries(self.sorted.live, make=self.pieces.history)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
         """Return the strategy's decision, and why it is not its own: "" if it is."""
@@ -358,7 +358,13 @@ def lead_of(context: AssembledContext) -> AssembledContext | None:
 
 _ALL_PARTS = ("system", "tools", "summary", "pins", "history", "tail", "question", "steps")
 # Origins whose part of the budget has another name.
-_PARTS = {"opening": "system", "pin": "pins", "continue": "question", "step": "steps"}
+_PARTS = {
+    "opening": "system",
+    "pin": "pins",
+    "day": "history",
+    "continue": "question",
+    "step": "steps",
+}
 
 
 def tokens_by_part(segments: Iterable[Segment]) -> dict[str, int]:

@@ -24,6 +24,7 @@ class Entry(NamedTuple):
     """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
 
     `weight` is what it takes of the prompt limit where bytes are limited too; None: its tokens.
+    `extra`: the tokens of the line with the day before it.
     """
 
     message: Message
@@ -33,11 +34,12 @@ class Entry(NamedTuple):
     result_limit: int | None = None
     notes: tuple[str, ...] = ()
     weight: int | None = None
+    extra: int = 0
 
     @property
     def cost(self) -> int:
         """The part of the prompt limit that the message takes."""
-        return self.tokens if self.weight is None else self.weight
+        return self.extra + (self.tokens if self.weight is None else self.weight)
 
 
 def entry(

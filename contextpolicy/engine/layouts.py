@@ -6,6 +6,7 @@ the tail and the question last. The steps of the running turn follow the questio
 
 from collections.abc import Iterator, Sequence
 
+from contextpolicy.engine.days import day_line
 from contextpolicy.engine.entries import Entry, entry
 from contextpolicy.engine.messages import (
     FilePart,
@@ -51,6 +52,9 @@ class Maker:
     `texts` collects, by hash, each text that is no stored message; `stubbed` names the tool results
     that the policy's rules leave out.
     """
+
+    # Messages get their days; the fixed text of other layouts has none.
+    has_days = True
 
     def __init__(
         self,
@@ -130,6 +134,29 @@ class Maker:
             result_limit=result_limit,
         )
         return self._weighed_entry(made)
+
+    def day_cost(self, message: Message) -> int:
+        """Return the most that the line with a message's day takes of the limit; 0 without one."""
+        if not (self.has_days and message.day):
+            return 0
+        line = f"{day_line(message.day)}\n"
+        return self.scale.weight(self.counter.count(line) + MESSAGE_OVERHEAD, len(line))
+
+    def dated(self, block: Block, message: Message) -> Block:
+        """Return the block of a message with its day before it, as a piece of its own."""
+        line = day_line(message.day)
+        first, *others = block.wires
+        if first.role == "user":
+            images = moved(first.images, by=len(line) + 1)
+            begun = first._replace(content=f"{line}\n{first.content}", images=images)
+            tokens = wire_tokens(begun, self.counter) - wire_tokens(first, self.counter)
+            wires = (begun, *others)
+        else:
+            begun = WireMessage("user", line)
+            tokens = wire_tokens(begun, self.counter)
+            wires = (begun, *block.wires)
+        day = Segment("day", message.day, 0, "user", tokens, text_ref=self.noted(line))
+        return self.weighed((day, *block.segments), wires)
 
     def shows(self, message: Message) -> bool:
         """Tell whether the layout can show a message of the history."""

@@ -83,7 +83,9 @@ class Message:
     `id` is an opaque label of the store; `seq` counts from 1 without gaps; `tokens` is the stored
     count of the whole message as sent (`tokens.message_tokens`). `excluded` and `incomplete`
     messages are left out of prompts; `left` is another reason to leave one out. `speaker` and
-    `role_id` are those of a team's member, `addressees` the names of those it is for.
+    `role_id` are those of a team's member, `addressees` the names of those it is for. `day` is the
+    ISO day on which it was written ("2023-05-08", in the chat's time zone); empty if prompts of the
+    chat have no dates.
     """
 
     id: str
@@ -100,6 +102,7 @@ class Message:
     excluded: bool = False
     incomplete: bool = False
     created_at: str = ""
+    day: str = ""
 
 
 class WireMessage(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contextpolicy.engine.agent_layouts import AgentMaker
+from contextpolicy.engine.days import begin_days
 from contextpolicy.engine.entries import Entry
 from contextpolicy.engine.fitting import Fixed, fit, newest_pins, require, require_bytes
 from contextpolicy.engine.groups import has_content
@@ -90,20 +91,42 @@ class Pieces:
         self.tools = self.maker.tools(facts.tools)
         self.question = self._question()
         self.continued = [self.maker.continued(m) for m in (found.continued,) if m]
+        self.days = begin_days((*self.sorted.live, *facts.question))
         self.fixed = self._fixed()
+
+    def history(self, message: Message) -> Entry:
+        """Make the entry of a history message, with room for its day where one begins."""
+        made = self.maker.history(message)
+        if message.seq not in self.days:
+            return made
+        return made._replace(extra=self.maker.day_cost(message))
 
     def laid_out(
         self, pins: tuple[Block, ...], kept: Sequence[Entry]
     ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
         """Return the blocks in the order of the wire, and notes on what the roles demanded."""
+        question, history = self.question, [entry_block("history", item) for item in kept]
+        if self.maker.has_days:
+            # Which messages were chosen is known only now: the first of them begins with its day.
+            asked = self.facts.question
+            days = begin_days((*(item.message for item in kept), *asked))
+            history = [
+                self.maker.dated(block, item.message) if item.message.seq in days else block
+                for block, item in zip(history, kept, strict=True)
+            ]
+            dated = (
+                self.maker.dated(block, message) if message.seq in days else block
+                for block, message in zip(question, asked, strict=False)
+            )
+            question = (*dated, *question[len(asked) :])
         parts = Parts(
             system=(self.system,),
             tools=(self.tools,),
             summary=self.fixed.summary,
             pins=pins,
-            history=tuple(entry_block("history", item) for item in kept),
+            history=tuple(history),
             tail=self.fixed.tail,
-            question=self.question,
+            question=question,
             steps=tuple(entry_block("step", item) for item in self.fixed.steps),
         )
         blocks = self.maker.arranged(parts)
@@ -147,6 +170,8 @@ class Pieces:
         facts, scale, continued = self.facts, self.maker.scale, self.continued
         opening = [WireMessage("user", OPENING)] if facts.strict_roles else []
         frame = self.maker.frame + sum(wire_tokens(wire, facts.counter) for wire in opening)
+        # The first message of the history and the question may each begin with their day.
+        frame += 2 * max((self.maker.day_cost(m) for m in facts.question), default=0)
         asked = [wire for block in self.question for wire in block.wires]
         asked += [wire for item in continued for wire in item.wires]
         system_bytes = wire_bytes((*self.system.wires, *opening)) + tools_bytes(facts.tools)

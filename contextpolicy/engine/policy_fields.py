@@ -36,8 +36,10 @@ class PolicyFields:
     `summary_sections`: the headings of a summary, none meaning those of the product. `chat_system`:
     what becomes of a chat's own system text; `layout` leaves it to the layout (A replaces the
     policy's text by it, the others append it). `show_date` puts the day of the question into the
-    prompt's tail. `plain_sections` writes preferences and retrieved context as their text alone:
-    no introduction, no names of preferences, no dates or names of speakers.
+    prompt's tail; `dates` puts a line with the day before the first message of each day, and days
+    into summaries (layouts of text have none). `plain_sections` writes preferences and retrieved
+    context as their text alone: no introduction, no names of preferences, no dates or names of
+    speakers.
 
     `approval`: who reads a summary before it is used; `nobody` means that it needs no approval.
     `undo_right` and `edit_right`: who may undo a compaction and correct a summary. An undo pauses
@@ -100,6 +102,7 @@ class PolicyFields:
     hide_system_text: bool = False
     show_date: bool = False
     plain_sections: bool = False
+    dates: bool = False
     input_length_limit: int = 32_000
     tool_output_limit: int = 8_000
     tool_output_rules: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

@@ -15,6 +15,7 @@ Origin = Literal[
     "opening",
     "summary",
     "pin",
+    "day",
     "history",
     "tail",
     "question",

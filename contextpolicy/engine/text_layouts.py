@@ -92,6 +92,8 @@ class TextMaker(Maker):
     turn keep their roles, because tools need them.
     """
 
+    has_days = False
+
     def __init__(
         self, *, values: PolicyValues, counter: TokenCounter, scale: Scale, stubbed: Stubbed
     ) -> None:

@@ -1,0 +1,42 @@
+"""The time zone of the days that prompts of a branch show."""
+
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from zoneinfo import ZoneInfo
+
+from chats.models import AccountSettings, Branch
+
+DEFAULT = "UTC"
+
+
+def zone_of(branch: Branch) -> str:
+    """Return the name of a branch's time zone: the one it keeps, else its owner's, else UTC.
+
+    A branch keeps the zone of its first prompt with dates (`freeze_zone`), so that the beginning of
+    its prompts never changes when its owner travels.
+    """
+    if branch.time_zone:
+        return branch.time_zone
+    rows = AccountSettings.objects.filter(owner=branch.chat.owner_id)
+    return rows.values_list("time_zone", flat=True).first() or DEFAULT
+
+
+def freeze_zone(branch: Branch, *, zone: str) -> None:
+    """Keep the zone of a branch's first prompt with dates; later calls change nothing."""
+    if zone and not branch.time_zone:
+        Branch.objects.filter(pk=branch.pk, time_zone="").update(time_zone=zone)
+        branch.time_zone = zone
+
+
+def day_in(zone: str, at: datetime) -> str:
+    """Return the ISO day of a moment in a time zone; UTC where this machine does not know it."""
+    return at.astimezone(_known(zone)).date().isoformat()
+
+
+@cache
+def _known(zone: str) -> tzinfo:
+    try:
+        return ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        # The name came from a browser, and a machine may have an older list of zones.
+        return UTC

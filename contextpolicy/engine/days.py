@@ -1,0 +1,34 @@
+"""Adds the days of messages to a prompt, so that the model can resolve "yesterday".
+
+A line with the day precedes the first message of the history and each message that begins a turn on
+another day. The words of messages stay as they are, and the lines of a day that is over never
+change, so a provider's cache keeps them. A message without a `day` gets none.
+"""
+
+from collections.abc import Iterable
+from datetime import date
+
+from contextpolicy.engine.messages import Message
+
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def day_line(day: str) -> str:
+    """Return the line for an ISO day: "[Mon 2023-05-08]"."""
+    return f"[{WEEKDAYS[date.fromisoformat(day).weekday()]} {day}]"
+
+
+def begin_days(messages: Iterable[Message]) -> frozenset[int]:
+    """Return the seqs of the messages that a line with their day precedes, of an ascending list.
+
+    The messages of one turn share the day of its first message.
+    """
+    found = set()
+    day = turn = ""
+    for message in messages:
+        is_same_turn = bool(message.turn) and message.turn == turn
+        if message.day and message.day != day and not (day and is_same_turn):
+            found.add(message.seq)
+            day = message.day
+        turn = message.turn
+    return frozenset(found)

@@ -1,0 +1,132 @@
+"""Prompts with dates: in the zone of the person, frozen for a branch, and built again later."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from chats.actions import branching
+from chats.models import AccountSettings, Branch, Chat, Message, Receipt, Turn
+from chats.prompt.model_choice import choose
+from chats.prompt.outlook import outlook_on
+from chats.providers.base import Finished, ProviderRequest, TextDelta
+from chats.turns.start import start
+from contextpolicy.publish import assign, create_policy
+
+pytestmark = pytest.mark.usefixtures("built_again")
+# Late in the evening in London, past midnight in Berlin.
+LATE = datetime(2026, 3, 3, 23, 30, tzinfo=UTC)
+Say = Callable[..., ProviderRequest]
+
+
+@pytest.fixture
+def govern(now: datetime) -> Callable[..., None]:
+    """Let a policy with dates govern everybody."""
+
+    def governing(**values: Any) -> None:
+        wanted = {"strategy": "sliding_window", "dates": True, **values}
+        policy = create_policy(slug="dated", name="Dated", values=wanted, actor="system", now=now)
+        assign(policy=policy, level="instance", actor="system", now=now)
+
+    return governing
+
+
+@pytest.fixture
+def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
+    """Say something at a moment and have it answered; returns what the model was sent."""
+
+    def saying(text: str, *, at: datetime) -> Any:
+        chat.refresh_from_db()
+        turn = start(user=alice, chat=chat, text=text, now=at).turn
+        worker = work(turn, [TextDelta("Noted."), Finished("stop")])
+        assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
+        return worker.scripted.requests[0]
+
+    return saying
+
+
+def sent(request: ProviderRequest) -> list[str]:
+    """The texts of a request."""
+    return [message.content for message in request.messages]
+
+
+def live_in(user: User, zone: str) -> None:
+    """Store the zone of a person's browser."""
+    AccountSettings.objects.update_or_create(owner=user, defaults={"time_zone": zone})
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [
+        ("Europe/Berlin", "[Wed 2026-03-04]"),
+        ("", "[Tue 2026-03-03]"),
+        ("Mars/Base", "[Tue 2026-03-03]"),
+    ],
+)
+def test_the_day_is_that_of_the_persons_zone(
+    govern: Callable[..., None], say: Say, alice: User, zone: str, day: str
+) -> None:
+    govern()
+    live_in(alice, zone)
+    assert sent(say("Hello", at=LATE)) == [f"{day}\nHello"]
+
+
+def test_a_branch_keeps_the_zone_of_its_first_prompt_with_dates(
+    govern: Callable[..., None], say: Say, alice: User, chat: Chat
+) -> None:
+    govern()
+    live_in(alice, "Europe/Berlin")
+    first = say("Hello", at=LATE)
+    live_in(alice, "America/New_York")
+
+    second = say("I arrived", at=LATE + timedelta(minutes=5))
+
+    assert sent(second)[: len(sent(first))] == sent(first)
+    assert sent(second)[-1] == "I arrived"
+    branch = Branch.objects.get(chat=chat)
+    assert branch.time_zone == "Europe/Berlin"
+    question = Message.objects.filter(branch=branch, role="user").latest("seq")
+    forked = branching.branch_from(user=alice, message=question, now=LATE + timedelta(minutes=9))
+    assert forked.time_zone == "Europe/Berlin"
+
+
+def test_a_policy_without_dates_sends_none_and_freezes_nothing(
+    govern: Callable[..., None], say: Say, alice: User, chat: Chat
+) -> None:
+    govern(dates=False)
+    live_in(alice, "Europe/Berlin")
+    assert sent(say("Hello", at=LATE)) == ["Hello"]
+    assert Branch.objects.get(chat=chat).time_zone == ""
+
+
+def test_the_receipt_names_each_day_and_the_outlook_has_it(
+    govern: Callable[..., None], say: Say, chat: Chat
+) -> None:
+    govern()
+    say("Hello", at=LATE)
+    say("Good morning", at=LATE + timedelta(days=1))
+
+    receipt = Receipt.objects.latest("created_at")
+    days = [segment[1] for segment in receipt.segments if segment[0] == "day"]
+    assert days == ["2026-03-03", "2026-03-04"]
+    branch = Branch.objects.select_related("active_compaction__base", "parent").get(chat=chat)
+    branch.chat = Chat.objects.get(pk=chat.pk)
+    ahead = outlook_on(
+        branch, choice=choose(chat=branch.chat), now=LATE + timedelta(days=2), question="And today?"
+    )
+    assert ahead.sent.messages[-1].content == "[Thu 2026-03-05]\nAnd today?"
+
+
+def test_the_browsers_zone_is_stored_with_the_account(
+    client: Client, alice: User, chat: Chat
+) -> None:
+    client.force_login(alice)
+    client.cookies["zone"] = "Asia/Tokyo"
+    client.get("/settings/")
+    assert AccountSettings.objects.get(owner=alice).time_zone == "Asia/Tokyo"
+    client.cookies["zone"] = "../../etc/passwd"
+    client.get("/settings/")
+    assert AccountSettings.objects.get(owner=alice).time_zone == "Asia/Tokyo"

@@ -1,0 +1,166 @@
+"""Lines with days in prompts: their places, their cost, and messages that stay as they are."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contextpolicy.engine.assembly import AssembledContext, ComposeInput, WindowNeeded, compose
+from contextpolicy.engine.days import begin_days, day_line
+from contextpolicy.engine.messages import Message, Role, TextPart, text_of
+from contextpolicy.engine.policy import PolicyValues
+from contextpolicy.engine.tokens import ApproximateCounter, message_tokens, wire_tokens
+
+COUNTER = ApproximateCounter()
+
+
+def said(seq: int, text: str, *, day: str = "", role: Role = "user", turn: str = "") -> Message:
+    """Make a message of one text."""
+    parts = (TextPart(text),)
+    tokens = message_tokens(parts, role, COUNTER)
+    return Message(f"m{seq}", seq, role, parts, tokens, day=day, turn=turn)
+
+
+def prompt_of(
+    history: tuple[Message, ...],
+    question: Message,
+    *,
+    values: PolicyValues | None = None,
+    strict: bool = False,
+    window_to: int = 0,
+) -> AssembledContext | WindowNeeded:
+    """Compose a prompt of a history and a question."""
+    return compose(
+        ComposeInput(
+            values=values or PolicyValues(strategy="sliding_window"),
+            model_window=None,
+            counter=COUNTER,
+            system=(),
+            history=history,
+            window_to=window_to,
+            question=(question,),
+            last_seq=question.seq,
+            strict_roles=strict,
+        )
+    )
+
+
+def composed(*messages: Message, strict: bool = False, window_to: int = 0) -> AssembledContext:
+    """Compose a prompt that answers the last of some messages."""
+    made = prompt_of(messages[:-1], messages[-1], strict=strict, window_to=window_to)
+    assert isinstance(made, AssembledContext)
+    return made
+
+
+def test_a_line_precedes_the_first_message_and_each_new_day() -> None:
+    made = composed(
+        said(1, "Hello", day="2023-05-08"),
+        said(2, "Hi", day="2023-05-08", role="assistant"),
+        said(3, "Yesterday I met Ann", day="2023-05-25"),
+        said(4, "Nice", day="2023-05-25", role="assistant"),
+        said(5, "When?", day="2023-05-25"),
+    )
+    assert [wire.content for wire in made.messages] == [
+        "[Mon 2023-05-08]\nHello",
+        "Hi",
+        "[Thu 2023-05-25]\nYesterday I met Ann",
+        "Nice",
+        "When?",
+    ]
+    days = [s for s in made.segments if s.origin == "day"]
+    assert [s.message_id for s in days] == ["2023-05-08", "2023-05-25"]
+    assert [made.texts[s.text_ref] for s in days] == ["[Mon 2023-05-08]", "[Thu 2023-05-25]"]
+
+
+def test_a_day_that_begins_with_a_reply_gets_a_message_of_its_own() -> None:
+    messages = (
+        said(1, "Hello", day="2023-05-08"),
+        said(2, "Good morning", day="2023-05-09", role="assistant"),
+        said(3, "Well?", day="2023-05-09"),
+    )
+    assert [(wire.role, wire.content) for wire in composed(*messages).messages] == [
+        ("user", "[Mon 2023-05-08]\nHello"),
+        ("user", "[Tue 2023-05-09]"),
+        ("assistant", "Good morning"),
+        ("user", "Well?"),
+    ]
+    joined = composed(*messages, strict=True)
+    assert [wire.role for wire in joined.messages] == ["user", "assistant", "user"]
+    assert joined.messages[0].content == "[Mon 2023-05-08]\nHello\n\n[Tue 2023-05-09]"
+
+
+def test_a_question_on_a_new_day_keeps_its_line_as_history() -> None:
+    first = said(1, "Hello", day="2023-05-08", turn="a")
+    reply = said(2, "Hi", day="2023-05-08", role="assistant", turn="a")
+    question = said(3, "Next", day="2023-05-10", turn="b")
+    asked = composed(first, reply, question)
+    answer = said(4, "Yes", day="2023-05-11", role="assistant", turn="b")
+    later = composed(first, reply, question, answer, said(5, "And?", day="2023-05-11"))
+    assert later.messages[: len(asked.messages)] == asked.messages
+    # A reply that came after midnight belongs to the day of its question.
+    assert [wire.content for wire in later.messages[3:]] == ["Yes", "[Thu 2023-05-11]\nAnd?"]
+
+
+def test_the_first_message_of_a_window_has_its_day() -> None:
+    made = composed(
+        *(said(n, f"word {n}", day="2023-05-08") for n in range(1, 6)),
+        window_to=2,
+    )
+    assert made.messages[0].content == "[Mon 2023-05-08]\nword 3"
+
+
+@pytest.mark.parametrize("layout", ["A", "B", "C"])
+def test_layouts_of_text_have_no_days(layout: str) -> None:
+    values = PolicyValues(strategy="sliding_window", layout=layout)  # type: ignore[arg-type]
+    messages = said(1, "Hello", day="2023-05-08"), said(2, "Next", day="2023-05-09")
+    made = prompt_of(messages[:1], messages[1], values=values)
+    assert isinstance(made, AssembledContext)
+    assert not [s for s in made.segments if s.origin == "day"]
+    assert "2023" not in "".join(wire.content for wire in made.messages)
+
+
+@given(
+    days=st.lists(st.integers(1, 3), min_size=1, max_size=12),
+    roles=st.lists(st.sampled_from(["user", "assistant"]), min_size=12, max_size=12),
+    turns=st.lists(st.sampled_from(["", "a", "b"]), min_size=12, max_size=12),
+    strict=st.booleans(),
+    budget=st.integers(150, 400),
+    most_bytes=st.sampled_from([None, 900]),
+)
+def test_every_prompt_with_days_fits_and_adds_up(
+    days: list[int],
+    roles: list[Role],
+    turns: list[str],
+    strict: bool,
+    budget: int,
+    most_bytes: int | None,
+) -> None:
+    history = tuple(
+        said(n, f"message {n} " * 3, day=f"2023-05-0{day}", role=roles[n - 1], turn=turns[n - 1])
+        for n, day in enumerate(days, start=1)
+    )
+    question = said(len(days) + 1, "Well?", day="2023-05-04")
+    values = PolicyValues(
+        strategy="sliding_window", token_budget=budget, reserve_tokens=50, max_bytes=most_bytes
+    )
+    window_to = 0
+    while True:
+        made = prompt_of(history, question, values=values, strict=strict, window_to=window_to)
+        if isinstance(made, AssembledContext):
+            break
+        assert made.to_seq > window_to
+        window_to = made.to_seq
+    assert made.prompt_tokens <= budget - 50
+    assert made.prompt_tokens == sum(wire_tokens(wire, COUNTER) for wire in made.messages)
+    assert sum(len(wire.content) for wire in made.messages) <= (most_bytes or 10**6)
+    seqs = {s.seq for s in made.segments if s.seq}
+    sent = [message for message in (*history, question) if message.seq in seqs]
+    plain = "\n".join(wire.content for wire in made.messages)
+    assert all(text_of(message) in plain for message in sent)
+    begun = begin_days(sent)
+    assert min(begun) == sent[0].seq
+    lines = [s.message_id for s in made.segments if s.origin == "day"]
+    assert lines == [message.day for message in sent if message.seq in begun]
+
+
+def test_a_day_line_names_the_weekday() -> None:
+    assert day_line("2024-02-29") == "[Thu 2024-02-29]"
