@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     """A table and a column; no prompt changes."""
 
     dependencies: ClassVar = [
-        ('chats', '0050_outline_of_imports'),
+        ('chats', '0051_prompt_forms'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
