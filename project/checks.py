@@ -9,11 +9,13 @@ from django.conf import settings
 from django.contrib.auth.hashers import check_password
 from django.contrib.auth.models import User
 from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as CheckWarning
 from django.db import connections
 from redis.exceptions import RedisError
 
 from chats.models import ProviderAccount
 from chats.providers.address import AddressRefused, check_base_url
+from contextpolicy import history_providers, plugins
 from project.probes import KEEPS_ALL, eviction_policy
 
 TRIGGERS = {
@@ -27,6 +29,18 @@ ON_THIS_HOST = {"127.0.0.1", "::1", "localhost", None}
 # The first guesses. Each is tried on each active superuser; hashing one takes about 50 ms.
 WELL_KNOWN_PASSWORDS = ("admin", "administrator", "password", "palimpsest", "changeme", "123456")
 MOST_SUPERUSERS = 20
+
+
+@register()
+def packages_can_be_loaded(app_configs: Sequence[AppConfig] | None, **_: Any) -> list[CheckMessage]:
+    """Check that the strategies and history providers of installed packages can be loaded.
+
+    Runs at each start; a package that fails is a warning, because its policies have a fallback.
+    """
+    del app_configs
+    faults = {**plugins.installed().faults, **history_providers.installed().faults}
+    hint = "Repair or remove the package. Policies that name it use the built-in one meanwhile."
+    return [CheckWarning(sentence, hint=hint, id="palimpsest.W009") for sentence in faults.values()]
 
 
 @register(Tags.security, deploy=True)

@@ -32,6 +32,7 @@ LEFT_OUT = {
     "tool_parts": "tool calls and results alone",
     "state": "the state stands for them",
     "strategy": "the strategy left them out",
+    "history_provider": "the history provider left them out",
     "duplicate_of_current": "said again by the newest",
     "not_seen": "said after the agent was asked",
 }

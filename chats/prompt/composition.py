@@ -17,6 +17,7 @@ from chats.prompt.tools import registry as tools
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, images, receipts, zones
+from chats.record.provided import load_provided
 from contextpolicy import plugins, skills
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine import scripts
@@ -361,7 +362,7 @@ def gather(
     known = [size for size in (choice.model.window, window_limit) if size]
     model_window = min(known) if known else None
     limit = prompt_limit(choice.values, model_window=model_window)
-    loaded = history.load(
+    provided = load_provided(
         branch,
         after=covered,
         before=asked.before,
@@ -370,11 +371,14 @@ def gather(
         tokens=max(in_our_count(limit, calibration=choice.model.factors.lowest), 1),
         most=choice.values.window_size if choice.values.strategy == "simple" else None,
         zone=asked.zone,
+        keep=asked.continues,
     )
+    loaded = provided.loaded
+    ends = [end for _, end in (*provided.skipped, *([loaded.unloaded] if loaded.unloaded else []))]
     pins, exceptions = never_folded(
         branch,
         summary=summary,
-        hidden_to=max(covered, loaded.unloaded[1] if loaded.unloaded else 0),
+        hidden_to=max(covered, *ends) if ends else covered,
         window_to=window_to,
         counter=counter,
         zone=asked.zone,
@@ -390,6 +394,8 @@ def gather(
         history=(*exceptions, *continued(asked.continues, loaded.messages)),
         pins=pins,
         unloaded=loaded.unloaded,
+        skipped=provided.skipped,
+        notes=provided.notes,
         question=asked.question,
         steps=asked.steps,
         instruction="" if asked.question else CONTINUE_INSTRUCTION,
@@ -623,7 +629,7 @@ def prompt_of(
             "prompt_tokens": assembled.prompt_tokens,
             "prompt_sha256": assembled.prompt_sha256,
             "last_seq": given.last_seq,
-            "notes": [*assembled.adjusted, *assembled.notes, *notes],
+            "notes": [*assembled.adjusted, *assembled.notes, *given.notes, *notes],
             "compaction_need": asdict(needed),
         },
         compressed=compressed(assembled, values=values),

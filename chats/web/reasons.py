@@ -55,6 +55,9 @@ LEFT_OUT = {
     "duplicate_of_current": LeftOutWords(
         "not sent: said again by the newest", "The newest message says the same"
     ),
+    "history_provider": LeftOutWords(
+        "not sent: left out by the history provider", "The history provider left it out"
+    ),
     "not_seen": LeftOutWords(
         "not sent: said after this agent was asked", "Said after this agent was asked"
     ),
@@ -216,6 +219,9 @@ REPAIRS = {
 }
 # Changes of a whole prompt.
 CHANGES = {
+    "history_provider:missing": "The policy’s history provider is not installed; the built-in one "
+    "was used.",
+    "history_provider:failed": "The policy’s history provider failed; the built-in one was used.",
     "prompt_form:claude-code": "The agent’s prompt is one text in the Claude form.",
     "prompt_form:openai-codex": "The agent’s prompt is one text in the Codex form.",
     "prompt_form:google-gemini": "The agent’s prompt is one text in the Gemini form.",

@@ -11,7 +11,7 @@ from contextpolicy.admin.fields import (
     text_area,
     yes_or_no,
 )
-from contextpolicy.admin.offered import skills_offered, strategies
+from contextpolicy.admin.offered import history_providers, skills_offered, strategies
 from contextpolicy.admin.stored_values import NO_TEXT
 from contextpolicy.admin.words import CHAT_SYSTEMS, LAYOUTS
 from contextpolicy.linter.errors import LONGEST_TEXT
@@ -27,6 +27,12 @@ class SendingInputs(forms.Form):
         strategies,
     )
     lock_strategy = lock()
+    history_provider = choice(
+        "History provider",
+        "Chooses the earlier messages that a prompt starts from. Packages can add providers.",
+        history_providers,
+    )
+    lock_history_provider = lock()
     layout = choice(
         "Layout",
         "How the chosen parts become messages of the request. Text layouts (A, B, C) are for "

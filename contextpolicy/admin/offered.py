@@ -4,6 +4,7 @@ from contextpolicy import plugins
 from contextpolicy.admin.fields import UNSET, Choices
 from contextpolicy.admin.words import STRATEGY_NAMES
 from contextpolicy.admin.written import BUILT_IN, NONE
+from contextpolicy.history_providers import installed as providers_of_packages
 from contextpolicy.linter.errors import offered_strategies
 from contextpolicy.models import ModelSpec, Skill
 
@@ -19,6 +20,16 @@ def strategies() -> Choices:
             (name, f"{name} ({found[name].package})" if name in found else strategy_name(name))
             for name in offered_strategies()
         ),
+    ]
+
+
+def history_providers() -> Choices:
+    """Return the built-in history provider, and those of packages with the package."""
+    found = providers_of_packages().providers
+    return [
+        UNSET,
+        (BUILT_IN, "Built in: the newest messages"),
+        *((name, f"{name} ({found[name].package})") for name in found),
     ]
 
 

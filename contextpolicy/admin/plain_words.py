@@ -231,6 +231,9 @@ def _layout(values: PolicyValues) -> list[Pieces]:
         sentences.append(_said("The history goes along as text (layout {}).", layout))
     if values.show_date:
         sentences.append(_said("{} stands before the question.", _words("show_date", "The day")))
+    if values.history_provider:
+        provider = _words("history_provider", values.history_provider)
+        sentences.append(_said("The history provider {} chooses the earlier messages.", provider))
     if values.plain_sections:
         plain = _words("plain_sections", "plain text")
         sentences.append(_said("Preferences and retrieved context are sent as {}.", plain))

@@ -13,6 +13,7 @@ WITHOUT_MARKS = frozenset({"simple", "entity_state"})
 
 WHAT_IS_SENT = (
     "strategy",
+    "history_provider",
     "layout",
     "question_prefix",
     "chat_system",

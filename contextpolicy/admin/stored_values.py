@@ -54,7 +54,7 @@ def shown(name: str, value: Any) -> Any:
         return 0
     if isinstance(value, bool):
         return YES_OR_NO[value]
-    if name == "summarization_model" and value == "":
+    if name in ("summarization_model", "history_provider") and value == "":
         return BUILT_IN
     if name in TEXTS and value == "":
         return NO_TEXT

@@ -78,13 +78,17 @@ class ComposeInput(PromptFacts):
     it may be only the newest part, then `unloaded` is the range before it. It begins with those of
     the summary's exceptions that are not pinned, unless the window leaves them out; messages that
     are covered or before the window are passed over. `last_seq`: the branch's highest seq.
-    `strategy`: in place of the one that `values.strategy` names among the strategies that ship.
+    `skipped`: ranges of seqs that a history provider of a package left out; `notes`: of the caller,
+    for the receipt. `strategy`: in place of the one that `values.strategy` names among the
+    strategies that ship.
     """
 
     last_seq: int
     window_to: int = 0
     history: tuple[Message, ...] = ()
     unloaded: tuple[int, int] | None = None
+    skipped: tuple[tuple[int, int], ...] = ()
+    notes: tuple[str, ...] = ()
     strategy: Strategy | None = None
 
 
@@ -314,6 +318,7 @@ class _Prompt:
             summary_is_sent=bool(self.fixed.summary),
             window_to=given.window_to,
             unloaded=given.unloaded,
+            skipped=given.skipped,
         )
         check_partition(last_seq=given.last_seq, sent=sent, left_out=told.left_out)
         return told

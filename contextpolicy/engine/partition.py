@@ -27,6 +27,7 @@ Reason = Literal[
     "strategy",
     "duplicate_of_current",
     "not_seen",
+    "history_provider",
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
@@ -39,7 +40,8 @@ class LeftOut:
     (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
     `tool_parts` (no text for a text layout), `state` (which stands for it), `strategy` (of a
     composing one), in a team `duplicate_of_current` (the newest message repeats it) and `not_seen`
-    (said after this agent was asked), and what a strategy of a package adds.
+    (said after this agent was asked), `history_provider` (a provider of a package did not return
+    it), and what a strategy of a package adds.
     """
 
     from_seq: int
@@ -156,11 +158,13 @@ def account(
     summary_is_sent: bool,
     window_to: int,
     unloaded: Range | None,
+    skipped: Sequence[Range] = (),
 ) -> Account:
     """Put the single decisions and the ranges of summary, window and loader together.
 
     `sent` is ascending, `left` is (seq, reason). A decision about a single message takes precedence
-    over a range. Covered messages whose summary is not sent count as left out by `budget`.
+    over a range. `skipped`: ranges that a history provider left out. Covered messages whose summary
+    is not sent count as left out by `budget`.
     """
     single = dict(left)
     known = sorted((*sent, *single))
@@ -177,9 +181,13 @@ def account(
         start = max(unloaded[0], window_to + 1, frontier + 1)
         behind += without((start, unloaded[1]), known)
     found += [LeftOut(*part, "window") for part in behind]
+    border = max(window_to, frontier)
+    beyond = ((max(start, border + 1), end) for start, end in skipped)
+    passed = [part for span in beyond for part in without(span, known)]
+    found += [LeftOut(*part, "history_provider") for part in passed]
     for reason, seqs in groupby(sorted(single), key=single.__getitem__):
         found += [LeftOut(*part, reason) for part in ranges_of(seqs)]
-    limited = sum(last - first + 1 for first, last in behind)
+    limited = sum(last - first + 1 for first, last in (*behind, *passed))
     limited += sum(
         1 for seq, reason in single.items() if reason not in _NO_LIMIT and not covers(summary, seq)
     )

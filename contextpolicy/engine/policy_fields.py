@@ -26,11 +26,12 @@ class PolicyFields:
     means no limit, no mark, no trigger. `strategy_config` is JSON-ready and belongs to the
     strategy as a whole. `state_schema` is the JSON Schema of the state that `entity_state` keeps.
 
-    `window_size`, `window_turns` and `window_tokens` are ceilings of history; whichever is reached
-    first moves the window. `pins_tokens` is the room of pinned messages. `compact_every_turns`
-    puts the low mark where about so many turns fit until the next compaction, instead of
-    `compact_to`. `tool_output_rules` holds, by a tool's name or `*`, `limit` (characters of a
-    result) and `keep_newest` (so many results of the tool stay, older ones become a stub).
+    `history_provider`: the package's provider that chooses the messages of history; empty: the
+    newest ones. `window_size`, `window_turns` and `window_tokens` are ceilings of history;
+    whichever is reached first moves the window. `pins_tokens` is the room of pinned messages.
+    `compact_every_turns` puts the low mark where about so many turns fit until the next compaction,
+    instead of `compact_to`. `tool_output_rules` holds, by a tool's name or `*`, `limit` (characters
+    of a result) and `keep_newest` (so many results of the tool stay, older ones become a stub).
     `pinned_kinds` names the kinds of facts that a summary may not lose. `summary_instruction`: what
     matters, for a model that writes summaries, below the rules that hold for each of them;
     `summary_sections`: the headings of a summary, none meaning those of the product. `chat_system`:
@@ -64,6 +65,7 @@ class PolicyFields:
     serves the chat, the fixed limits, and named texts of administrators.
     """
 
+    history_provider: str = ""
     strategy: str = "dynamic_summary"
     strategy_config: Mapping[str, object] = field(default_factory=dict)
     state_schema: Mapping[str, object] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from contextpolicy.engine.policy import (
     problems,
 )
 from contextpolicy.engine.schema import SchemaRefused, check_schema
+from contextpolicy.history_providers import provider_problems
 from contextpolicy.models import ModelSpec, Skill
 
 # In characters.
@@ -38,7 +39,7 @@ def check(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Pro
     whole = filled(values, base=defaults_for(strategy))
     found = _lock_problems(values, locks) + _strategy_problems(values)
     found += _text_problems(whole) + _schema_problems(values) + _model_problems(values)
-    found += _skill_problems(values)
+    found += _skill_problems(values) + provider_problems(whole.history_provider)
     return found + problems(whole, model_window=None)
 
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contextpolicy.engine.messages import Message, TextPart
+from contextpolicy.engine.messages import Message, Summary, TextPart
 from contextpolicy.engine.partition import (
     LeftOut,
     PartitionError,
+    account,
     check_partition,
     ranges_of,
     unsendable,
@@ -58,3 +59,24 @@ def test_a_reason_of_the_caller_leaves_a_message_out_before_every_other() -> Non
     assert unsendable(spoken) == ""
     assert unsendable(Message("b", 2, "user", (), 0)) == "empty"
     assert unsendable(Message("c", 3, "user", (), 0, left="not_seen", excluded=True)) == "not_seen"
+
+
+def test_ranges_that_a_provider_skipped_stand_behind_summary_and_window() -> None:
+    summary = Summary("s", "Old.", 1, 2, (), 1)
+    told = account(
+        sent=[6, 9],
+        left=[(7, "empty")],
+        summary=summary,
+        summary_is_sent=True,
+        window_to=3,
+        unloaded=None,
+        skipped=((1, 5), (7, 8)),
+    )
+    assert [(out.from_seq, out.to_seq, out.reason) for out in told.left_out] == [
+        (1, 2, "covered"),
+        (3, 3, "window"),
+        (4, 5, "history_provider"),
+        (7, 7, "empty"),
+        (8, 8, "history_provider"),
+    ]
+    assert told.limited == 4

@@ -12,6 +12,7 @@ from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
 from chats.prompt import agents, model_choice, outlook, person
 from chats.providers.base import ErrorCode
+from chats.record import provided
 from chats.record.states import StateChanged
 from chats.turns import references
 from chats.web import reasons
@@ -25,6 +26,7 @@ from contextpolicy.engine import (
     systemtext,
     window,
 )
+from contextpolicy.engine.agent_layouts import PROMPT_FORMS
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.policy_fields import Layout
 from contextpolicy.engine.segments import Origin
@@ -49,6 +51,8 @@ def test_every_kind_of_the_engine_has_words() -> None:
     ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
     ours |= {f"references:{note}" for note in (*references.NOTES, *person.WITHHOLDS_OTHERS)}
     ours |= {f"vectors:{note}" for note in embedding.NOTES}
+    ours |= {f"{agents.PROMPT_FORM}:{form}" for form in PROMPT_FORMS}
+    ours |= {provided.MISSING, provided.FAILED}
     assert set(reasons.CHANGES) == {*assembly.CHANGES, *ours}
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
