@@ -42,7 +42,9 @@ OWN_KEYS: Mapping[str, type] = {
 }
 CANNOT_BE_STORED = "The JSON holds something that cannot be stored. Write plain text and numbers."
 # The REST API has addresses of these names where a policy's slug stands.
-RESERVED = frozenset({"assignments", "effective", "import", "lint", "preview"})
+RESERVED = frozenset(
+    {"assignments", "effective", "import", "lint", "preview", "recommended-drafts"}
+)
 # The fields of a strategy and its config: an import replaces all of them.
 OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()})
 

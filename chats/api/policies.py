@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.endpoint import Endpoint, person
+from chats.api.inputs import Nothing
 from chats.api.outputs import items, listed, one
 from chats.api.pages import page_of
 from chats.api.policy_access import ADD, CHANGE, SEE, policies, policy_for, require, told
@@ -22,16 +23,18 @@ from chats.api.policy_inputs import (
     storable,
 )
 from chats.api.policy_outputs import (
+    CreatedDraftsOut,
     ExportedPolicyOut,
     LintOut,
     OnePolicyOut,
     PolicyRowOut,
+    RecommendationsOut,
     findings_told,
 )
 from chats.api.policy_versions import version_json
 from chats.api.schema import EDIT_ERRORS, READ_ERRORS, answers
 from chats.api.unchanged import Unchanged
-from contextpolicy import publish
+from contextpolicy import publish, recommended
 from contextpolicy.imports import exported, import_strategy, new_policy
 from contextpolicy.linter.judge import judge
 from contextpolicy.models import ContextPolicy
@@ -195,3 +198,45 @@ class ImportPolicy(Endpoint):
                 now=timezone.now(),
             )
         return Response(one(OnePolicyOut, policy_json(made.slug)), status=201)
+
+
+class RecommendedDrafts(Endpoint):
+    """Drafts with the recommended values."""
+
+    knows_repetitions = True
+    scopes: ClassVar = {"GET": "policy:read", "POST": "policy:write"}
+
+    @extend_schema(
+        operation_id="policies_recommended_list",
+        responses=answers({200: RecommendationsOut}, errors=READ_ERRORS),
+    )
+    def get(self, request: Request) -> Response:
+        """List the policies that do not use retrieved context or dates, with the missing values."""
+        require(person(request), CHANGE)
+        data = [
+            {
+                "slug": found.policy.slug,
+                "draft": found.draft.number if found.draft else None,
+                "values": found.fields,
+            }
+            for found in recommended.recommendations()
+        ]
+        return Response({"data": data})
+
+    @extend_schema(
+        operation_id="policies_recommended_create",
+        request=None,
+        responses=answers({201: CreatedDraftsOut}),
+    )
+    def post(self, request: Request) -> Response:
+        """Create a draft with the missing values for each of these policies.
+
+        Nothing is published. Policies with an unpublished draft are skipped.
+        """
+        user = person(request)
+        require(user, CHANGE)
+        Nothing.read(request.data)
+        made = recommended.create_drafts(actor=f"user:{user.pk}", now=timezone.now())
+        data = [{"slug": row.policy.slug, "version": row.number} for row in made.drafts]
+        skipped = [{"slug": slug, "reason": reason} for slug, reason in made.skipped.items()]
+        return Response({"data": data, "skipped": skipped}, status=201)

@@ -133,3 +133,40 @@ class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
     low = serializers.FloatField()
     high = serializers.FloatField()
     worst = SampledChatOut(many=True)
+
+
+class RecommendationOut(serializers.Serializer[Row]):
+    """A policy without the recommended values."""
+
+    slug = serializers.CharField()
+    draft = serializers.IntegerField(
+        allow_null=True, help_text="Its unpublished version; such a policy is skipped."
+    )
+    values = serializers.DictField(help_text="The recommended values that the policy leaves open.")
+
+
+class RecommendationsOut(serializers.Serializer[Row]):
+    """The policies without the recommended values."""
+
+    data = RecommendationOut(many=True)  # type: ignore[assignment]  # the base has another
+
+
+class CreatedDraftOut(serializers.Serializer[Row]):
+    """A draft with the recommended values."""
+
+    slug = serializers.CharField()
+    version = serializers.IntegerField()
+
+
+class SkippedPolicyOut(serializers.Serializer[Row]):
+    """A policy that got no draft."""
+
+    slug = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class CreatedDraftsOut(serializers.Serializer[Row]):
+    """The new drafts, and the policies that got none."""
+
+    data = CreatedDraftOut(many=True)  # type: ignore[assignment]  # the base has another
+    skipped = SkippedPolicyOut(many=True)

@@ -159,6 +159,11 @@ urlpatterns = [
     path("policies/effective", policy.ExplainedPolicy.as_view(), name="policies-effective"),
     path("policies", policies.Policies.as_view(), name="policies"),
     path("policies/lint", policies.LintPolicy.as_view(), name="policies-lint"),
+    path(
+        "policies/recommended-drafts",
+        policies.RecommendedDrafts.as_view(),
+        name="policies-recommended",
+    ),
     path("policies/import", policies.ImportPolicy.as_view(), name="policies-import"),
     path("policies/assignments", policy_assignments.Assignments.as_view(), name="assignments"),
     path(

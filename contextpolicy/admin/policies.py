@@ -13,8 +13,9 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.views.decorators.http import require_POST
 
-from contextpolicy import controls, publish
+from contextpolicy import controls, publish, recommended
 from contextpolicy.admin.bases import DomainAdmin
 from contextpolicy.admin.importing import import_page
 from contextpolicy.admin.plain_words import plain_words
@@ -22,12 +23,14 @@ from contextpolicy.admin.policy_form import OF_THE_POLICY, PolicyForm, with_conf
 from contextpolicy.admin.policy_groups import groups
 from contextpolicy.admin.policy_page import editor_of
 from contextpolicy.admin.site import actor_of
+from contextpolicy.admin.stored_values import shown
 from contextpolicy.admin.told_values import differences, told_value
 from contextpolicy.admin.viewpoint import ViewpointForm
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import exported
 from contextpolicy.linter.judge import judge, read_whole
 from contextpolicy.models import ContextPolicy, PolicyVersion
+from contextpolicy.presets import RETRIEVED
 from contextpolicy.two_persons import SecondPersonNeeded
 
 VERSIONS_SHOWN = 20
@@ -59,7 +62,37 @@ class ContextPolicyAdmin(DomainAdmin):
     def get_urls(self) -> list[URLPattern]:
         """Add the page that imports a policy or a strategy."""
         page = self.admin_site.admin_view(self.import_strategy)
-        return [path("import/", page, name="contextpolicy_policy_import"), *super().get_urls()]
+        drafts = self.admin_site.admin_view(require_POST(self.create_recommended))
+        return [
+            path("import/", page, name="contextpolicy_policy_import"),
+            path("recommended/", drafts, name="contextpolicy_policy_recommended"),
+            *super().get_urls(),
+        ]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the list, and the policies without recommended values to those who may edit them."""
+        context = dict(extra_context or {})
+        if self.has_change_permission(request):
+            found = recommended.recommendations()
+            context["recommended"] = [each for each in found if each.draft is None]
+            context["in_draft"] = [each for each in found if each.draft is not None]
+        return super().changelist_view(request, context)
+
+    def create_recommended(self, request: HttpRequest) -> HttpResponse:
+        """Create drafts with the recommended values. Raises PermissionDenied."""
+        if not self.has_change_permission(request):
+            raise PermissionDenied
+        made = recommended.create_drafts(actor=actor_of(request), now=timezone.now())
+        count = len(made.drafts)
+        drafts = "1 draft was" if count == 1 else f"{count} drafts were"
+        sentence = f"{drafts} created. Nothing changes until you publish them: open each policy."
+        self.message_user(request, sentence, messages.SUCCESS if count else messages.WARNING)
+        for slug, reason in made.skipped.items():
+            self.message_user(request, f"{slug}: {reason}", messages.WARNING)
+        name = "admin:contextpolicy_contextpolicy_changelist"
+        return HttpResponseRedirect(reverse(name, current_app=self.admin_site.name))
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
         """Make a policy, or a version of one, from a file."""
@@ -128,12 +161,15 @@ class ContextPolicyAdmin(DomainAdmin):
         return super().get_form(request, obj, change, form=with_configs(PolicyForm), **options)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Begin a new policy as a copy of the one that the address names."""
+        """Begin a new policy with the recommended values, or as a copy of another one.
+
+        The address names the other one.
+        """
         start = request.GET.get("start", "")
         rows = ContextPolicy.objects.filter(slug=start, current__isnull=False)
         policy = rows.select_related("current").first() if start else None
         if policy is None:
-            return {}
+            return {name: shown(name, value) for name, value in RETRIEVED.items()}
         return {"start": policy.current, "description": policy.description}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ContextPolicy]:

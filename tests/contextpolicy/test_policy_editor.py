@@ -22,7 +22,7 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
-from contextpolicy.presets import seed_policies
+from contextpolicy.presets import RETRIEVED, seed_policies
 from contextpolicy.publish import assign, create_policy, new_version
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened, submitted
@@ -90,7 +90,7 @@ def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: Use
 
     assert answer.status_code == 302
     policy = ContextPolicy.objects.get(slug="night")
-    assert current(policy).values == {"token_budget": 12_000}
+    assert current(policy).values == {"token_budget": 12_000, **RETRIEVED}
     assert (current(policy).note, current(policy).created_by_id) == ("Trial", admin.pk)
     event = AuditEvent.objects.get(type="policy.version_created")
     assert event.actor == f"user:{admin.pk}"

@@ -15,6 +15,7 @@ from django.urls import reverse
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
+from contextpolicy.presets import RETRIEVED
 from contextpolicy.publish import activate, assign, create_policy, new_version, restore
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened, submitted
@@ -67,7 +68,8 @@ def test_a_strategy_shows_at_most_seven_inputs_and_every_field_once(
     editor = looked_at(browser, ADD, strategy=strategy)
 
     assert 3 <= len(editor.first) <= 7
-    assert editor.also == []
+    # A new policy starts with the recommended values.
+    assert {row.name for row in editor.also} == set(RETRIEVED)
     assert [card["value"] for card in editor.cards if card["checked"]] == [strategy]
     assert len(editor.cards) == 5
     names = [row.name for row in editor.rows if not row.name.startswith("config__")]

@@ -112,6 +112,8 @@ MATRIX = {
     "policies_lint": "policy:read",
     "policies_export": "policy:read",
     "policies_import": "policy:write",
+    "policies_recommended_create": "policy:write",
+    "policies_recommended_list": "policy:read",
     "policies_versions_list": "policy:read",
     "policies_versions_create": "policy:write",
     "policies_versions_get": "policy:read",

@@ -1,0 +1,109 @@
+"""Drafts with the recommended values for policies that existed before these values did.
+
+A policy that leaves a recommended field open gets it; what a policy sets stays. Nothing is
+published: the drafts take the ordinary way through review and activation.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from contextpolicy import publish
+from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.presets import DEMO, RETRIEVED
+
+NOTE = "Recommended values: retrieved context and dates"
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """A policy without the recommended values.
+
+    `draft` is its unpublished version, if it has one, which a person has to finish first; `fields`
+    are the recommended values that the policy leaves open.
+    """
+
+    policy: ContextPolicy
+    draft: PolicyVersion | None
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedDrafts:
+    """The new drafts, and for each policy that got none the reason, by slug."""
+
+    drafts: Sequence[PolicyVersion]
+    skipped: Mapping[str, str]
+
+
+def missing_values(values: Mapping[str, Any], *, slug: str, is_default: bool) -> dict[str, Any]:
+    """Return the recommended values that a policy leaves open.
+
+    `is_default`: the policy is the one for everyone. Others that set no strategy only change single
+    fields of another policy, and get none. The strategy `entity_state` sends no past dialogue, and
+    the demo is meant to lose it.
+    """
+    strategy = values.get("strategy", "dynamic_summary" if is_default else "")
+    if slug == DEMO or strategy in ("", "entity_state"):
+        return {}
+    # Whoever decided about references keeps that decision with all its values.
+    decided = values.keys() & {"references", "reference_share"}
+    return {
+        name: value
+        for name, value in RETRIEVED.items()
+        if name not in values and not (decided and name.startswith("reference"))
+    }
+
+
+def recommendations() -> list[Recommendation]:
+    """Return the active policies without the recommended values, by name."""
+    default = PolicyAssignment.objects.filter(level="instance").values_list("policy", flat=True)
+    is_default = set(default)
+    rows = ContextPolicy.objects.filter(retired=False, current__isnull=False)
+    found = []
+    for policy in rows.select_related("current").prefetch_related("versions"):
+        current = policy.current
+        if current is None:
+            continue
+        fields = missing_values(
+            current.values, slug=policy.slug, is_default=policy.pk in is_default
+        )
+        newest = max(policy.versions.all(), key=lambda version: version.number)
+        if fields:
+            draft = None if newest.pk == current.pk else newest
+            found.append(Recommendation(policy, draft, fields))
+    return found
+
+
+def create_drafts(*, actor: str, now: datetime) -> CreatedDrafts:
+    """Create a draft with the recommended values for each policy that has no draft yet."""
+    drafts: list[PolicyVersion] = []
+    skipped: dict[str, str] = {}
+    for found in recommendations():
+        slug = found.policy.slug
+        if found.draft is not None:
+            number = found.draft.number
+            skipped[slug] = (
+                f"Version {number} is an unpublished draft. Publish or replace it first."
+            )
+            continue
+        current = found.policy.current
+        if current is None:
+            continue
+        try:
+            draft = publish.new_version(
+                policy=found.policy,
+                values={**current.values, **found.fields},
+                locks=current.locks,
+                note=NOTE,
+                actor=actor,
+                now=now,
+                based_on=current.number,
+                is_draft=True,
+            )
+        except (publish.PolicyProblems, publish.PolicyChangedMeanwhile) as error:
+            skipped[slug] = str(error)
+        else:
+            drafts.append(draft)
+    return CreatedDrafts(drafts, skipped)
