@@ -10,6 +10,7 @@ from contextpolicy import publish, recommended
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
 from contextpolicy.presets import RETRIEVED, seed_policies
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
+from contextpolicy.two_persons import SecondPersonNeeded
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram
 from tests.contextpolicy.pages import opened, submitted
@@ -144,7 +145,7 @@ def test_a_draft_waits_for_a_second_person(make: Make, now: datetime, settings: 
     publish.assign(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
     ines = person("ines", POLICY_ADMIN)
     recommended.create_drafts(actor=f"user:{ines.pk}", now=now)
-    with pytest.raises(publish.two_persons.SecondPersonNeeded):
+    with pytest.raises(SecondPersonNeeded):
         publish.activate(policy=policy, number=2, actor=f"user:{ines.pk}", now=now)
 
 
