@@ -317,6 +317,17 @@ class Check(Protocol):
 CHECKS: list[Check] = []
 
 
+class AnchorCheck(Protocol):
+    """A comparison of the ledger with something outside the database."""
+
+    def __call__(self, *, told: Counter[str]) -> Iterator[Break]:
+        """Yield where the ledger differs; `told` counts, by a sentence, what was compared."""
+
+
+# Part of `verify` for all chains; a verification of single chains runs them by themselves.
+ANCHORS: list[AnchorCheck] = []
+
+
 def verify(*, scope: str | None = None, told: Counter[str] | None = None) -> Iterator[Break]:
     """Yield the first break of every chain, and rows that do not fit what the ledger commits to.
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
-from contextpolicy.ledger import verify
+from contextpolicy.ledger import ANCHORS, verify
 from contextpolicy.models import AuditEvent, LedgerHead, LedgerLeaf, LedgerVerification
 
 # In rows: a page that verifies so many waits about a tenth of a second.
@@ -52,6 +52,8 @@ def run(*, pk: int, clock: Callable[[], datetime]) -> None:
     told = Counter[str]()
     scopes = scopes_of(asked)
     found = [each for scope in scopes for each in verify(scope=scope, told=told)]
+    if asked.since_leaf is not None:
+        found += [each for compare in ANCHORS for each in compare(told=told)]
     asked.breaks = [[each.scope, each.seq, each.reason] for each in found[:KEPT_BREAKS]]
     asked.broken = len({each.scope for each in found})
     asked.told = dict(told)

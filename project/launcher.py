@@ -222,6 +222,8 @@ def prepare(*, base_url: str) -> str:
     """
     command = [sys.executable, MANAGE, "setup", "--base-url", base_url]
     command += ["--take-over", worker_prefix()]
+    # A terminal is read by the person who started it; other outputs are logs.
+    command += ["--with-link"] if sys.stdout.isatty() else []
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603  # our own command
     if done.returncode:
         raise Unprepared("The database could not be prepared; the lines above say why.")

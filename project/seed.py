@@ -27,25 +27,28 @@ SMALL_MODEL_MISSED = (
 )
 
 
-def seed(*, now: datetime, base_url: str) -> str:
+def seed(*, now: datetime, base_url: str, with_link: bool = False) -> str:
     """Make what is missing.
 
-    Returns the text that the launcher prints, with a one-time login link.
+    Returns the text for the console. A sign-in link is in it only if the administrator was created
+    now, or `with_link`: logs of containers are kept and read by others.
     """
     with transaction.atomic():
         seed_roles()
         seed_policies(now=now)
         seed_demo_model()
-        admin, _ = ensure_admin(username=ADMIN, now=now)
-        token = create_link(user=admin, now=now)
+        admin, is_new = ensure_admin(username=ADMIN, now=now)
+        token = create_link(user=admin, now=now) if is_new or with_link else ""
     notice = connect_from_environment(now=now)
     if small_account.follow(now=now):
         notice += SMALL_MODEL_MISSED
     address = settings.PUBLIC_URL or base_url
+    name = admin.get_username()
+    sign_in = f"Sign in as {name} (valid 1 hour, once): {address}/login/link/{token}/\n"
     return (
         f"\n{notice}Palimpsest runs at {address}\n"
-        f"Sign in as {ADMIN} (valid 1 hour, once): {address}/login/link/{token}/\n"
-        f"Another link: {link_command()}\n"
+        f"{sign_in if token else ''}"
+        f"{'Another' if token else 'Sign-in'} link: {link_command()}\n"
         "Stop with Ctrl-C.\n"
     )
 

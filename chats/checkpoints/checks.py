@@ -146,4 +146,16 @@ def against(anchor: str) -> Iterator[Break]:
         yield Break(name, head.size, "the ledger is not the one of which this was signed")
 
 
+def verify_file(*, told: Counter[str]) -> Iterator[Break]:
+    """Yield why the ledger is not the one of the checkpoint in the file beside the data."""
+    yield from of_file(kept_outside(), told=told)
+
+
+def name_of(note: str) -> str:
+    """Return the origin and the size of a checkpoint. Raises ValueError for a text that is none."""
+    head = notes.read(note)
+    return f"{head.origin}, {head.size} entries"
+
+
 ledger.CHECKS.append(verify)
+ledger.ANCHORS.append(verify_file)

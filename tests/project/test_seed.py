@@ -1,5 +1,6 @@
 """What a new instance begins with, and that a second start changes nothing."""
 
+import subprocess
 from datetime import datetime
 
 import pytest
@@ -9,6 +10,7 @@ from pytest_django.fixtures import Settings
 from chats.ground.secrets import decrypt
 from chats.models import ProviderAccount
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
+from project import launcher
 from project.seed import seed
 from tests.fakes.fake_server import FakeServer
 
@@ -31,6 +33,33 @@ def test_the_administrator_has_no_password_but_a_link(now: datetime) -> None:
     printed = seed(now=now, base_url=BASE)
     assert f"{BASE}/login/link/" in printed
     assert not User.objects.get().has_usable_password()
+
+
+def test_only_a_new_administrator_gets_a_link_in_the_log(now: datetime) -> None:
+    seed(now=now, base_url=BASE)
+    again = seed(now=now, base_url=BASE)
+    assert "/login/link/" not in again
+    assert "Sign-in link: " in again
+    assert "manage.py login_link" in again
+    assert f"Sign in as admin (valid 1 hour, once): {BASE}/login/link/" in seed(
+        now=now, base_url=BASE, with_link=True
+    )
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_the_launcher_asks_for_a_link_for_a_terminal_only(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> object:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, stdout="said")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert launcher.prepare(base_url=BASE) == "said"
+    assert ("--with-link" in asked[0]) is is_terminal
 
 
 def test_a_provider_of_the_environment_is_connected_once(

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from chats.checkpoints import checks
+from chats.checkpoints import checks, outside
 from chats.prompt import stored_messages
 from chats.record.witness import unnamed_marks
 from contextpolicy.ledger import Break, verify
@@ -56,6 +56,7 @@ class Command(BaseCommand):
             broken = len({found.scope for found in breaks})
             raise CommandError(f"The ledger is broken in {broken} of its chains.")
         self.tell(scope, told=told)
+        self.tell_anchors(options["anchor"], told=told)
         if scope is None and not options["anchor"]:
             self.tell_if_alone(told)
 
@@ -71,6 +72,13 @@ class Command(BaseCommand):
             self.stdout.write(f"{count} {sentence}.")
         for sentence in unnamed_marks(scope):
             self.stdout.write(sentence)
+
+    def tell_anchors(self, anchor: Path | None, *, told: Counter[str]) -> None:
+        """Name each checkpoint outside the database that the ledger was compared with."""
+        compared = [outside.path()] if told[checks.KEPT] else []
+        for path in (*compared, *([anchor] if anchor else [])):
+            name = checks.name_of(path.read_text(encoding="utf-8"))
+            self.stdout.write(f"Compared with {path}: {name}.")
 
     def tell_if_alone(self, told: Counter[str]) -> None:
         """Say so where checkpoints were signed and none outside the database was compared."""

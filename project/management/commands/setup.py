@@ -14,7 +14,7 @@ from project.tables import create_in_empty_database
 
 
 class Command(BaseCommand):
-    """Idempotent; prints a one-time login link for the first administrator."""
+    """Idempotent; prints a one-time sign-in link when it creates the first administrator."""
 
     help = "Prepare the database (run before the first start and after each upgrade)."
     # The web process checks its addresses; loading them here would hold up the first start.
@@ -24,17 +24,24 @@ class Command(BaseCommand):
         """Add the address of the login link, which PALIMPSEST_PUBLIC_URL replaces, and workers."""
         parser.add_argument("--base-url", default="http://127.0.0.1:8420")
         parser.add_argument(
+            "--with-link",
+            action="store_true",
+            help="Print a sign-in link although the administrator exists. Logs keep it.",
+        )
+        parser.add_argument(
             "--take-over",
             default="",
             metavar="NAME",
             help="Free what workers held that have ended and whose names began so.",
         )
 
-    def handle(self, *_args: Any, base_url: str, take_over: str, **_options: Any) -> None:
+    def handle(
+        self, *_args: Any, base_url: str, take_over: str, with_link: bool, **_options: Any
+    ) -> None:
         """Create the tables or migrate them, and seed."""
         create_in_empty_database()
         # After the tables were created, this has only to tell the apps that they are there.
         call_command("migrate", verbosity=0)
         if take_over:
             recover.take_over(now=timezone.now(), worker=take_over)
-        self.stdout.write(seed(now=timezone.now(), base_url=base_url))
+        self.stdout.write(seed(now=timezone.now(), base_url=base_url, with_link=with_link))

@@ -4,13 +4,14 @@ import io
 import uuid
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from chats.checkpoints import outside, signing
-from contextpolicy import ledger
+from contextpolicy import ledger, verification
 from contextpolicy.models import (
     LedgerCheckpoint,
     LedgerKey,
@@ -116,3 +117,31 @@ def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None
     sign()
     outside.path().write_text("nonsense")
     assert "FAILED" not in verified(scope=f"chat:{CHATS[0]}")
+
+
+def test_the_command_names_what_it_compared(sign: Callable[[], Any], tmp_path: Path) -> None:
+    head = sign()
+    kept = tmp_path / "kept.txt"
+    kept.write_text(head.note, encoding="utf-8")
+    said = verified(anchor=kept)
+    for path in (outside.path(), kept):
+        assert f"Compared with {path}: {head.origin.name}, {head.size} entries." in said
+
+
+def test_the_nightly_run_compares_the_file_too(
+    sign: Callable[[], Any], now: datetime, tmp_path: Path
+) -> None:
+    sign()
+    kept = outside.last()
+    behind_its_back()
+    written_anew(f"chat:{CHATS[0]}")
+    forget_checkpoints()
+    outside.path().unlink()
+    sign()
+    # Nothing inside the database differs; the file is that of the checkpoint before.
+    outside.keep(kept)
+    night = verification.ask(scope="", actor="system", now=now, since_leaf=0)
+    verification.run(pk=night.pk, clock=lambda: now)
+    night.refresh_from_db()
+    assert [scope for scope, _, _ in night.breaks] != []
+    assert any("its key is not known here" in reason for _, _, reason in night.breaks)
