@@ -14,7 +14,7 @@ from functools import partial
 from django.conf import settings
 from django.db.models import F
 
-from chats.compaction import cap, claims, places, plan, publish, running
+from chats.compaction import cap, claims, indexing, places, plan, publish, running
 from chats.compaction.claims import Claimed, Clock
 from chats.compaction.perform import Performed, perform
 from chats.compaction.plan import AttemptSpec
@@ -57,6 +57,9 @@ def maintain(
 def compact(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
     """Do one compaction: down the ladder until a summary is kept, or nothing is left to try."""
     if is_met(chat_id=chat_id, now=clock()):
+        return
+    if indexing.is_index_first(chat_id=chat_id, now=clock()):
+        places.put_off_chat(chat_id, now=clock())
         return
     with running.here.place() as is_free:
         if not is_free:

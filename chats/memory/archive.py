@@ -68,6 +68,15 @@ def behind(branch: Branch) -> list[history.PathSegment]:
     return [part for part in parts if is_behind(known.get(part.branch_id), to=part.to)]
 
 
+def count_missing(branch: Branch) -> int:
+    """Return how many messages of a branch's path are not indexed; 0 if its archive is closed."""
+    missing = 0
+    for part in behind(branch):
+        place = SearchPlace.objects.filter(branch=part.branch_id, version=VERSION).first()
+        missing += part.to - max(part.after, place.to_seq if place else 0)
+    return missing
+
+
 def is_behind(place: SearchPlace | None, *, to: int) -> bool:
     """Tell whether the index of a branch ends before a seq, or is of an older version."""
     if place is None:

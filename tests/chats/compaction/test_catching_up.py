@@ -1,12 +1,14 @@
 """A chat that came with ten thousand messages is caught up in one step."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
-from chats.compaction import maintain, plan
-from chats.models import Branch, Chat, Compaction, Message
+from chats.compaction import indexing, maintain, plan
+from chats.ground import queue
+from chats.memory import archive
+from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from contextpolicy.engine.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import (
@@ -167,3 +169,51 @@ def test_a_chat_of_more_than_one_plan_looks_at_keeps_its_window_meanwhile(
     assert last.to_seq >= window.to_seq
     assert branch_of(chat).active_compaction == last
     assert len(rows_of("summary")) == 3
+
+
+def import_row(chat: Chat, now: datetime) -> None:
+    """Note that the chat was made of a file."""
+    ImportedChat.objects.create(
+        chat=chat, owner=chat.owner, form="ui", source_id="x", created_at=now
+    )
+
+
+def test_an_imported_chat_is_indexed_before_it_is_summarised(
+    chat: Chat, fill: Fill, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[str] = []
+    monkeypatch.setattr(queue, "enqueue", lambda task, **_: tasks.append(task))
+    fill(1_000)
+    import_row(chat, now)
+
+    tend(chat, now)
+
+    assert not Compaction.objects.exists()
+    assert branch_of(chat).summary_due_at == now
+    assert queue.MAINTAIN_CHAT not in tasks
+    for _ in range(100):
+        indexing.index_chat(chat_id=chat.pk)
+        if queue.MAINTAIN_CHAT in tasks:
+            break
+    assert archive.count_missing(branch_of(chat)) <= indexing.MANY
+    tend(chat, later(now))
+    assert rows_of("summary")
+    assert branch_of(chat).summary_due_at is None
+
+
+@pytest.mark.parametrize("case", ["written here", "long ago", "requested", "indexed"])
+def test_other_summaries_do_not_wait_for_the_index(
+    chat: Chat, fill: Fill, now: datetime, case: str
+) -> None:
+    fill(400)
+    if case != "written here":
+        import_row(chat, now - timedelta(hours=2) if case == "long ago" else now)
+    if case == "requested":
+        asked = {"by": f"user:{chat.owner_id}"}
+        Branch.objects.filter(chat=chat).update(asked=asked, asked_at=now)
+    if case == "indexed":
+        archive.index(branch_of(chat))
+
+    tend(chat, now)
+
+    assert rows_of("summary")
