@@ -1,11 +1,10 @@
-"""Searches the archive of a branch, for a person and for the model.
+"""Searches one branch: its archive for a person, and what its prompt leaves out for the model.
 
-The words, the candidates and the ranking are those of every search (`finding`); here they are kept
-to the messages that a summary or a window stands for on one path. Nothing is indexed here. A
-message that is not in the index yet is not found, and the result says how many there are.
+The words, the candidates and the ranking are those of every search (`finding`). Nothing is indexed
+here. A message that is not in the index yet is not found, and the result says how many there are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,13 +15,17 @@ from chats.ground.refusals import Refusal
 from chats.memory import archive, fulltext, reading, speakers
 from chats.memory.finding import TextOrder, find
 from chats.memory.fulltext import Within
+from chats.memory.meaning import Look
 from chats.memory.question import asked_in
+from chats.memory.recall import Scope, recall
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
 
 # The longest question, in characters.
 LONGEST = 500
+# Passages of a chat, on all its branches, among which those of a prompt's branch are looked for.
+MOST_FOUND = 200
 
 
 class QuestionTooLong(Refusal):
@@ -138,6 +141,49 @@ def search(branch: Branch, *, question: str, most: int, speaker: str = "") -> Se
         # Their neighbours were ranked with them, and may be another's.
         ids = only(ids, said=said)
     return SearchResult(messages_at(ids[:most]), missing)
+
+
+def search_unsent(
+    branch: Branch,
+    *,
+    question: str,
+    most: int,
+    speaker: str = "",
+    sent: Collection[int],
+    look: Look | None = None,
+) -> SearchResult:
+    """Return the messages of a branch's path that a prompt leaves out and that answer a question.
+
+    They are ranked as in every search of a person's chats; `look` compares by meaning too. `sent`
+    has the seqs of the messages in the prompt. With a `speaker` (see `speakers.messages_of`) only
+    their messages are found. Erased and excluded messages are not. The caller has authorised the
+    branch.
+    """
+    to = last_unsent(branch, sent=sent)
+    if not to:
+        return SearchResult()
+    at = timezone.now()
+    said = speakers.messages_of(branch, speaker=speaker, to=to) if speaker else Q()
+    if branch.chat.temporary:
+        rows = reading.look_through(branch, asked_in(question, at=at), to=to, said=said)
+        return SearchResult([row for row in rows if row.seq not in sent][:most])
+    missing = to - path_of(branch, to).length
+    if missing:
+        archive.catch_up(branch)
+    scope = Scope("chat", branch.chat_id)
+    found = recall(branch.chat.owner_id, question, scope=scope, limit=MOST_FOUND, at=at, look=look)
+    ids = [each.message_id for each in found.passages if each.message_id and each.seq not in sent]
+    own = history.on_path(branch, after=0, before=to + 1)
+    known = {row.pk: row for row in own.filter(said, pk__in=ids, excluded=False, erased_at=None)}
+    return SearchResult([known[key] for key in ids if key in known][:most], missing)
+
+
+def last_unsent(branch: Branch, *, sent: Collection[int]) -> int:
+    """Return the highest seq of a branch that a prompt does not contain; 0 if it contains all."""
+    seq = branch.last_seq
+    while seq in sent:
+        seq -= 1
+    return seq
 
 
 def only(ids: Sequence[int], *, said: SaidBy) -> list[int]:

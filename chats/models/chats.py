@@ -142,6 +142,8 @@ class Branch(Stored):
     compaction_paused = models.BooleanField(default=False)
     # The program behind it leaves out old messages itself: nothing of ours stands for them.
     client_windowed = models.BooleanField(default=False, db_default=False)
+    # A prompt left messages out, so each later one offers the model the search of the chat.
+    search_offered = models.BooleanField(default=False, db_default=False)
     paused_at = models.DateTimeField(null=True, blank=True)
     # A request of a person that no worker has begun yet: trigger, focus, model, compaction, by.
     asked = models.JSONField(default=dict, blank=True)

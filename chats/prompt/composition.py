@@ -5,6 +5,7 @@ and a receipt. It writes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -102,6 +103,17 @@ class Prompt:
     tells: bool = False
     # A model may propose preferences once the chat rests.
     infers: bool = False
+    # The search of the chat is offered, in this and in each later prompt of the branch.
+    offers_search: bool = False
+
+    @property
+    def sent_seqs(self) -> frozenset[int]:
+        """The seqs of the messages that are sent in full."""
+        return frozenset(
+            seq
+            for origin, _, seq, _, cut_to, _, result_limit in self.receipt_fields["segments"]
+            if seq and origin != "tail" and cut_to is None and result_limit is None
+        )
 
 
 def compose(
@@ -139,7 +151,10 @@ def compose(
         after=client.begins_after(turn.client),
     )
     given = client.as_asked(given, client=turn.client)
-    assembled = ask_engine(given)
+    if turn.client is None:
+        given, assembled = with_search(given, branch=branch, choice=choice)
+    else:
+        assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
     excerpts = tail.excerpts_due(turn, choice=choice, given=given, context=assembled)
@@ -158,7 +173,9 @@ def for_program(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
     was said tells of a person: who writes behind a program is not known.
     """
     request = client.request_for(prompt.request, client=asked)
-    return replace(prompt, request=request, warm_from=None, tells=False, infers=False)
+    return replace(
+        prompt, request=request, warm_from=None, tells=False, infers=False, offers_search=False
+    )
 
 
 # A smaller window is tried as often; each one leaves out at least a message.
@@ -206,7 +223,7 @@ def compose_for_agent(
     if seen.question is None and turn.continues is None:
         given = replace(given, instruction=agents.YOUR_TURN)
     for _ in range(MOST_MOVES):
-        assembled = ask_engine(given)
+        given, assembled = with_search(given, branch=branch, choice=choice)
         if isinstance(assembled, AssembledContext):
             break
         given = replace(given, window_to=assembled.to_seq)
@@ -252,7 +269,7 @@ def compose_lead(
     zone = zone_for(branch, values=choice.values)
     asked = Question(question=(question,), before=seq, last_seq=seq, zone=zone)
     given = gather(branch=branch, choice=choice, asked=asked, counter=counter)
-    assembled = ask_engine(given)
+    given, assembled = with_search(given, branch=branch, choice=choice)
     if isinstance(assembled, WindowNeeded):
         return Move(needed=assembled, effective=choice.effective)
     lead = lead_of(assembled)
@@ -269,6 +286,37 @@ def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
         return assemble(given)
     except BudgetRefusal as refusal:
         raise PromptRefused(refusal) from refusal
+
+
+# Reasons that need no search: a person excluded the message, or a state replaces it.
+NOT_SEARCHED = frozenset(
+    {"excluded", "incomplete", "empty", "turn_split", "state", "duplicate_of_current", "not_seen"}
+)
+
+
+def with_search(
+    given: ComposeInput, *, branch: Branch, choice: model_choice.ChosenModel
+) -> tuple[ComposeInput, AssembledContext | WindowNeeded]:
+    """Have the engine compose; offer the search of the chat if the prompt leaves messages out.
+
+    The branch notes that with the receipt of the call. A prompt that has no room for the tool goes
+    without. Raises `PromptRefused`.
+    """
+    assembled = ask_engine(given)
+    if isinstance(assembled, WindowNeeded) or given.tools or branch.search_offered:
+        return given, assembled
+    if all(out.reason in NOT_SEARCHED for out in assembled.left_out):
+        return given, assembled
+    offering = copy(branch)
+    offering.search_offered = True
+    offered = tools.offered(branch=offering, values=choice.values, model=choice.model)
+    if not offered:
+        return given, assembled
+    searching = replace(given, tools=offered)
+    try:
+        return searching, ask_engine(searching)
+    except PromptRefused:
+        return given, assembled
 
 
 def read_branch(turn: Turn) -> Branch:
@@ -640,6 +688,7 @@ def prompt_of(
         strategy=values.strategy,
         tells=values.preferences and tells(given),
         infers=infers(values),
+        offers_search=bool(given.tools),
     )
 
 

@@ -145,10 +145,12 @@ def outlook_on(
         said = replace(said, day=day if answered.zone else "")
         answered = replace(answered, question=(said,))
     given = facts_on(branch, choice=choice, asked=answered)
-    while isinstance(made := composition.ask_engine(given), WindowNeeded):
+    given, made = composition.with_search(given, branch=branch, choice=choice)
+    while isinstance(made, WindowNeeded):
         # As the worker does: it moves the window, then reads and composes again.
         branch = moved(branch, to_seq=made.to_seq)
         given = facts_on(branch, choice=choice, asked=answered)
+        given, made = composition.with_search(given, branch=branch, choice=choice)
     made = as_kept(made, chat_id=branch.chat_id)
     sent = counted(made, known=known_counts(branch, made=made, given=given))
     return Outlook(

@@ -22,6 +22,7 @@ from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreach
 from chats.compaction.people import rights
 from chats.ground.breakers import LatenessBreaker
 from chats.memory import meaning, references
+from chats.memory.meaning import Look
 from chats.memory.recall import without_speakers
 from chats.memory.references import ChosenReferences
 from chats.models import Chat, Message, Turn, TurnReference
@@ -77,10 +78,50 @@ async def look_up(
     return found
 
 
+async def look_for(
+    read: Callable[..., str],
+    *,
+    values: PolicyValues,
+    aside: Callable[..., Awaitable[Any]],
+    **given: Any,
+) -> Look | None:
+    """Return the comparison by meaning for a text; None if it is not configured or not in time."""
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(settings.REFERENCES_SECONDS):
+            asked = await embed_text(read, values=values, aside=aside, began=began, **given)
+    except TimeoutError:
+        return None
+    except Exception:
+        # A search by words is better than none.
+        logger.exception("the query of a search was not embedded")
+        return None
+    give_up = time.monotonic() + settings.REFERENCES_SECONDS
+    if not asked.space_id:
+        return None
+    return partial(meaning.look, asked.vector, space_id=asked.space_id, give_up=give_up)
+
+
 async def ask(
     turn: Turn, *, values: PolicyValues, aside: Callable[..., Awaitable[Any]], began: float
 ) -> QuestionVector:
-    """Return the question as a vector, where vectors are compared; it is empty where none are."""
+    """Return the question of a turn as a vector; it is empty if vectors are not compared."""
+    return await embed_text(question_of, values=values, aside=aside, began=began, turn=turn)
+
+
+async def embed_text(
+    read: Callable[..., str],
+    *,
+    values: PolicyValues,
+    aside: Callable[..., Awaitable[Any]],
+    began: float,
+    **given: Any,
+) -> QuestionVector:
+    """Return a text as a vector; it is empty if vectors are not compared.
+
+    `read` queries the database with the `given` arguments and returns the text; it is called only
+    if an embedding model is configured.
+    """
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
     try:
@@ -89,7 +130,7 @@ async def ask(
             return QuestionVector()
         if not embedding.allows(values.memory_providers, provider=by.provider):
             return QuestionVector(note="provider")
-        text: str = await aside(question_of, turn=turn)
+        text: str = await aside(read, **given)
     except Unreachable as error:
         is_missing = error.code == embedding.NOT_INSTALLED
         return QuestionVector(note=error.code if is_missing else "down")

@@ -23,8 +23,10 @@ from chats.compaction.publish import publish_prepared
 from chats.ground.leases import LeaseLost
 from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
+from chats.memory.meaning import Look
 from chats.models import Message, Turn
 from chats.prompt import composition, model_choice, tail
+from chats.prompt.tools.history_search import query_in
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import lanes, overflow_learning, references, state_extraction, steps
@@ -34,7 +36,9 @@ from chats.turns.lease import Heartbeat, Partial
 from chats.turns.opening import Opening
 from chats.turns.steps import Ending
 from contextpolicy.engine.calibration import Factors
+from contextpolicy.engine.messages import ToolCallPart
 from contextpolicy.engine.tokens import TokenCounter
+from contextpolicy.resolution import values_of
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -455,6 +459,7 @@ class TurnAttempt:
             return
         offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
         for index, request in call.requests.items():
+            look = await self.look_for(request) if request.name in offered else None
             result = await self.worker.db(
                 steps.use_tool,
                 lease=self.lease,
@@ -463,11 +468,25 @@ class TurnAttempt:
                 offered=offered,
                 counter=self.worker.counter,
                 now=self.worker.clock(),
+                sent=self.prompt.sent_seqs if self.prompt else (),
+                look=look,
             )
             if result is not None:
                 call.results[index] = result
         if self.turn.step >= settings.MAX_STEPS:
             call.finish = Message.Finish.LIMIT
+
+    async def look_for(self, request: ToolCallPart) -> Look | None:
+        """Return the comparison by meaning for a search, if an embedding model is configured."""
+        if self.prompt is None:
+            return None
+        return await references.look_for(
+            query_in,
+            values=values_of(self.prompt.effective),
+            aside=self.worker.aside,
+            arguments=request.arguments,
+            owner_id=self.turn.branch.chat.owner_id,
+        )
 
     async def stopped(self, call: ModelCall) -> None:
         """End a reply that a person stopped: its text so far is the reply."""

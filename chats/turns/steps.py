@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
+from chats.memory.meaning import Look
 from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
 from chats.prompt import calibration
 from chats.prompt.composition import Prompt
@@ -121,10 +122,14 @@ def use_tool(
     offered: Collection[str],
     counter: TokenCounter,
     now: datetime,
+    sent: Collection[int] = (),
+    look: Look | None = None,
 ) -> str | None:
-    """Run a tool call and record in the ledger what it read. Raises `LeaseLost`."""
+    """Run a tool call and record in the ledger the messages that it read. Raises `LeaseLost`."""
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
-    answer = tools.answer(call, branch=branch, offered=offered, counter=counter)
+    answer = tools.answer(
+        call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
+    )
     if answer.read:
         with transaction.atomic():
             locked_turn(lease)
@@ -207,6 +212,9 @@ def book_call(
     After a commit of unknown fate this is called again: the call may be booked already, unless the
     attempt has only just begun.
     """
+    if prompt.offers_search and not turn.branch.search_offered:
+        # First: others lock a branch before its turns.
+        Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
     write(lease, effective_policy=prompt.effective)
     if not is_first_asking:
         booked = statements.BOOKED_CALLS.tuples(

@@ -89,7 +89,7 @@ def too_long(question: str) -> Refusal | None:
 def matches_of(
     found: SearchResult, *, chat: Chat, branch: Branch, question: str
 ) -> list[FoundMessage]:
-    """Return the matches, best first; a model finds the same ones with `chat_history_search`."""
+    """Return the matches, best first."""
     asked = asked_in(question, at=timezone.now())
     return [match_of(row, chat=chat, branch=branch, asked=asked) for row in found.rows]
 

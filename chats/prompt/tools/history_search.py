@@ -1,17 +1,20 @@
-"""`chat_history_search`: the model looks up what was said before its prompt begins.
+"""`chat_history_search`: the model searches the messages of its chat that its prompt leaves out.
 
 Read-only, within the chat that calls it: its arguments name no chat. The result is a JSON list of
-standard messages, best first, within a fixed number of tokens.
+standard messages within a fixed number of tokens: the best match with its neighbours first.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from chats.memory import archive
-from chats.memory.search import search
+from chats.memory.meaning import Look
+from chats.memory.recall import without_speakers
+from chats.memory.search import LONGEST, search_unsent
 from chats.models import Branch, Chat, Message
+from chats.record.history import on_path
 from contextpolicy.engine.messages import ToolSpec
 from contextpolicy.engine.schema import violations
 from contextpolicy.engine.tokens import TokenCounter
@@ -31,7 +34,8 @@ SPEC = ToolSpec(
     description=(
         "Search the earlier messages of this chat that are no longer in the prompt. Use it when"
         " the summary lacks a detail that was said before: a name, a number, a date, a wording."
-        " Returns the original messages, best match first."
+        " Returns the original messages with their dates, best match first, each between the"
+        " messages before and after it."
     ),
     parameters={
         "type": "object",
@@ -59,6 +63,8 @@ USUAL_LIMIT = 10
 # All messages of a result together, in tokens, and one message's text, in characters.
 MOST_TOKENS = 2_000
 MOST_CHARACTERS = 1_500
+# One neighbour's text, in characters.
+NEIGHBOUR_CHARACTERS = 300
 NOTHING = "No earlier message of this chat matches. Try other words."
 # Follows the result while the index is behind.
 MISSING = "\n{missing} of the earlier messages cannot be searched yet; ask again in a minute."
@@ -70,11 +76,29 @@ def spec_for(chat: Chat) -> ToolSpec:
     return SPEC if chat.team_id is None else SPEC_OF_TEAM
 
 
-def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[str, dict[str, Any]]:
-    """Search; return what the model reads, and what the ledger records: ids and numbers, no words.
+def query_in(arguments: str, *, owner_id: int) -> str:
+    """Return the text of a call that is compared by meaning; empty if there is none."""
+    try:
+        query = json.loads(arguments)["query"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return ""
+    if not isinstance(query, str) or len(query) > LONGEST:
+        return ""
+    return without_speakers(owner_id, query)
 
-    It records no hash of the query either: the query stands in the message of the step, and the
-    commitment to the next call holds it with everything else that was sent.
+
+def answer(
+    arguments: str,
+    *,
+    branch: Branch,
+    counter: TokenCounter,
+    sent: Collection[int],
+    look: Look | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """Search; return the text for the model, and ids and numbers for the ledger.
+
+    `sent`, `look`: as for `memory.search.search_unsent`. The ledger gets no hash of the query:
+    it is part of the step's message, and the commitment to the next call covers it.
     """
     try:
         given = json.loads(arguments)
@@ -87,8 +111,10 @@ def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[st
         return MALFORMED.format(reason=wrong[0][:200]), {}
     most = given.get("limit", USUAL_LIMIT)
     speaker = given.get("speaker", "")
-    found = search(branch, question=given["query"], most=most, speaker=speaker)
-    shown = within(found.rows, counter=counter)
+    found = search_unsent(
+        branch, question=given["query"], most=most, speaker=speaker, sent=sent, look=look
+    )
+    shown = within(found.rows, branch=branch, sent=sent, counter=counter)
     content = json.dumps(shown, ensure_ascii=False) if shown else NOTHING
     note = MISSING.format(missing=found.missing) if found.missing else ""
     return content + note, {
@@ -97,26 +123,64 @@ def answer(arguments: str, *, branch: Branch, counter: TokenCounter) -> tuple[st
     }
 
 
-def within(found: Sequence[Message], *, counter: TokenCounter) -> list[dict[str, Any]]:
-    """Return the messages as the model reads them, as many as the token limit holds.
+def within(
+    found: Sequence[Message], *, branch: Branch, sent: Collection[int], counter: TokenCounter
+) -> list[dict[str, Any]]:
+    """Return matches with their neighbours, as many as the token limit holds.
 
-    At least one is returned.
+    At least one match is returned; each message is returned once.
     """
-    shown: list[dict[str, Any]] = []
+    matches = {row.seq or 0: row for row in found}
+    near = {**neighbours(found, branch=branch, sent=sent), **matches}
+    shown: dict[int, dict[str, Any]] = {}
     room = MOST_TOKENS
     for row in found:
-        text = "\n".join(archive.texts_of(row.parts))
-        entry = {
-            "id": str(row.pk),
-            "seq": row.seq,
-            "role": row.role,
-            "content": cut(text, limit=MOST_CHARACTERS, style="head_tail").text,
-            "created_at": row.created_at.isoformat(timespec="seconds"),
-        }
-        if row.speaker:
-            entry["speaker"] = row.speaker["roleName"]
-        room -= counter.count(json.dumps(entry, ensure_ascii=False))
-        if room < 0 and shown:
+        seq = row.seq or 0
+        group: dict[int, dict[str, Any]] = {}
+        for at in (seq, *around(seq)):
+            message = row if at == seq else near.get(at)
+            if message is None or at in shown:
+                continue
+            most = MOST_CHARACTERS if at in matches else NEIGHBOUR_CHARACTERS
+            entry = entry_of(message, most=most)
+            tokens = counter.count(json.dumps(entry, ensure_ascii=False))
+            if tokens > room and (shown or group):
+                break
+            group[at] = entry
+            room -= tokens
+        if seq not in group:
             break
-        shown.append(entry)
-    return shown
+        shown |= {at: group[at] for at in sorted(group)}
+    return list(shown.values())
+
+
+def around(seq: int) -> tuple[int, int]:
+    """Return the seqs of the neighbours of a message."""
+    return seq - 1, seq + 1
+
+
+def neighbours(
+    found: Sequence[Message], *, branch: Branch, sent: Collection[int]
+) -> dict[int, Message]:
+    """Return the neighbours of some messages by their seq; none that a prompt contains."""
+    own = {row.seq for row in found}
+    wanted = {near for row in found for near in around(row.seq or 0)} - {*own, *sent}
+    rows = on_path(branch, after=0, before=branch.last_seq + 1).filter(
+        seq__in=wanted, excluded=False, erased_at=None
+    )
+    return {row.seq or 0: row for row in rows}
+
+
+def entry_of(row: Message, *, most: int) -> dict[str, Any]:
+    """Return a message as a standard message, its text cut to `most` characters."""
+    text = "\n".join(archive.texts_of(row.parts))
+    entry = {
+        "id": str(row.pk),
+        "seq": row.seq,
+        "role": row.role,
+        "content": cut(text, limit=most, style="head_tail").text,
+        "created_at": row.created_at.isoformat(timespec="seconds"),
+    }
+    if row.speaker:
+        entry["speaker"] = row.speaker["roleName"]
+    return entry

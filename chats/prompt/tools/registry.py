@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from chats.memory.meaning import Look
 from chats.models import Branch
 from chats.prompt.tools import history_search
 from contextpolicy.engine.messages import ToolCallPart, ToolSpec
@@ -39,34 +40,54 @@ class ToolSource(Protocol):
         ...
 
     def answer(
-        self, call: ToolCallPart, *, branch: Branch, offered: Collection[str], counter: TokenCounter
+        self,
+        call: ToolCallPart,
+        *,
+        branch: Branch,
+        offered: Collection[str],
+        counter: TokenCounter,
+        sent: Collection[int],
+        look: Look | None,
     ) -> ToolAnswer:
-        """Return the result of a call; `offered` are the names that its prompt offered."""
+        """Return the result of a call.
+
+        `offered`, `sent`: the names of the tools and the seqs of the messages in its prompt. `look`
+        compares the query by meaning.
+        """
         ...
 
 
 class OwnTools:
-    """The product's own tools: the search in the archive, if there is one."""
+    """The product's own tools: the search in a chat whose prompts leave messages out."""
 
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec
     ) -> tuple[ToolSpec, ...]:
         """Offer the search to a model that takes tools, if the policy keeps the archive open.
 
-        It is offered from the first compaction on: the prompt's beginning changes then in any case.
+        It is offered from the first prompt on that leaves a message out, and in each later one: a
+        list of tools that changes would reset the provider's cache.
         """
-        has_archive = branch.active_compaction_id is not None and values.archive
-        return (
-            (history_search.spec_for(branch.chat),) if has_archive and model.supports_tools else ()
-        )
+        leaves_out = branch.active_compaction_id is not None or branch.search_offered
+        is_allowed = values.archive and model.supports_tools
+        return (history_search.spec_for(branch.chat),) if leaves_out and is_allowed else ()
 
     def answer(
-        self, call: ToolCallPart, *, branch: Branch, offered: Collection[str], counter: TokenCounter
+        self,
+        call: ToolCallPart,
+        *,
+        branch: Branch,
+        offered: Collection[str],
+        counter: TokenCounter,
+        sent: Collection[int],
+        look: Look | None,
     ) -> ToolAnswer:
         """Search, or tell the model that the tool is not there."""
         if call.name not in offered or call.name != history_search.SPEC.name:
             return ToolAnswer(UNAVAILABLE)
-        content, read = history_search.answer(call.arguments, branch=branch, counter=counter)
+        content, read = history_search.answer(
+            call.arguments, branch=branch, counter=counter, sent=sent, look=look
+        )
         return ToolAnswer(content, read)
 
 
@@ -85,7 +106,15 @@ def offered(*, branch: Branch, values: PolicyValues, model: ModelSpec) -> tuple[
 
 
 def answer(
-    call: ToolCallPart, *, branch: Branch, offered: Collection[str], counter: TokenCounter
+    call: ToolCallPart,
+    *,
+    branch: Branch,
+    offered: Collection[str],
+    counter: TokenCounter,
+    sent: Collection[int] = (),
+    look: Look | None = None,
 ) -> ToolAnswer:
     """Return the result of a call."""
-    return _source.answer(call, branch=branch, offered=offered, counter=counter)
+    return _source.answer(
+        call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
+    )

@@ -54,7 +54,7 @@ def test_the_model_hears_that_the_search_is_not_complete(
     say("heron")
     cover(1)
     answer, _ = history_search.answer(
-        '{"query": "heron"}', branch=branch_of(chat), counter=ApproximateCounter()
+        '{"query": "heron"}', branch=branch_of(chat), counter=ApproximateCounter(), sent={2}
     )
     assert answer.startswith(history_search.NOTHING)
     assert "1 of the earlier messages cannot be searched yet" in answer

@@ -9,10 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.memory import archive
-from chats.models import Branch, Chat, Compaction, Message, Receipt, Team, Turn
+from chats.compaction.embedding import QuestionVector
+from chats.memory import archive, meaning
+from chats.models import Branch, Chat, Compaction, Message, Receipt, SearchText, Team, Turn
 from chats.prompt.tools import history_search
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
+from chats.turns import references as looking
 from chats.turns.start import start
 from contextpolicy import ledger
 from contextpolicy.engine.tokens import ApproximateCounter
@@ -171,7 +173,9 @@ def test_S08_the_answer_has_an_end(archived: Chat, now: datetime) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=archived)
     Message.objects.filter(seq__lte=4).update(parts=[{"type": "text", "text": "heron " * 2_000}])
     counter = ApproximateCounter()
-    content, read = history_search.answer('{"query": "heron"}', branch=branch, counter=counter)
+    content, read = history_search.answer(
+        '{"query": "heron"}', branch=branch, counter=counter, sent={5, 6}
+    )
     assert counter.count(content) < 2 * history_search.MOST_TOKENS
     assert "characters cut" in content
     assert read["messages"]
@@ -180,7 +184,7 @@ def test_S08_the_answer_has_an_end(archived: Chat, now: datetime) -> None:
 def test_nothing_found_is_said(archived: Chat) -> None:
     branch = Branch.objects.select_related("active_compaction").get(chat=archived)
     content, read = history_search.answer(
-        '{"query": "zebra"}', branch=branch, counter=ApproximateCounter()
+        '{"query": "zebra"}', branch=branch, counter=ApproximateCounter(), sent={5, 6}
     )
     assert content == history_search.NOTHING
     assert read["messages"] == []
@@ -248,7 +252,7 @@ def test_in_a_teams_chat_it_finds_what_one_member_said(
 
     def answer(given: dict[str, str]) -> str:
         told, _ = history_search.answer(
-            json.dumps(given), branch=branch, counter=ApproximateCounter()
+            json.dumps(given), branch=branch, counter=ApproximateCounter(), sent={5, 6}
         )
         return told
 
@@ -256,5 +260,169 @@ def test_in_a_teams_chat_it_finds_what_one_member_said(
     assert "not valid" in answer(asked)
     branch.chat.team = Team.objects.create(owner=alice, created_at=now)
     assert history_search.spec_for(branch.chat) == history_search.SPEC_OF_TEAM
-    assert [(row["seq"], row["speaker"]) for row in json.loads(answer(asked))] == [(2, "Planner")]
+    found = json.loads(answer(asked))
+    assert [(row["seq"], row.get("speaker")) for row in found] == [
+        (1, None),
+        (2, "Planner"),
+        (3, None),
+    ]
     assert {row["seq"] for row in json.loads(answer({"query": "see heron"}))} > {2}
+
+
+def window_of(size: int, *, now: datetime, **values: Any) -> None:
+    """A policy without compactions that sends the newest messages alone."""
+    wanted = {"strategy": "simple", "window_size": size, **values}
+    policy = create_policy(slug="window", name="Window", values=wanted, actor="system", now=now)
+    assign(policy=policy, level="instance", actor="system", now=now)
+
+
+@pytest.fixture
+def talk(alice: User, chat: Chat, now: datetime, work: Work, demo_model: ModelSpec) -> Work:
+    """Say something in a chat whose model takes tools; returns the requests of the turn."""
+    ModelSpec.objects.update(supports_tools=True)
+
+    def saying(text: str, *scripts: list[Any]) -> Any:
+        turn = start(user=alice, chat=chat, text=text, now=now).turn
+        worker = work(turn, *scripts)
+        assert turn.status == "completed", turn.error_sentence
+        archive.index(Branch.objects.get(chat=chat))
+        return worker.scripted.requests
+
+    return saying
+
+
+def names(request: Any) -> list[str]:
+    """The names of the tools in a request."""
+    return [spec.name for spec in request.tools]
+
+
+@pytest.mark.requirement("S4.7")
+@pytest.mark.usefixtures("built_again")
+def test_a_window_offers_it_from_the_first_message_on_that_it_leaves_out(
+    talk: Work, now: datetime
+) -> None:
+    window_of(4, now=now)
+    offered = [names(talk(f"Message {number}")[0]) for number in range(5)]
+    assert offered == [[], [], [], [NAME], [NAME]]
+    assert not Compaction.objects.exists()
+
+
+@pytest.mark.usefixtures("built_again")
+def test_it_stays_offered_when_a_later_prompt_leaves_nothing_out(talk: Work, now: datetime) -> None:
+    window_of(2, now=now)
+    for number in range(3):
+        talk(f"Message {number}")
+    wide = create_policy(
+        slug="wide", name="Wide", values={"strategy": "simple"}, actor="system", now=now
+    )
+    assign(policy=wide, level="instance", actor="system", now=now)
+
+    (request,) = talk("All of it")
+
+    assert "Message 0" in str(request.messages)
+    assert names(request) == [NAME]
+
+
+def test_a_message_that_a_person_excluded_offers_no_search(
+    talk: Work, now: datetime, chat: Chat
+) -> None:
+    talk("One")
+    Message.objects.filter(branch__chat=chat).update(excluded=True)
+    assert names(talk("Two")[0]) == []
+
+
+def test_a_window_with_a_closed_archive_offers_no_search(talk: Work, now: datetime) -> None:
+    window_of(2, now=now, archive=False)
+    assert [names(talk(f"Message {number}")[0]) for number in range(3)] == [[], [], []]
+    assert not Branch.objects.filter(search_offered=True).exists()
+
+
+@pytest.mark.requirement("S4.7")
+@pytest.mark.usefixtures("built_again")
+def test_a_match_comes_with_its_neighbours_and_dates_and_nothing_of_the_prompt(
+    talk: Work, now: datetime, chat: Chat
+) -> None:
+    window_of(4, now=now)
+    talk("We walked along the shore")
+    talk("The heron stood at the lake", [TextDelta("How tall was it?"), Finished("stop")])
+    talk("About a metre")
+    talk("Bread is good")
+    talk("So is a heron made of bread")
+    _, second = talk(
+        "Where was the heron?",
+        call({"query": "heron"}),
+        [TextDelta("At the lake."), Finished("stop")],
+    )
+
+    found = json.loads(result_of(Turn.objects.latest("accepted")))
+
+    assert [row["content"] for row in found][1:3] == [
+        "The heron stood at the lake",
+        "How tall was it?",
+    ]
+    assert [row["seq"] for row in found] == [2, 3, 4]
+    assert found[1]["created_at"] == now.isoformat(timespec="seconds")
+    assert "made of bread" in str(second.messages)
+    event = AuditEvent.objects.get(type="tool.called")
+    assert event.data["messages"] == [row["id"] for row in found]
+
+
+def test_erased_and_excluded_messages_are_no_matches_and_no_neighbours(
+    talk: Work, now: datetime, chat: Chat
+) -> None:
+    window_of(4, now=now)
+    for text in ("The first heron", "The second heron", "Bread", "More bread"):
+        talk(text)
+    Message.objects.filter(branch__chat=chat, seq=1).update(excluded=True)
+    Message.objects.filter(branch__chat=chat, seq=2).update(excluded=True)
+    talk("Where was the heron?", call({"query": "heron"}))
+
+    found = json.loads(result_of(Turn.objects.latest("accepted")))
+
+    assert 3 in {row["seq"] for row in found}
+    assert {1, 2}.isdisjoint(row["seq"] for row in found)
+
+
+def test_an_embedding_model_finds_what_shares_no_word(
+    talk: Work, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def embedded(
+        read: Any, *, aside: Any, values: Any, began: float, **given: Any
+    ) -> QuestionVector:
+        asked.append(await aside(read, **given))
+        return QuestionVector(vector=[1.0], space_id=1)
+
+    class Alike:
+        floor = 0.5
+
+        def __init__(self) -> None:
+            rows = SearchText.objects.filter(message__seq=1)
+            self.nearest = {row.pk: 0.9 for row in rows}
+
+        def of(self, ids: Any) -> dict[int, float]:
+            return {key: self.nearest.get(key, 0.0) for key in ids}
+
+        scaled = of
+
+    monkeypatch.setattr(looking, "embed_text", embedded)
+    monkeypatch.setattr(meaning, "look", lambda *_args, **_given: Alike())
+    window_of(2, now=now)
+    for text in ("A grey bird fished in the reeds", "Bread", "More bread"):
+        talk(text)
+    talk("Where was it?", call({"query": "heron waterside"}))
+
+    found = json.loads(result_of(Turn.objects.latest("accepted")))
+
+    assert "heron waterside" in asked
+    assert "grey bird" in found[0]["content"]
+
+
+def test_a_prompt_without_room_for_the_tool_goes_without(talk: Work, now: datetime) -> None:
+    window_of(2, now=now, token_budget=1_400, reserve_tokens=400)
+    long = "word " * 930
+    talk("Message")
+    talk("Another")
+    assert names(talk(long)[0]) == []
+    assert names(talk("A short one")[0]) == [NAME]
