@@ -10,10 +10,16 @@ from redis.exceptions import RedisError
 
 from chats.checkpoints import upkeep
 from chats.ground import broker_facts
-from chats.models import SkippedRow
+from chats.ground.secrets import SecretUnreadable, decrypt
+from chats.models import ProviderAccount, SkippedRow
 from chats.streams.connection import STREAMS
+from contextpolicy.models import LedgerKey
+from project.versions import newer_migrations
 
 KEEPS_ALL = "noeviction"
+# So many stored keys of providers are tried by each request.
+MOST_KEYS = 20
+UNREADABLE = "stored keys cannot be decrypted: restore the encryption key that belongs to the data"
 
 
 def healthz(_request: HttpRequest) -> JsonResponse:
@@ -39,8 +45,11 @@ def database_fault() -> str:
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        newer = newer_migrations(connection)
     except DatabaseError:
         return "no connection"
+    if newer:
+        return "a newer version has migrated it"
     return "migrations are missing" if plan else ""
 
 
@@ -71,7 +80,26 @@ def broker_warnings() -> list[str]:
 
 def database_warnings() -> list[str]:
     """Return what the database tells of: the audit ledger, and rows that jobs skipped."""
-    return ledger_warnings() + SkippedRow.warnings(now=timezone.now())
+    rows = SkippedRow.warnings(now=timezone.now())
+    return ledger_warnings() + encryption_warnings() + rows
+
+
+def encryption_warnings() -> list[str]:
+    """Return a warning if stored keys cannot be decrypted with the encryption keys set here."""
+    signing = LedgerKey.objects.exclude(encrypted_private="").order_by("-pk")
+    stored = [
+        *signing.values_list("encrypted_private", flat=True)[:1],
+        *ProviderAccount.objects.exclude(encrypted_key="")
+        .order_by("-pk")
+        .values_list("encrypted_key", flat=True)[:MOST_KEYS],
+    ]
+    unreadable = 0
+    for token in stored:
+        try:
+            decrypt(token)
+        except SecretUnreadable:
+            unreadable += 1
+    return [UNREADABLE] if unreadable else []
 
 
 def ledger_warnings() -> list[str]:

@@ -11,6 +11,7 @@ from django.utils import timezone
 from chats.turns import recover
 from project.seed import seed
 from project.tables import create_in_empty_database
+from project.versions import refuse_newer_database
 
 
 class Command(BaseCommand):
@@ -39,6 +40,7 @@ class Command(BaseCommand):
         self, *_args: Any, base_url: str, take_over: str, with_link: bool, **_options: Any
     ) -> None:
         """Create the tables or migrate them, and seed."""
+        refuse_newer_database()
         create_in_empty_database()
         # After the tables were created, this has only to tell the apps that they are there.
         call_command("migrate", verbosity=0)

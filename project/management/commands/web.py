@@ -14,6 +14,7 @@ import uvicorn
 from django.core.management.base import BaseCommand
 
 from chats.streams.connection import STREAMS
+from project.versions import refuse_newer_database
 
 GRACE_SECONDS = 3
 # Longer than proxies and clients keep an idle connection (60 s), so that they close it first:
@@ -82,6 +83,7 @@ class Command(BaseCommand):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         if after:
             load_and_wait(after)
+        refuse_newer_database()
         config = uvicorn.Config(
             "project.asgi:application",
             host=host,
