@@ -283,6 +283,7 @@ class PlayedChat:
             max_tokens=self.values.summary_max_tokens,
             counter=self.counter,
             sections=headings_of(self.values),
+            cited=self.messages if made.previous else (),
         )
         judged = verdict(
             text,

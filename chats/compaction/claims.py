@@ -35,6 +35,7 @@ from chats.prompt import model_choice
 from chats.record import locking
 from contextpolicy import ledger
 from contextpolicy.engine.compaction import CompactionPlan
+from contextpolicy.engine.messages import Message
 from contextpolicy.engine.policy import PolicyValues
 from contextpolicy.engine.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -52,6 +53,7 @@ class Claimed:
     """A planned compaction that this process may perform.
 
     `readable`: tokens, in our count, of one request to the summariser; None: no model is asked.
+    `cited`: the messages that the marks of the previous summary name.
     """
 
     row: Compaction
@@ -61,6 +63,7 @@ class Claimed:
     summariser: ModelSpec | None
     attempt: AttemptSpec
     readable: int | None = None
+    cited: tuple[Message, ...] = ()
 
 
 def claim(
@@ -152,6 +155,7 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
         plan=plan,
         attempt=draft.attempt,
         readable=draft.readable,
+        cited=draft.cited,
         now=now,
     )
 
@@ -214,6 +218,7 @@ def store_claim(
     plan: CompactionPlan,
     attempt: AttemptSpec,
     readable: int | None,
+    cited: tuple[Message, ...],
     now: datetime,
 ) -> Claimed:
     """Create the row of an attempt that begins now."""
@@ -275,6 +280,7 @@ def store_claim(
         summariser=summariser,
         attempt=attempt,
         readable=readable,
+        cited=cited,
     )
 
 

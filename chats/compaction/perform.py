@@ -23,7 +23,8 @@ from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy.engine import costs
 from contextpolicy.engine.acceptance import verdict
 from contextpolicy.engine.chunks import map_reduce
-from contextpolicy.engine.extractive import EXTRACTIVE_V5, extractive_summary
+from contextpolicy.engine.claims import without_labels
+from contextpolicy.engine.extractive import EXTRACTIVE_V6, extractive_summary
 from contextpolicy.engine.facts import retention
 from contextpolicy.engine.messages import Message, Summary, text_of
 from contextpolicy.engine.prompts import (
@@ -60,7 +61,7 @@ class Written:
     usage: dict[str, int] = field(default_factory=dict)
     # The SHA-256 of the body of each call, as it left.
     bodies: list[str] = field(default_factory=list)
-    prompt_version: str = EXTRACTIVE_V5
+    prompt_version: str = EXTRACTIVE_V6
 
     @property
     def is_sound(self) -> bool:
@@ -103,6 +104,7 @@ def extracted(claimed: Claimed, *, counter: TokenCounter) -> Written:
         most=most,
         counter=counter,
         sections=headings_of(claimed.values),
+        cited=claimed.cited,
     )
     return Written(text=text)
 
@@ -114,12 +116,22 @@ def extract(
     most: int,
     counter: TokenCounter,
     sections: Sequence[str] = SECTIONS,
+    cited: Sequence[Message] = (),
 ) -> str:
-    """Write an extractive summary without the demo model's accounts of what it was sent."""
+    """Write an extractive summary without the demo model's accounts of its request.
+
+    `cited`: the messages that the marks of `previous` name.
+    """
     quoted = [m for m in sources if is_quoted(m.role, text_of(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
     return extractive_summary(
-        quoted, previous, max_tokens=most, counter=counter, unquoted=unquoted, sections=sections
+        quoted,
+        previous,
+        max_tokens=most,
+        counter=counter,
+        unquoted=unquoted,
+        sections=sections,
+        cited=cited,
     )
 
 
@@ -156,7 +168,7 @@ def facts(sources: Sequence[Message], previous: Summary | None, text: str) -> di
     """Find which numbers, dates, addresses, identifiers and names the summary kept and lost."""
     said = [text_of(m) for m in sources if is_quoted(m.role, text_of(m))]
     if previous:
-        said.insert(0, previous.text)
+        said.insert(0, without_labels(previous.text))
     found = retention("\n".join(said), text)
     return {"kept": dict(found.kept), "lost": dict(found.lost), "share": found.share}
 

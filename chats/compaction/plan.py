@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from django.db.models import F, Min, Sum
@@ -17,6 +18,7 @@ from chats.prompt import composition, model_choice
 from chats.record import history
 from contextpolicy.engine import messages as engine
 from contextpolicy.engine.budget import in_our_count, prompt_limit, readable_tokens
+from contextpolicy.engine.claims import seqs_in
 from contextpolicy.engine.compaction import CompactionPlan, NotNeeded, plan_again
 from contextpolicy.engine.compaction import plan as plan_values
 from contextpolicy.engine.ladder import Rung, has_grown
@@ -27,6 +29,8 @@ from contextpolicy.models import ModelSpec
 # The most messages that one plan reads: many, so that a long chat is caught up in one step, and not
 # all, so that a worker's memory has a bound. Those beyond it wait for the next plan.
 MOST_MESSAGES = 20_000
+# A summary with more marks than this is far longer than any policy's limit.
+MOST_CITED = 2_000
 # So many summaries after one that came late, the next one begins early.
 REMEMBERED = 3
 
@@ -92,6 +96,8 @@ class ClaimDraft:
     reason: str = ""
     summariser: ModelSpec | None = None
     readable: int | None = None
+    # The messages that the marks of the previous summary name.
+    cited: tuple[engine.Message, ...] = ()
 
 
 def draft_for(
@@ -127,7 +133,35 @@ def draft_for(
     found = plan_for(branch, choice=choice, attempt=attempt, counter=counter)
     if isinstance(found, NotNeeded):
         return ClaimDraft(seen, attempt, choice, reason=found.reason)
-    return ClaimDraft(seen, attempt, choice, found, summariser=summariser, readable=readable)
+    return ClaimDraft(
+        seen,
+        attempt,
+        choice,
+        found,
+        summariser=summariser,
+        readable=readable,
+        cited=cited_by(
+            found.previous,
+            branch=branch,
+            counter=counter,
+            zone=composition.zone_for(branch, values=choice.values),
+        ),
+    )
+
+
+def cited_by(
+    summary: engine.Summary | None, *, branch: Branch, counter: TokenCounter, zone: str
+) -> tuple[engine.Message, ...]:
+    """Return the messages that the marks of a summary name, at most `MOST_CITED`, ascending.
+
+    They tell the authors and the days of sentences that a new summary carries over.
+    """
+    if summary is None:
+        return ()
+    rows = history.on_path(branch, after=summary.from_seq - 1, before=summary.to_seq + 1)
+    seqs = (seq for seq in seqs_in(summary.text) if summary.from_seq <= seq <= summary.to_seq)
+    cited = rows.filter(seq__in=list(islice(seqs, MOST_CITED)))
+    return history.load_all(cited.order_by("seq"), counter=counter, zone=zone)
 
 
 def is_being_written(branch: Branch) -> bool:
@@ -178,11 +212,16 @@ def plan_for(
 ) -> CompactionPlan | NotNeeded:
     """Let the engine plan with the finished turns after the summary in force."""
     if attempt.asked and attempt.asked.compaction:
-        return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter)
+        zone = composition.zone_for(branch, values=choice.values)
+        return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter, zone=zone)
     summary, _ = composition.in_force(branch.active_compaction, counter=counter)
     limit = prompt_limit(choice.values, model_window=choice.model.window)
-    _, others = composition.never_folded(branch, summary=summary, hidden_to=0, counter=counter)
-    unfolded = finished(branch, after=summary.to_seq if summary else 0, counter=counter)
+    zone = composition.zone_for(branch, values=choice.values)
+    _, others = composition.never_folded(
+        branch, summary=summary, hidden_to=0, counter=counter, zone=zone
+    )
+    after = summary.to_seq if summary else 0
+    unfolded = finished(branch, after=after, counter=counter, zone=zone)
     return plan_values(
         (*others, *unfolded),
         previous=summary,
@@ -210,14 +249,14 @@ def came_late(branch: Branch) -> bool:
 
 
 def plan_rerun(
-    branch: Branch, *, compaction: str, counter: TokenCounter
+    branch: Branch, *, compaction: str, counter: TokenCounter, zone: str = ""
 ) -> CompactionPlan | NotNeeded:
     """Plan to summarise the originals under the summary in force anew, without it."""
     row = summary_of(branch.active_compaction)
     if row is None or str(row.pk) != compaction:
         return NotNeeded("nothing_to_fold")
     rows = history.on_path(branch, after=row.from_seq - 1, before=row.to_seq + 1)
-    originals = history.load_all(rows.order_by("seq"), counter=counter)
+    originals = history.load_all(rows.order_by("seq"), counter=counter, zone=zone)
     return plan_again(originals, tokens_before=row.tokens_before)
 
 
@@ -241,8 +280,13 @@ def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: Compa
     )
 
 
-def finished(branch: Branch, *, after: int, counter: TokenCounter) -> tuple[engine.Message, ...]:
-    """Return the oldest messages after `after` that belong to no unfinished turn."""
+def finished(
+    branch: Branch, *, after: int, counter: TokenCounter, zone: str = ""
+) -> tuple[engine.Message, ...]:
+    """Return the oldest messages after `after` that belong to no unfinished turn.
+
+    They have their days in a `zone`.
+    """
     unfinished = Turn.objects.filter(
         branch=branch, status__in=[Turn.Status.QUEUED, Turn.Status.RUNNING]
     )
@@ -256,7 +300,7 @@ def finished(branch: Branch, *, after: int, counter: TokenCounter) -> tuple[engi
     )
     open_from = min((seq for seq in firsts if seq is not None), default=None)
     rows = history.on_path(branch, after=after, before=open_from or branch.last_seq + 1)
-    return history.load_all(rows.order_by("seq")[:MOST_MESSAGES], counter=counter)
+    return history.load_all(rows.order_by("seq")[:MOST_MESSAGES], counter=counter, zone=zone)
 
 
 def tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:

@@ -3,17 +3,18 @@
 import re
 from typing import Any
 
+from contextpolicy.engine.claims import claims_in
 from contextpolicy.engine.prompts import heading_of
 
 HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$")
 BULLET = re.compile(r"^\s*[-*•]\s+(.+)$")
-SOURCES = re.compile(r"\[(#\d+(?:\s*,\s*#\d+)*)\]\s*$")
 
 
 def sections_of(text: str) -> list[dict[str, Any]]:
     """Return `[{"title", "bullets": [{"text", "sources": [seq, …]}]}]`, in the order of the text.
 
-    Lines that are neither heading nor bullet continue the bullet before them.
+    A bullet with several claims becomes one for each, with its author and its day. Lines that are
+    neither heading nor bullet continue the bullet before them.
     """
     sections: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -21,19 +22,18 @@ def sections_of(text: str) -> list[dict[str, Any]]:
         if heading:
             sections.append({"title": heading_of(heading[1]), "bullets": []})
         elif bullet and sections:
-            sections[-1]["bullets"].append(bullet_of(bullet[1]))
+            sections[-1]["bullets"] += bullets_of(bullet[1])
         elif line.strip() and sections and sections[-1]["bullets"]:
-            last = sections[-1]["bullets"][-1]
-            joined = bullet_of(f"{last['text']} {line.strip()}")
-            last["text"] = joined["text"]
-            last["sources"] += joined["sources"]
+            last = sections[-1]["bullets"].pop()
+            first, *others = bullets_of(f"{last['text']} {line.strip()}")
+            first["sources"] = last["sources"] + first["sources"]
+            sections[-1]["bullets"] += [first, *others]
     return sections
 
 
-def bullet_of(text: str) -> dict[str, Any]:
-    """Split a bullet into its words and the seqs that its trailing source marks name."""
-    marks = SOURCES.search(text)
-    if marks is None:
-        return {"text": text.strip(), "sources": []}
-    seqs = [int(number) for number in re.findall(r"\d+", marks[1])]
-    return {"text": text[: marks.start()].strip(), "sources": seqs}
+def bullets_of(text: str) -> list[dict[str, Any]]:
+    """Split a bullet into its claims: the words of each, and the seqs of its sources."""
+    return [
+        {"text": f"{claim.label}{claim.text}", "sources": list(claim.sources)}
+        for claim in claims_in(text)
+    ]

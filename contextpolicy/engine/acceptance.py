@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from contextpolicy.engine.claims import without_labels
 from contextpolicy.engine.facts import facts_in, retention
 from contextpolicy.engine.factscan import KINDS
 from contextpolicy.engine.language import is_other_language
@@ -51,7 +52,7 @@ def verdict(
     """
     text = summary_text.strip()
     told = [text_of(message) for message in sources]
-    read = "\n".join([previous.text, *told] if previous else told)
+    read = "\n".join([without_labels(previous.text), *told] if previous else told)
     lost = _lost(read, text, values)
     tokens = counter.count(text)
     source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)

@@ -1,12 +1,11 @@
-"""Writes a summary without a model: whole sentences that people said, with what they settle.
+"""Writes a summary without a model: whole sentences of the chat, with author, day and source.
 
-It quotes and selects; it does not rephrase. Of people's code it quotes whole lines. Deterministic,
-in the language of the chat by construction, and free; a policy without a summarisation model uses
-it.
+It selects and quotes; it does not rephrase. Of people's code it quotes whole lines. It is
+deterministic and free, and its language is that of the chat. A policy without a summarisation model
+uses it.
 
-Chosen are the sentences that together hold most of what would be missed. Each thing that is said (a
-date, a price, a name, a word that the chat comes back to) counts once, for the sentence that is
-chosen with it; what the others still add, for their length, says which is next.
+It selects the sentences that together hold most facts for their length. A fact (a date, a price, a
+name, a word that the chat repeats) counts once, for the sentence that is selected with it.
 """
 
 import heapq
@@ -17,11 +16,25 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
+from contextpolicy.engine.claims import (
+    ASSISTANT,
+    USER,
+    Claim,
+    claims_in,
+    read_label,
+    without_labels,
+    write_label,
+    write_mark,
+    write_next_day,
+)
 from contextpolicy.engine.messages import Message, Summary, ToolCallPart, text_of
 from contextpolicy.engine.prompts import SECTIONS, heading_of, neutral
 from contextpolicy.engine.sayings import (
     Saying,
+    is_question,
+    is_sentence,
     is_small_talk,
+    is_to_do,
     lines_of_code,
     saying,
     sayings_in,
@@ -30,56 +43,59 @@ from contextpolicy.engine.sayings import (
     wording,
 )
 from contextpolicy.engine.tokens import TokenCounter
-from contextpolicy.engine.truncation import cut
+from contextpolicy.engine.truncation import border_before
 
-EXTRACTIVE_V5 = "extractive-v5"
-# In characters; the shorter ones are tried if not even one bullet fits.
-BULLET_LENGTHS = (400, 120, 50)
-# A summary takes at most this share of the messages it folds; a larger one would gain little.
+EXTRACTIVE_V6 = "extractive-v6"
+# In characters; the shorter ones are tried if not even one sentence fits.
+SENTENCE_LENGTHS = (400, 120, 50)
+# A summary takes at most this share of the messages it replaces; a larger one would gain little.
 LARGEST_SHARE = 0.6
-# A sentence that stands so often, and in most messages of a role, is a refrain ("Answer in one
-# sentence."). It is said again after what is folded, so every other sentence goes before it,
-# unless it holds a number or the like.
+# A sentence that most messages of a role repeat ("Answer in one sentence.") will be repeated again,
+# so every other sentence goes before it, unless it holds a fact.
 FEWEST_REFRAINS = 3
 REFRAIN = -100.0
 # In tokens: below this the five headings weigh too much for a share.
 SMALL_SUMMARY = 80
-# Headings that would take more than this part of a summary are left out: in a small one they would
-# stand in the place of what was said.
-HEADINGS_SHARE = 0.25
-# What a fact counts that only the model said, beside one of a person; and what one of a person does
-# in the model's words, such as a name out of a person's code.
-BY_MODEL, TAKEN_UP = 0.2, 0.8
-# What a fact counts in a line of a person's code: their sentences go before it.
+# Headings that would take more than this share of a summary are left out. Scripts without capitals
+# are dense: there a heading takes the place of more content.
+HEADINGS_SHARE, DENSE_HEADINGS_SHARE = 0.25, 0.1
+# Without headings, labels that would take more than this share of a summary have no days.
+LABELS_SHARE = 0.1
+# The weight of a fact that only the model said, and of one of a person in the model's words, such
+# as a name from a person's code.
+BY_MODEL, TAKEN_UP = 0.1, 0.8
+# The weight of a fact in a line of a person's code: their sentences go first.
 IN_CODE = 0.5
-# A line of the summary before was worth one; a new line that says as much goes first.
+# A sentence of the previous summary was selected once; a new one that says as much goes first.
 CARRIED = 0.9
-# What a word counts that the chat comes back to, and what one that stands once.
-TOPIC, WORD = 0.12, 0.03
-# In the share of the messages in which a word of everyday stands.
+# The weights of a word that the chat repeats, and of one that occurs once.
+TOPIC, WORD = 0.06, 0.03
+# An everyday word occurs in more than this share of the messages.
 EVERYDAY = 0.08
-# What a courtesy weighs: it needs to say something besides to be quoted.
 SMALL_TALK = -3.0
-# Differences of sums leave crumbs.
+# Differences of sums are seldom exactly zero.
 NOTHING = 1e-9
-# In characters: without headings, bullets in Chinese or Japanese share one up to this length. The
-# marks of one each would take a third of the summary.
-SHARED_BULLET = 120
-# In characters a token, about; in tokens for a bullet's own marks, and for those of a shared one.
-PER_TOKEN, MARKS, SHARED_MARKS = 4, 8, 4
-# So many lines that did not fit in a row say that there is no room for another.
+# In characters: a bullet of several messages is no longer. Wide scripts say more in fewer.
+LONGEST_BULLET, LONGEST_WIDE_BULLET = 320, 200
+# In characters a token, about; in tokens for the label and the mark of a sentence,
+# and for the mark alone in a summary without headings, where more sentences share a label.
+PER_TOKEN, MARKS, SMALL_MARKS = 4, 8, 5
+# After so many sentences in a row that did not fit, there is no room for another.
 MOST_MISFITS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A sentence that may be chosen: `order` and `place` say where it was, `source` says it aloud.
+    """A sentence that may be selected.
 
-    `share` is what its facts count: all of it if a person said them.
+    `author` and `day` are empty where they are not known; `source` is its mark as it is written.
+    `order` and `place` give its position in the chat. `share` is the weight of its facts: 1 if a
+    person said them. `told` are its facts and topics with their weights.
     """
 
     said: Saying
-    who: str
+    author: str
+    day: str
     source: str
     order: int
     place: int
@@ -88,7 +104,7 @@ class _Line:
 
     @property
     def length(self) -> float:
-        """The tokens that it takes, about, without marks."""
+        """About the number of tokens of the text."""
         return len(self.said.text.encode()) / PER_TOKEN
 
 
@@ -100,14 +116,16 @@ def extractive_summary(
     counter: TokenCounter,
     unquoted: int = 0,
     sections: Sequence[str] = SECTIONS,
+    cited: Sequence[Message] = (),
 ) -> str:
-    """Fold `previous` and `messages` into sections of bullets with their sources, [#12].
+    """Replace `previous` and `messages` by sections of bullets with labels and marks.
 
-    Bullets of the previous summary compete with the new ones and are carried over, never nested.
-    At most `max_tokens`, and less than what is folded. A small summary is bullets in the order of
-    the chat, without headings, of which Chinese and Japanese messages may share one: [#12, #15]; if
-    not even one bullet fits, the headings alone remain. `unquoted`: the tokens of messages that are
-    folded too and not quoted. What belongs under none of the `sections` stands under the first.
+    The form is that of `claims`. Sentences of the previous summary compete with the new ones and
+    are carried over. `cited`: the messages that its marks name, from which a sentence that is
+    carried over has its author and its day. The summary has at most `max_tokens` and is smaller
+    than what it replaces. A small one has no headings; if not even one sentence fits, the headings
+    alone remain. `unquoted`: tokens of messages that are covered too and not quoted. A sentence
+    that belongs under none of the `sections` goes under the first.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
@@ -115,21 +133,31 @@ def extractive_summary(
     limit = min(max_tokens, max(shared, min(old + new - 1, SMALL_SUMMARY)))
     refrains = _refrains(messages)
     found = [
-        *_carried_over(previous, refrains, sections),
+        *_carried_over(previous, refrains, sections, messages, cited),
         *(_under(line, sections) for line in _said_in(messages, refrains)),
     ]
     lines = _weighed(_distinct(found), messages)
-    is_plain = counter.count(_written([], sections)) > HEADINGS_SHARE * limit
+    telling = [line.said for line in lines if line.said.weight > SMALL_TALK]
+    is_dense = sum(bool(said.clauses) for said in telling) > len(telling) / 2
+    share = DENSE_HEADINGS_SHARE if is_dense else HEADINGS_SHARE
+    is_plain = counter.count(_written([], sections)) > share * limit
     headings = () if is_plain else sections
-    for longest in BULLET_LENGTHS:
-        chosen = _chosen([_cut(line, longest) for line in lines], limit, counter, headings)
-        if chosen:
-            return _written(chosen, headings)
+    for longest in SENTENCE_LENGTHS:
+        short = [_cut(line, longest) for line in lines]
+        chosen = _chosen(short, limit, counter, headings)
+        if not chosen:
+            continue
+        text = _written(chosen, headings)
+        labels = counter.count(text) - counter.count(without_labels(text))
+        if not headings and labels > LABELS_SHARE * limit:
+            undated = [replace(line, day="") for line in short]
+            text = _written(_chosen(undated, limit, counter, headings), headings)
+        return text
     return _written([], sections)
 
 
 def _under(line: _Line, sections: Sequence[str]) -> _Line:
-    """Put a line under the section of its name, else under the first."""
+    """Move a line to the section of its name, else to the first."""
     return replace(line, said=replace(line.said, section=_named(line.said.section, sections)))
 
 
@@ -139,91 +167,129 @@ def _named(name: str, sections: Sequence[str]) -> str:
 
 
 def _cut(line: _Line, longest: int) -> _Line:
+    """Cut a long sentence after a word; an ellipsis shows the cut."""
     if len(line.said.text) <= longest:
         return line
-    text = cut(line.said.text, limit=longest, style="head").text
+    head = line.said.text[: border_before(line.said.text, longest - 2)]
+    words = head.rpartition(" ")[0] if " " in head[longest // 2 :] else head
+    text = f"{words.rstrip(' ,;:')} …"
     told = {thing: weight for thing, weight in line.told.items() if thing in text.casefold()}
     return replace(line, said=replace(line.said, text=text), told=told)
+
+
+class _Selection:
+    """The greedy selection of lines by what each still adds for its length; a fact counts once.
+
+    The worth of a line only falls, and only when one of its facts is taken, so all updates together
+    are as many as there are facts.
+    """
+
+    def __init__(
+        self, lines: Sequence[_Line], limit: int, counter: TokenCounter, sections: Sequence[str]
+    ) -> None:
+        self.lines = lines
+        self.limit = limit
+        self.counter = counter
+        self.sections = sections
+        self.holders: defaultdict[str, list[int]] = defaultdict(list)
+        self.worth = [line.said.weight for line in lines]
+        for number, line in enumerate(lines):
+            for thing, weight in line.told.items():
+                self.holders[thing].append(number)
+                self.worth[number] += weight
+        self.marks = MARKS if sections else SMALL_MARKS
+        self.chosen: list[_Line] = []
+        self.marked: set[tuple[str, ...]] = set()
+        self.left = [*range(len(lines))]
+
+    def fill(self, used: int) -> None:
+        """Select lines until there is no room; `used`: tokens of the text so far."""
+        heap = [self.rank(number) for number in self.left]
+        heapq.heapify(heap)
+        self.left = []
+        misfits = 0
+        while heap and misfits < MOST_MISFITS:
+            rank = heapq.heappop(heap)
+            number = rank[-1]
+            # It was pushed again since, with its present worth.
+            if rank != self.rank(number):
+                continue
+            line = self.lines[number]
+            cost = self.cost(line, used)
+            # Only a summary that would be empty needs a line without anything new.
+            if (self.worth[number] < NOTHING and self.chosen) or used + cost > self.limit:
+                misfits += 1
+                self.left.append(number)
+                continue
+            self.take(line)
+            used, misfits = used + cost, 0
+            for other in self.taken(line) - {number}:
+                heapq.heappush(heap, self.rank(other))
+        self.left += {rank[-1] for rank in heap if rank == self.rank(rank[-1])}
+
+    def take(self, line: _Line) -> None:
+        self.chosen.append(line)
+        self.marked |= {_mark_of(line), _label_of(line)}
+
+    def rank(self, number: int) -> tuple[float, int, int, int]:
+        """Return the sort key of a line: the best first, of equals the newest."""
+        line = self.lines[number]
+        worth = self.worth[number]
+        return (-worth / (line.length + self.marks), -line.order, line.place, number)
+
+    def cost(self, line: _Line, used: int) -> int:
+        """Return the tokens that one more line takes.
+
+        Label and mark are written once for neighbouring sentences. Only the whole text tells which
+        are neighbours, so with headings this is an estimate; without, the text is short.
+        """
+        if not self.sections:
+            return self.counter.count(_written([*self.chosen, line], ())) - used
+        mark = "" if _mark_of(line) in self.marked else line.source
+        label = "" if _label_of(line) in self.marked else f"- {line.day[5:]}: "
+        return self.counter.count(f"{label}{line.said.text} {mark}") + 1
+
+    def taken(self, line: _Line) -> set[int]:
+        """Subtract the facts of a selected line from all others; return those that lost worth."""
+        touched: set[int] = set()
+        for thing in line.told:
+            for other in self.holders.pop(thing, ()):
+                self.worth[other] -= self.lines[other].told[thing]
+                touched.add(other)
+        return touched
+
+
+def _mark_of(line: _Line) -> tuple[str, ...]:
+    return line.said.section, line.author, line.source
+
+
+def _label_of(line: _Line) -> tuple[str, ...]:
+    return line.said.section, line.author, line.day, ""
 
 
 def _chosen(
     lines: Sequence[_Line], limit: int, counter: TokenCounter, sections: Sequence[str]
 ) -> list[_Line]:
-    """Choose greedily by what a line still adds for its length; each thing counts once.
-
-    A line's worth only falls, and only when one of its things is taken, so all updates together
-    are as many as there are things.
-    """
-    holders: defaultdict[str, list[int]] = defaultdict(list)
-    worth = [line.said.weight for line in lines]
-    for number, line in enumerate(lines):
-        for thing, weight in line.told.items():
-            holders[thing].append(number)
-            worth[number] += weight
-    marks = MARKS if sections else SHARED_MARKS
-    heap = [_rank(line, worth[number], number, marks) for number, line in enumerate(lines)]
-    heapq.heapify(heap)
-    chosen: list[_Line] = []
-    marked: set[str] = set()
-    used, misfits = counter.count(_written([], sections)), 0
-    while heap and misfits < MOST_MISFITS:
-        rank = heapq.heappop(heap)
-        number = rank[-1]
-        line = lines[number]
-        # It was pushed again since, with what it is worth now.
-        if rank != _rank(line, worth[number], number, marks):
-            continue
-        cost = (
-            _cost(line, marked, counter)
-            if sections
-            # Only the whole tells which lines share a bullet, and it is short.
-            else counter.count(_written([*chosen, line], ())) - used
-        )
-        # Nothing but what others said already: only a summary that would be empty has use for it.
-        if (worth[number] < NOTHING and chosen) or used + cost > limit:
-            misfits += 1
-            continue
-        chosen.append(line)
-        marked.add(line.source)
-        used, misfits = used + cost, 0
-        for other in _taken(line, holders, lines, worth) - {number}:
-            heapq.heappush(heap, _rank(lines[other], worth[other], other, marks))
-    # Counts of lines need not add up to the count of the text with every tokenizer.
+    """Select lines whose text has at most `limit` tokens."""
+    selection = _Selection(lines, limit, counter, sections)
+    # Costs of single lines are estimates: what they left free is filled once more.
+    before = -1
+    while before < len(selection.chosen):
+        before = len(selection.chosen)
+        used = counter.count(_written(selection.chosen, sections))
+        if used <= limit:
+            selection.fill(used)
+    chosen = selection.chosen
+    # Counts of lines need not add up to the count of the text.
     while chosen and counter.count(_written(chosen, sections)) > limit:
         chosen.pop()
     return chosen
 
 
-def _rank(line: _Line, worth: float, number: int, marks: int) -> tuple[float, int, int, int]:
-    """Return what a heap orders lines by: the best first, of equals the newest."""
-    return (-worth / (line.length + marks), -line.order, line.place, number)
-
-
-def _cost(line: _Line, marked: Collection[str], counter: TokenCounter) -> int:
-    """Return the tokens that one more line of a section takes.
-
-    A bullet's marks stand once for all of a message's sentences; `marked` are those that have them.
-    """
-    marks = "" if line.source in marked else f"- {line.who}{line.source}\n"
-    return counter.count(f"{line.said.text} {marks}") + 1
-
-
-def _taken(
-    line: _Line, holders: dict[str, list[int]], lines: Sequence[_Line], worth: list[float]
-) -> set[int]:
-    """Take what a chosen line says from the worth of all others; return those that lost by it."""
-    touched: set[int] = set()
-    for thing in line.told:
-        for other in holders.pop(thing, ()):
-            worth[other] -= lines[other].told[thing]
-            touched.add(other)
-    return touched
-
-
 def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
-    """Write the sections, without any just the bullets."""
+    """Write the sections; without any, only the bullets."""
     if not sections:
-        return "\n".join(_bullets(lines, shared=True))
+        return "\n".join(_bullets(lines))
     written = []
     for section in sections:
         written.append(f"## {section}")
@@ -231,72 +297,74 @@ def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
     return "\n".join(written)
 
 
-def _bullets(lines: Iterable[_Line], *, shared: bool = False) -> Iterator[str]:
-    """Write bullets in the order of the chat; whole sentences of one message share one.
+def _bullets(lines: Iterable[_Line]) -> Iterator[str]:
+    """Write bullets in the order of the chat.
 
-    Where they are `shared`, those of messages that follow each other do so too.
+    Neighbouring sentences of one author share a bullet. A line that does not end as a sentence has
+    its own.
     """
     ordered = sorted(lines, key=lambda line: (line.order, line.place, line.said.text))
-    bullets = [list(group) for _, group in groupby(ordered, key=_bullet_of)]
-    for several in _joined(bullets) if shared else bullets:
-        bullet = f"{several[0].who}{_side_by_side(several)}{_sources(several)}"
-        yield f"- {neutral(' '.join(bullet.split()))}"
+    for _, group in groupby(ordered, key=_bullet_of):
+        for several in _in_lengths(group):
+            label = write_label(several[0].author, several[0].day)
+            said = _side_by_side(_marked(several))
+            yield f"- {label}{neutral(' '.join(said.split()))}"
 
 
-def _bullet_of(line: _Line) -> tuple[str, int]:
-    """Return the same for sentences that may share a bullet: neither spoken by name, nor cut."""
-    return line.source, -1 if _is_whole(line) else line.place
+def _bullet_of(line: _Line) -> tuple[str, bool, tuple[int, int]]:
+    """Return an equal value for lines that may share a bullet."""
+    is_whole = is_sentence(line.said.text)
+    return line.author, bool(line.day), (-1, -1) if is_whole else (line.order, line.place)
 
 
-def _is_whole(line: _Line) -> bool:
-    return not line.who and line.said.text[-1:] in _ENDS
-
-
-def _joined(bullets: Iterable[list[_Line]]) -> list[list[_Line]]:
-    """Join bullets of scripts without spaces that follow each other, up to a length.
-
-    Only there, for in others the marks of sources are a small part of what is said.
-    """
-    joined: list[list[_Line]] = []
+def _in_lengths(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
+    """Split neighbours into groups of a readable length, between messages."""
+    several: list[_Line] = []
     length = 0
-    for several in bullets:
-        may_share = all(
-            _is_whole(line) and line.said.text[-1] in _WIDE and _PLAIN.fullmatch(line.source)
-            for line in several
-        )
-        own = sum(len(line.said.text) for line in several)
-        if may_share and length > 0 and length + own <= SHARED_BULLET:
-            joined[-1] += several
-            length += own
-        else:
-            joined.append(several)
-            length = own if may_share else 0
-    return joined
+    for _, of_message in groupby(lines, key=lambda line: line.source):
+        own = [*of_message]
+        added = sum(len(line.said.text) for line in own)
+        is_wide = own[0].said.text[-1:] in _WIDE
+        most = LONGEST_WIDE_BULLET if is_wide else LONGEST_BULLET
+        if several and length + added > most:
+            yield several
+            several, length = [], 0
+        several += own
+        length += added
+    yield several
 
 
-def _side_by_side(lines: Sequence[_Line]) -> str:
-    """Return sentences in a row; after a full-width stop stands no space."""
-    texts = [line.said.text for line in lines]
-    return "".join(text if text[-1:] in _WIDE else f"{text} " for text in texts).rstrip()
+def _marked(lines: Sequence[_Line]) -> list[str]:
+    """Return the sentences of a bullet, with each mark after the last sentence of its message.
+
+    Where the day changes, the new one stands before the sentence.
+    """
+    marked = []
+    day = lines[0].day
+    for (source, following), group in groupby(lines, key=lambda line: (line.source, line.day)):
+        said = _side_by_side([line.said.text for line in group])
+        gap = "" if said[-1:] in _WIDE or not source else " "
+        change = write_next_day(following, before=day) if following != day else ""
+        marked.append(f"{change}{said}{gap}{source}")
+        day = following
+    return marked
 
 
-def _sources(lines: Sequence[_Line]) -> str:
-    """Return the marks of some lines as one, each message once."""
-    sources = list(dict.fromkeys(line.source for line in lines))
-    if len(sources) == 1:
-        return sources[0]
-    named = dict.fromkeys(name for source in sources for name in re.findall(r"#\d+", source))
-    return f" [{', '.join(named)}]"
+def _side_by_side(texts: Sequence[str]) -> str:
+    """Join sentences; between those of wide scripts there is no space."""
+    made = ""
+    for text in texts:
+        is_wide = made.rstrip("]0123456789#, [")[-1:] in _WIDE
+        made += text if is_wide else f" {text}"
+    return made.strip()
 
 
-_WIDE = "。！？"
-_ENDS = f".!?…{_WIDE}`"
-# Marks that name messages one by one.
-_PLAIN = re.compile(r" \[#\d+(?:, #\d+)*\]")
+# The last sign of a sentence in Chinese or Japanese.
+_WIDE = frozenset("。！？」』”）》")
 
 
 def _distinct(lines: Iterable[_Line]) -> list[_Line]:
-    """Keep one line for each wording, the later one: what was said again still holds."""
+    """Keep one line for each wording, the newest."""
     by_wording: dict[str, _Line] = {}
     for line in lines:
         said = wording(line.said.text)
@@ -306,7 +374,7 @@ def _distinct(lines: Iterable[_Line]) -> list[_Line]:
 
 
 def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]:
-    """Give each line what it says, with its weight; only the whole chat tells names and topics."""
+    """Give each line its facts with their weights; only the whole chat tells names and topics."""
     names = _names_of(line.said for line in lines)
     people = [line.said for line in lines if line.share > BY_MODEL]
     standing = Counter(word for said in people for word in said.words)
@@ -322,7 +390,7 @@ def _weighed(lines: Sequence[_Line], messages: Sequence[Message]) -> list[_Line]
 def _told(
     line: _Line, names: Collection[str], words: Mapping[str, float], theirs: Collection[str]
 ) -> dict[str, float]:
-    """Return what a line says: its topics, names and facts, each with what it counts there."""
+    """Return the topics, names and facts of a line, each with its weight there."""
     taken_up = TAKEN_UP if line.share <= BY_MODEL else line.share
     told = {word: words[word] * line.share for word in sorted(line.said.words) if word in words}
     for thing, weight in _things_of(line.said, names).items():
@@ -336,14 +404,13 @@ def _things_of(said: Saying, names: Collection[str]) -> dict[str, float]:
     return {**clauses, **{name: NAME for name in named if name in names}, **said.facts}
 
 
-# A name is what later questions ask by, and seldom more than two words long. Where no capital tells
-# names, each clause may hold one.
-NAME = 1.5
+# Later questions name names. In scripts without capitals each clause may hold one.
+NAME = 2.0
 CLAUSE = NAME
 
 
 def _topic(times: int) -> float:
-    """Return the weight of a word that stands in so many sentences of people."""
+    """Return the weight of a word that occurs in so many sentences of people."""
     return WORD if times == 1 else TOPIC * math.log2(times)
 
 
@@ -358,7 +425,7 @@ def _names_of(said: Iterable[Saying]) -> set[str]:
 
 
 def _refrains(messages: Sequence[Message]) -> dict[str, set[str]]:
-    """Return by role the wordings that stand often, and in more than half of its messages."""
+    """Return by role the sentences that more than half of its messages repeat."""
     refrains: dict[str, set[str]] = {}
     for role in ("user", "assistant"):
         texts = [text_of(message) for message in messages if message.role == role]
@@ -372,57 +439,102 @@ def _refrains(messages: Sequence[Message]) -> dict[str, set[str]]:
 
 _HEADING = re.compile(r"^\s*#{1,6}\s+(\S.*)$")
 _MARK = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+")
-_SOURCE = re.compile(r"\s*((?:\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]\s*)+)$")
 
 
 def _carried_over(
-    previous: Summary | None, refrains: Mapping[str, Collection[str]], sections: Sequence[str]
+    previous: Summary | None,
+    refrains: Mapping[str, Collection[str]],
+    sections: Sequence[str],
+    messages: Sequence[Message],
+    cited: Sequence[Message],
 ) -> Iterator[_Line]:
-    """Read the lines of a summary, whoever wrote it; a line under no known heading is a fact.
+    """Read the sentences of a summary, whoever wrote it.
 
-    One above all headings stands where its words belong.
+    A line under no known heading is a fact; one above all headings goes where its words belong.
     """
+    if previous is None:
+        return
+    by_seq = {message.seq: message for message in cited}
+    has_reply = any(message.role == "assistant" for message in messages)
     section = ""
-    for line in (previous.text if previous else "").splitlines():
+    for line in previous.text.splitlines():
         heading = _HEADING.match(line)
-        text = neutral(" ".join(_MARK.sub("", line).split()))
         if heading:
             section = _named(heading_of(heading.group(1)), sections)
-        elif text and previous is not None:
-            marks = _SOURCE.search(text)
-            source = f" {marks[1].strip()}" if marks else ""
-            order = max((int(n) for n in re.findall(r"#(\d+)", text)), default=previous.from_seq)
-            body = text[: marks.start()] if marks else text
-            for place, sentence in enumerate(sentences(body)):
-                said = saying(sentence, by_person=True)
-                said = replace(said, section=section or _named(said.section, sections))
-                if not said.facts and any(
-                    wording(sentence) in known for known in refrains.values()
-                ):
+            continue
+        for claim in claims_in(neutral(" ".join(_MARK.sub("", line).split()))):
+            sources = [by_seq[seq] for seq in claim.sources if seq in by_seq]
+            order = max(claim.sources, default=previous.from_seq)
+            for place, sentence in enumerate(sentences(claim.text)):
+                author, day, share, is_quote = _author_of(sentence, claim, sources)
+                by_person = share > BY_MODEL
+                is_answered = is_quote and has_reply
+                said = saying(sentence, by_person=by_person, is_answered=is_answered)
+                if not (is_answered and is_question(sentence) and not is_to_do(sentence)):
+                    said = replace(said, section=section or _named(said.section, sections))
+                said = replace(said, section=_named(said.section, sections))
+                if not said.facts and any(wording(sentence) in one for one in refrains.values()):
                     said = replace(said, weight=REFRAIN)
-                yield _Line(said, "", source, order, place, CARRIED)
+                mark = write_mark(claim.sources)
+                yield _Line(said, author, day, mark, order, place, share)
+
+
+def _author_of(
+    sentence: str, claim: Claim, sources: Sequence[Message]
+) -> tuple[str, str, float, bool]:
+    """Return author, day and share of a sentence that is carried over, and if it is a quotation.
+
+    A sentence that stands in one of its sources has that one's author and day. Any other is a claim
+    that a person or a model wrote about them: it counts like a person's and has their day.
+    """
+    quoted = next((m for m in sources if _letters(sentence) in _letters(text_of(m))), None)
+    if quoted is not None:
+        share = CARRIED * (1.0 if quoted.role == "user" else BY_MODEL)
+        is_code = sentence[:1] == sentence[-1:] == "`"
+        return author_of(quoted), quoted.day, share * (IN_CODE if is_code else 1), True
+    author, day = read_label(claim.label)
+    days = {message.day for message in sources}
+    day = day or (days.pop() if len(days) == 1 else "")
+    share = CARRIED * (BY_MODEL if author == ASSISTANT else 1)
+    return author, day, share, author in (USER, ASSISTANT)
+
+
+def _letters(text: str) -> str:
+    """Return a text without the signs that quoting changes: spaces, Markdown, an ellipsis."""
+    return re.sub(r"[\s*`…]+", "", neutral(text))
+
+
+def author_of(message: Message) -> str:
+    """Return the author of a message as a label names it."""
+    return message.speaker or (USER if message.role == "user" else ASSISTANT)
 
 
 def _said_in(
     messages: Sequence[Message], refrains: Mapping[str, Collection[str]]
 ) -> Iterator[_Line]:
-    """Read the messages' sentences, and the calls of their tools."""
-    for message in messages:
-        who = f"{message.speaker}: " if message.speaker else ""
-        source = f" [#{message.seq}]"
-        shares = _shares(message, refrains[message.role])
+    """Read the sentences of messages, and the calls of their tools."""
+    last = [author_of(message) for message in messages]
+    # Those behind the last change of the author have no reply yet.
+    waiting = len(last) - next(
+        (n for n, one in enumerate(last[::-1]) if one != last[-1]), len(last)
+    )
+    for number, message in enumerate(messages):
+        author, source = author_of(message), write_mark([message.seq])
+        shares = _shares(message, refrains[message.role], is_answered=number < waiting)
         for place, (said, share) in enumerate(shares, start=1):
-            yield _Line(said, who, source, message.seq, place, share)
+            yield _Line(said, author, message.day, source, message.seq, place, share)
 
 
-def _shares(message: Message, refrains: Collection[str]) -> Iterator[tuple[Saying, float]]:
-    """Yield what a message says, each with what its facts count."""
+def _shares(
+    message: Message, refrains: Collection[str], *, is_answered: bool
+) -> Iterator[tuple[Saying, float]]:
+    """Yield the sentences of a message, each with the weight of its facts."""
     by_person = message.role == "user"
-    for said in sayings_in(text_of(message), by_person=by_person):
+    for said in sayings_in(text_of(message), by_person=by_person, is_answered=is_answered):
         if not said.facts and wording(said.text) in refrains:
             said = replace(said, weight=REFRAIN)
         elif is_small_talk(said):
-            said = replace(said, weight=SMALL_TALK)
+            said = replace(said, weight=SMALL_TALK, clauses=frozenset())
         yield said, 1.0 if by_person else BY_MODEL
     if by_person:
         yield from ((line, IN_CODE) for line in lines_of_code(text_of(message)))

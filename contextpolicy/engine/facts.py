@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import dropwhile
 
+from contextpolicy.engine.claims import without_marks
 from contextpolicy.engine.factscan import KINDS, Kind, scan, standing_in
 
 # Words that begin sentences with a capital without being names.
@@ -35,14 +36,6 @@ class KeptFacts:
         """The share of kept facts in all facts, 0 to 1; 1 if the sources hold none."""
         kept, lost = (sum(map(len, found.values())) for found in (self.kept, self.lost))
         return kept / (kept + lost) if kept + lost else 1.0
-
-
-def without_marks(text: str) -> str:
-    """Remove the source marks of a text, [#12] or [#12, #15]: they are no facts of the chat."""
-    return SOURCE_MARK.sub(" ", text)
-
-
-SOURCE_MARK = re.compile(r"\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]")
 
 
 def facts_in(text: str) -> dict[Kind, tuple[str, ...]]:

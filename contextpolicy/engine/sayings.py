@@ -1,14 +1,17 @@
-"""Reads a message sentence by sentence: what each settles, and what would be missed without it."""
+"""Splits a message into sentences, with the section and the facts of each."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from contextpolicy.engine.facts import facts_in, without_marks
+from contextpolicy.engine.claims import without_marks
+from contextpolicy.engine.facts import facts_in
 from contextpolicy.engine.factscan import Kind
 
 # In bytes of UTF-8, so that a Chinese sentence of six characters counts as one.
 SHORTEST_STATEMENT = 16
+# In words: a shorter exclamation says nothing ("Create those memories!").
+LONGEST_CRY = 4
 # What one fact of a kind weighs. A digit by itself is mostly the number of a list.
 WEIGHTS: Mapping[Kind, float] = {
     "url": 1.5,
@@ -18,6 +21,8 @@ WEIGHTS: Mapping[Kind, float] = {
     "name": 0.8,
 }
 PRICE, QUOTED, DIGIT = 1.5, 0.8, 0.25
+# A question says less than a statement with the same facts; a request is something to remember.
+QUESTION, REQUEST = -0.1, 0.4
 # In characters: words whose beginnings agree so far are taken for forms of one word.
 STEM = 6
 # In characters: a longer line of code is not quoted.
@@ -43,14 +48,15 @@ class Saying:
     clauses: frozenset[str] = frozenset()
 
 
-def sayings_in(text: str, *, by_person: bool) -> Iterator[Saying]:
-    """Yield the sentences of a text as they stand in it; a person's settle more than a model's."""
+def sayings_in(text: str, *, by_person: bool, is_answered: bool = False) -> Iterator[Saying]:
+    """Yield the sentences of a text in their order, without its fragments."""
     for sentence in sentences(text):
-        yield saying(sentence, by_person=by_person)
+        if not is_fragment(sentence, by_person=by_person):
+            yield saying(sentence, by_person=by_person, is_answered=is_answered)
 
 
-def saying(sentence: str, *, by_person: bool) -> Saying:
-    """Read one sentence."""
+def saying(sentence: str, *, by_person: bool, is_answered: bool = False) -> Saying:
+    """Read one sentence; a question that `is_answered` is no open item."""
     plain = without_marks(sentence)
     found = facts_in(plain)
     facts = _facts_of(found)
@@ -61,7 +67,7 @@ def saying(sentence: str, *, by_person: bool) -> Saying:
         for name in found["name"]
         for place, word in enumerate(name.split(" "))
     }
-    section, weight = settled(plain, by_person=by_person)
+    section, weight = settled(plain, by_person=by_person, is_answered=is_answered)
     return Saying(
         text=sentence,
         section=section,
@@ -117,12 +123,15 @@ def stems(text: str) -> Iterator[str]:
         yield from (run[place : place + 2] for place in range(len(run) - 1))
 
 
-def settled(plain: str, *, by_person: bool) -> tuple[str, float]:
-    """Return the section of a sentence and what it weighs besides its facts."""
-    is_decided = bool(_DECIDED.search(plain))
+def settled(plain: str, *, by_person: bool, is_answered: bool = False) -> tuple[str, float]:
+    """Return the section of a sentence and its weight without its facts."""
+    is_decided = bool((_DECIDED if by_person else _AGREED).search(plain))
     is_rule = by_person and bool(_FORBIDDEN.search(plain) or _PREFERRED.search(plain))
-    if by_person and _OPEN.search(plain):
+    is_asked = is_question(plain)
+    if by_person and (is_to_do(plain) or (is_asked and not is_answered)):
         return "Open items", 0.6 if is_rule else 0.2
+    if is_asked:
+        return "Facts", REQUEST if by_person and _REQUEST.search(plain) else QUESTION
     if is_decided:
         return "Decisions", 0.8 if by_person else 0.4
     if is_rule:
@@ -132,28 +141,64 @@ def settled(plain: str, *, by_person: bool) -> tuple[str, float]:
     return "Facts", 0.1 if by_person else 0.0
 
 
-def is_small_talk(said: Saying) -> bool:
-    """Tell whether a sentence only keeps the talk going: thanks, praise, greetings.
+def is_question(sentence: str) -> bool:
+    """Return True if a sentence ends with a question mark."""
+    return bool(_QUESTION.search(sentence))
 
-    It may name somebody ("Woah, Maria, that sounds cool!"); it settles nothing.
+
+def is_to_do(sentence: str) -> bool:
+    """Return True if a sentence names something that is still to be done."""
+    return bool(_TO_DO.search(sentence) or (not is_question(sentence) and _NEEDED.match(sentence)))
+
+
+def is_fragment(text: str, *, by_person: bool) -> bool:
+    """Return True for a line that means little by itself.
+
+    That is the line before a list, and of a model's also each line without the end of a sentence
+    (headings, items of lists, formulas). People often leave out the full stop.
+    """
+    plain = text.rstrip()
+    if plain.endswith((":", "：")):
+        return True
+    if by_person:
+        # One half of a formula that a sign in it had split.
+        return plain.count("\\(") != plain.count("\\)")
+    return not _SENTENCE.search(plain) or bool(_FORMULA.search(plain))
+
+
+def is_sentence(text: str) -> bool:
+    """Return True if a text ends as a sentence does, or as quoted code."""
+    return bool(_SENTENCE.search(text))
+
+
+def is_small_talk(said: Saying) -> bool:
+    """Return True for thanks, praise and greetings without a fact.
+
+    They may contain a name ("Woah, Maria, that sounds cool!").
     """
     if said.facts or said.section in ("Decisions", "Preferences"):
         return False
     plain = without_marks(said.text).strip()
-    return len(plain.encode()) < SHORTEST_STATEMENT or bool(_COURTESY.match(plain))
+    is_short = len(plain.encode()) < SHORTEST_STATEMENT
+    is_cry = plain.endswith("!") and len(plain.split()) <= LONGEST_CRY
+    return is_short or (is_cry and " " in plain) or bool(_COURTESY.match(plain))
 
 
 def wording(text: str) -> str:
-    """Return what two spellings of one sentence have in common."""
+    """Return a sentence in a form in which two spellings of it are equal."""
     return " ".join(without_marks(text).casefold().split())
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Split a text into sentences, without Markdown's marks.
+    """Split a text into sentences, without Markdown's marks and without markers of a cut.
 
-    Code, rows of tables and headings are no sentences and stay in the originals.
+    Code, formulas, rows of tables and headings are left out. So is the end of a sentence whose
+    beginning was cut.
     """
-    for line in _CODE_BLOCK.sub("\n", text).splitlines():
+    prose = _CODE_BLOCK.sub("\n", _CUT.sub("…\n", text))
+    # Behind the last closing mark no formula can end; looking there would take quadratic time.
+    end = max(prose.rfind("\\]"), prose.rfind("$$")) + 2
+    for line in (_MATHS_BLOCK.sub("\n", prose[:end]) + prose[end:]).splitlines():
         if _ROW.match(line) or line.count(" | ") > 1 or _HEADING.match(line):
             continue
         plain = _MARK.sub("", _NOTE.sub("", line.replace("**", ""))).strip().lstrip("> ").strip()
@@ -179,7 +224,21 @@ _HEADING = re.compile(r"\s*#{1,6}\s")
 _ROW = re.compile(r"\s*\|")
 _MARK = re.compile(r"^\s*(?:>\s*)*(?:(?:[-*•+]|\d+[.)])\s+)+(?:\[[ xX]\]\s+)?")
 _NOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?|【[^】\n]{1,60}】")
-_BOUNDARY = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])")
+# After a full-width stop no space is needed, and a closing quotation mark belongs to its sentence.
+_BOUNDARY = re.compile(
+    r"(?<=[.!?…])\s+|(?<=[.!?…][\"”’])\s+(?=[^\Wa-z])|(?<=[。！？])(?![」』”’）》])|(?<=[。！？][」』”’）》])"
+)
+# The marker of a cut, ours or another program's, with the rest of the sentence behind it.
+_CUT = re.compile(
+    r"\[\s*(?:…|\.{3})[^\]\n]{0,80}(?:…|\.{3})\s*\][^.!?。！？\n]{0,400}[.!?。！？]?"
+    r"|\[[^\]\n]{0,40}\b(?:truncated|omitted|characters (?:cut|removed))\b[^\]\n]{0,40}\]",
+    re.IGNORECASE,
+)
+_MATHS_BLOCK = re.compile(r"^ {0,8}(?:\\\[.*?\\\]|\$\$.*?\$\$)", re.MULTILINE | re.DOTALL)
+# Formulas in the words of a model: without their block they are no sentences.
+_FORMULA = re.compile(r"\\[a-zA-Z()\[\]{}]|[_^]\{")
+_SENTENCE = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
+_QUESTION = re.compile(r"[?？][\"'”’)\]）」』》*]*\s*$")
 _ABBREVIATED = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|approx|[ei]\.[ge]|z\.B|ca)\.$"
 )
@@ -187,8 +246,13 @@ _POSSESSIVE = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _SMALL = re.compile(r"\b[a-zà-öø-ÿ]{2,}")
 _WORD = re.compile(r"[^\W\d_\u2e80-\u9fff]{4,}")
 _IDEOGRAPHS = re.compile(r"[\u3400-\u9fff]{2,}")
-# A run of Chinese or Japanese, and in a list the short ones too.
-_CLAUSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{3,}|(?<=、)[\u3040-\u30ff\u3400-\u9fff]{2}")
+# A run of letters of a script without capitals, up to the next punctuation; in scripts with spaces
+# several words. In Chinese and Japanese lists the short ones too.
+_CLAUSE = re.compile(
+    r"[\u3005\u3040-\u30ff\u3400-\u9fff]{3,}|(?<=、)[\u3040-\u30ff\u3400-\u9fff]{2}"
+    r"|[\u1100-\u11ff\uac00-\ud7af]{2,}(?: [\u1100-\u11ff\uac00-\ud7af]+){0,8}"
+    r"|[\u0590-\u0e7f]{3,}(?: [\u0590-\u0e7f]+){0,8}"
+)
 _PRICE = re.compile(
     r"[$€£¥]\s?\d[\d.,]*\d|[$€£¥]\s?\d|\d[\d.,]*\s?(?:[$€£¥]|(?:euros?|dollars?|pounds?|EUR|USD|GBP|CHF)\b|[元块])"
 )
@@ -197,15 +261,27 @@ _QUOTED = re.compile(r"[\"“«「„]([^\"“”«»「」\n]{3,80})[\"”»」
 _LITERAL = re.compile(r"([\"'])([^\"'\n]{3,80})\1")
 
 _DECIDED = re.compile(
-    r"\b(?:decid\w+|decision|agreed|we(?:'ll| will) (?:go|use|take)|settled on|chose|chosen|"
+    r"\b(?:decided|decision|(?:we|they)(?:['’]ve| have)? agreed|agreed (?:to|on|that)|"
+    r"we(?:['’]ll| will) (?:go|use|take)|settled on|(?:i|we)(?:['’]ve| have)? chose(?:n)?|"
     r"beschlossen|entschieden|einigen|décidé|decidid[oa]s?|acordad[oa])\b"
-    r"|决定|同意|就用|确定|採用|决策",
+    r"|决定|同意|就用|确定|採用|决策|決め(?:た|まし)|決定|にしま(?:す|した)|결정|정했|하기로",
+    re.IGNORECASE,
+)
+# In the words of a model: "We'll use a tree diagram" decides nothing.
+_AGREED = re.compile(
+    r"\b(?:(?:you|we)(?:['’]ve| have)? (?:decided|agreed|settled on)|the decision (?:is|was))\b"
+    r"|决定|确定|決め(?:た|まし)|決定し|결정|정했",
+    re.IGNORECASE,
+)
+_REQUEST = re.compile(
+    r"\b(?:(?:can|could|would|will) you|please|bitte|k[öo]nnen sie|kannst du|könntest du|"
+    r"pouvez-vous|peux-tu|puede[ns]?|por favor)\b|请|帮我|ください|お願い|주세요|부탁",
     re.IGNORECASE,
 )
 _PREFERRED = re.compile(
     r"\b(?:prefer\w*|favou?rite|i (?:really )?(?:like|love|hate|dislike)|always|"
     r"don['’]t like|lieber|bevorzug\w*|möchte|immer|préfère|toujours|prefiero|me gusta|siempre)\b"
-    r"|喜欢|偏好|不喜欢|讨厌|总是",
+    r"|喜欢|偏好|不喜欢|讨厌|总是|好き|嫌い|苦手|좋아|싫어|선호",
     re.IGNORECASE,
 )
 _FORBIDDEN = re.compile(
@@ -213,17 +289,24 @@ _FORBIDDEN = re.compile(
     r"(?:do|should)(?:n['’]t| not) (?!know|think|have|like|want)|"
     r"may not|not allowed|forbidden|avoid|allergic|at (?:most|least)|no more than|only if|"
     r"niemals|nie|darf|dürfen|muss|müssen|verboten|jamais|interdit|nunca|prohibido)\b"
-    r"|不要|不能|不许|禁止|必须|过敏",
+    r"|不要|不能|不许|禁止|必须|过敏|必ず|アレルギー|しないで|반드시|금지|하지 마|알레르기",
     re.IGNORECASE,
 )
 _DONE = re.compile(
     r"\b(?:done|fixed|finished|completed|deployed|merged|shipped|solved|resolved|sent|booked|paid|"
-    r"erledigt|fertig|terminé|hecho|listo)\b|完成|已经|解决了|修好|搞定",
+    r"erledigt|fertig|terminé|hecho|listo)\b|完成|已经|解决了|修好|搞定|完了|終わ[っり]|予約し[たま]|완료|끝났|예약했",
     re.IGNORECASE,
 )
-_OPEN = re.compile(
-    r"[?？]\s*$|\b(?:to-?do|open|pending|blocked|remind|still (?:need|have)|need(?:s)? to|have to|"
-    r"next step|offen|noch|reste à|pendiente)\b|待办|还需要|需要|尚未|下一步",
+_TO_DO = re.compile(
+    r"\b(?:to-?do|(?:still|remains?) open|open (?:items?|points?|questions?|issues?|tasks?)|"
+    r"pending|blocked|remind (?:me|us)|still (?:need|have) to|next steps?|"
+    r"noch offen|offene[rns]?|muss noch|reste à|pendiente)\b"
+    r"|待办|还需要|需要|尚未|下一步|まだ|しなければ|する必要|아직|해야",
+    re.IGNORECASE,
+)
+_NEEDED = re.compile(
+    r"\W*(?:(?:now|then|also|so|and|but|first|next),? )?(?:i|we)(?: still| also| really| just)? "
+    r"(?:need|have) to (?!say|admit|agree)",
     re.IGNORECASE,
 )
 _COURTESY = re.compile(
@@ -233,11 +316,15 @@ _COURTESY = re.compile(
     r"amazing|nice|glad|so (?:nice|good|happy|glad|great)|have an? (?:great|nice|good|lovely)|"
     r"congrat\w*|sounds|that(?:['’]s| is| sounds)|"
     r"you(?:['’]re| are) welcome|welcome|absolutely|certainly|"
-    r"definitely|exactly|sure|of course|no problem|"
+    r"definitely|exactly|sure|of course|no problem|agreed|let['’]s move on|i think i['’]m good|"
+    r"(?:(?:it|that|everything)(?: all)? )?makes? (?:total |perfect |complete )?sense|"
+    r"(?:that|everything)['’]s (?:all )?clear|"
     r"(?:how|what) about you|how are you|"
     r"danke|hallo|gerne|super|toll|merci|bonjour|salut|gracias|hola|de nada)(?![^\W_])"
     r"|.*(?:谢谢|多谢|感谢|感激|不客气|你好|您好|再见|晚安|祝你|加油|太好了|太棒了|很高兴|真高兴|同感|"
     r"保持联系|谨记|试试看|受益|启发|幸运|没错|学到了很多|有道理|你说得|说得(?:很|非常|太)?[对好]|"
-    r"(?:好|不错)的?(?:主意|建议|选择|想法))",
+    r"(?:好|不错)的?(?:主意|建议|选择|想法))"
+    r"|.*(?:ありがと|こんにちは|こんばんは|おはよう|おやすみ|お疲れ|よろしく|いいですね|そうですね|"
+    r"なるほど|さようなら|嬉しいです|良いですね|楽しみです|들려주세요|听起来|감사|고마워|고맙|안녕|좋네요|그렇군요|수고|반가워|반갑)",
     re.IGNORECASE,
 )

@@ -35,8 +35,8 @@ def section(text: str, name: str) -> str:
 def test_sentences_with_facts_and_decisions_are_kept_in_their_sections_with_their_sources() -> None:
     text = summarised(TALK)
     assert missing_sections(text) == ()
-    assert "- I prefer trains to planes. [#1]" in section(text, "Preferences")
-    assert "- The train to Oslo leaves on 2026-03-01 at 14:30. [#2]" in section(text, "Facts")
+    assert "- User: I prefer trains to planes. [#1]" in section(text, "Preferences")
+    assert "- Assistant: The train to Oslo leaves on 2026-03-01 at 14:30. [#2]" in text
     assert "https://example.org/oslo for tickets. [#3]" in section(text, "Decisions")
     assert "AB_12345. [#4]" in section(text, "Done items")
     assert "blue bag? [#5]" in section(text, "Open items")
@@ -54,11 +54,11 @@ def test_bullets_of_a_section_stand_in_the_order_of_the_chat() -> None:
 
 
 def test_inv_34_it_stays_in_the_language_of_the_chat() -> None:
-    talk = [message(1, "我喜欢喝茶。会议在3月5日。"), message(2, "好的，我们决定用火车。" * 6)]
+    talk = [message(1, "我喜欢喝茶。会议在3月5日。"), message(2, "好的，我们决定用火车。" * 60)]
     text = summarised(talk)
-    assert "我喜欢喝茶。 [#1]" in section(text, "Preferences")
-    assert "会议在3月5日。 [#1]" in text
-    assert "我们决定用火车。 [#2]" in section(text, "Decisions")
+    assert "我喜欢喝茶。[#1]" in section(text, "Preferences")
+    assert "会议在3月5日。[#1]" in text
+    assert "我们决定用火车。[#2]" in section(text, "Decisions")
 
 
 def test_inv_33_the_previous_summary_is_merged_and_never_nested() -> None:
@@ -71,7 +71,7 @@ def test_inv_33_the_previous_summary_is_merged_and_never_nested() -> None:
     assert not re.search(r"\[#\d+\] \[#", second)
 
 
-def test_short_chinese_messages_share_a_bullet_that_names_them_all() -> None:
+def test_short_chinese_messages_share_a_bullet_with_a_mark_for_each() -> None:
     said = (
         "我最喜欢的歌是《听妈妈的话》。",
         "我打算去云南旅游，下个月出发。",
@@ -81,15 +81,14 @@ def test_short_chinese_messages_share_a_bullet_that_names_them_all() -> None:
     nice = "好的，听起来真不错，我很高兴听到这个消息。" * 9
     filler = [message(2 * n + 2, nice) for n in range(3)]
     text = summarised([*talk, *filler], most=70)
-    assert "我最喜欢的歌是《听妈妈的话》。我打算去云南旅游" in text
-    assert re.search(r"\[#1, #3(, #5)?\]", text), text
+    assert "我最喜欢的歌是《听妈妈的话》。[#1]我打算去云南旅游，下个月出发。[#3]" in text
     assert COUNTER.count(text) <= 70
-    # Carried over, a sentence keeps its bullet's marks.
+    # Carried over, a sentence keeps its own mark.
     previous = Summary("s1", text, 1, 6, (), COUNTER.count(text))
     meeting = message(7, "会议改到3月5日，地点在北京。" + "好的。" * 99)
     later = summarised([meeting], previous, most=90)
-    assert re.search(r"下个月出发。 \[#1, #3(, #5)?\]", later), later
-    assert "会议改到3月5日，地点在北京。 [#7]" in later
+    assert "下个月出发。[#3]" in later
+    assert "会议改到3月5日，地点在北京。[#7]" in later
 
 
 def test_what_was_said_again_stands_once_with_its_later_source() -> None:
@@ -113,7 +112,7 @@ def test_of_code_whole_lines_of_people_that_name_something_are_quoted() -> None:
         message(2, "So it goes:\n```python\ny = order_4\n```\n" + "It is so. " * 120),
     ]
     text = summarised(talk)
-    assert "- Use 3 workers. Then call Ann Berg. `x = order_1` [#1]" in text
+    assert "- User: Use 3 workers. Then call Ann Berg. `x = order_1` [#1]" in text
     for other in ("return", "order_2", "order_3", "order_4"):
         assert other not in text
 
@@ -152,8 +151,8 @@ def test_a_small_summary_is_bullets_without_headings_and_is_accepted() -> None:
 def test_what_must_be_is_a_rule_and_what_must_be_nice_is_none() -> None:
     said = "It must be paid to Eva Holm in cash. It must be really nice to live in Oslo."
     text = summarised([message(1, said), message(2, "It is so. " * 90)])
-    assert "- It must be paid to Eva Holm in cash. [#1]" in section(text, "Preferences")
-    assert "- It must be really nice to live in Oslo. [#1]" in section(text, "Facts")
+    assert "- User: It must be paid to Eva Holm in cash. [#1]" in section(text, "Preferences")
+    assert "- User: It must be really nice to live in Oslo. [#1]" in section(text, "Facts")
 
 
 @pytest.mark.parametrize(
@@ -189,9 +188,10 @@ def test_speakers_and_tool_calls_are_named() -> None:
     assert 'look_up({"a": 1}) [#3]' in section(text, "Done items")
 
 
-def test_a_long_sentence_is_cut_with_a_marker_on_its_line() -> None:
+def test_a_long_sentence_is_cut_after_a_word_with_an_ellipsis() -> None:
     text = summarised([message(1, "Pay 40 euros " + "and so on " * 100)])
-    assert "characters cut …] [#1]" in text
+    assert re.search(r"\b(and|so|on) … \[#1\]$", text, flags=re.M)
+    assert "characters" not in text
 
 
 def test_a_short_source_still_gets_its_most_telling_words() -> None:
@@ -383,7 +383,7 @@ def test_rows_of_tables_footnote_marks_headings_and_bold_marks_are_no_words() ->
         "- [ ] **Book** the tent for 5 May[^1].\n\n[^1]: Ann said so in 2024."
     )
     text = summarised([message(1, said), message(2, "Fine. " * 60)])
-    assert "- Book the tent for 5 May. " in text
+    assert "- User: Book the tent for 5 May. " in text
     assert "Ann said so in 2024. [#1]" in text
     for mark in ("|", "4711", "[^", "**", "Plan 9", "[ ]"):
         assert mark not in text
@@ -395,9 +395,9 @@ def test_sentences_of_one_message_share_a_bullet() -> None:
         message(2, "Ok " * 99),
     ]
     text = summarised(talk)
-    assert "- The train leaves at 14:30. It goes to Oslo on 3 May. [#1]" in text
+    assert "- User: The train leaves at 14:30. It goes to Oslo on 3 May. [#1]" in text
     again = summarised([message(3, "And back? " * 40)], Summary("s", text, 1, 2, (), 60))
-    assert "- The train leaves at 14:30. It goes to Oslo on 3 May. [#1]" in again
+    assert "- User: The train leaves at 14:30. It goes to Oslo on 3 May. [#1]" in again
 
 
 def test_each_thing_counts_once_so_others_find_room() -> None:

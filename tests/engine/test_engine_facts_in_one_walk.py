@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextpolicy.engine import facts
+from contextpolicy.engine.claims import without_marks
 from tests.engine import facts_by_definition as defined
 from tests.load.facts import TEXTS, growth
 
@@ -28,7 +29,7 @@ PROSE = st.lists(WORDS | RUNS, max_size=25).flatmap(
 @settings(max_examples=600, deadline=None)
 @given(PROSE)
 def test_one_walk_finds_the_facts_and_names_of_the_definition(text: str) -> None:
-    plain = facts.without_marks(text)
+    plain = without_marks(text)
     assert facts.facts_in(text) == defined.facts_in(plain)
     assert facts.names_in(text) == defined.names_in(plain)
 
@@ -40,7 +41,7 @@ def test_one_walk_keeps_and_loses_the_facts_of_the_definition(
 ) -> None:
     if joins:
         summary = f"{summary}{sources[len(sources) // 3 :]}"
-    expected = defined.retention(facts.without_marks(sources), facts.without_marks(summary))
+    expected = defined.retention(without_marks(sources), without_marks(summary))
     assert facts.retention(sources, summary) == expected
 
 

@@ -73,7 +73,7 @@ def test_without_retrieved_context_the_floor_is_missed(db: None) -> None:
 
     scores = asked(conversation, preset=WITHOUT, most=8)
 
-    assert scores.share() < 0.5
+    assert scores.share() < FLOOR
     assert set(scores.lost()) == {"covered"}
 
 

@@ -17,6 +17,7 @@ from chats.models import Compaction
 from chats.web.reasons import FACT_KINDS, WINDOW_REASONS, not_used_words
 from chats.web.thread.sent_now import SentNow
 from chats.web.words import counted, short
+from contextpolicy.engine.claims import without_label, without_labels
 from contextpolicy.engine.tokens import ApproximateCounter
 
 WORDS = re.compile(r"\w+")
@@ -208,14 +209,16 @@ def bullets_of(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def is_told_by_sections(row: Compaction) -> bool:
-    """Tell whether sections and bullets hold every word of the text."""
+    """Return True if sections and bullets contain every word of the text, apart from labels."""
     told: list[str] = []
     for section in row.sections:
         told.append(section["title"])
         for bullet in section["bullets"]:
-            told += [bullet["text"], *map(str, bullet["sources"])]
+            told += [without_label(bullet["text"]), *map(str, bullet["sources"])]
             told += map(str, bullet.get("invalid", ()))
-    return Counter(WORDS.findall(" ".join(told))) == Counter(WORDS.findall(row.text))
+    return Counter(WORDS.findall(" ".join(told))) == Counter(
+        WORDS.findall(without_labels(row.text))
+    )
 
 
 def sections_of(

@@ -1,0 +1,145 @@
+"""The written form of a summary's bullets: a label, then sentences, each followed by its sources.
+
+    - User, 2023-05-08: I have two cats. [#3] One is called Tom. [#7, #9] 05-12: Tom is ill. [#15]
+
+The label names the author and the day. The author holds for the whole bullet; the day holds until
+the next one, which is written without its year if that is the same. A source mark holds for the
+sentences before it, back to the previous mark. A claim is one such stretch with its label.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from typing import NamedTuple
+
+USER, ASSISTANT = "User", "Assistant"
+# In characters: a longer author name is cut in a label.
+LONGEST_AUTHOR = 60
+
+SOURCE_MARK = re.compile(r"\[#\d+(?:\s*[,;–-]\s*#?\d+)*\]")
+_SEQ = re.compile(r"#(\d+)")
+_DAY = r"\d{4}-\d{2}-\d{2}"
+_LABEL = re.compile(
+    rf"(?:(?P<author>[^\n:\[\]]{{1,{LONGEST_AUTHOR}}}), (?P<day>{_DAY})"
+    rf"|(?P<only_author>{USER}|{ASSISTANT})|(?P<only_day>{_DAY})): "
+)
+_NEXT_DAY = re.compile(r"(?P<year>\d{4}-)?(?P<rest>\d{2}-\d{2}): ")
+_BULLET = re.compile(r"^(\s*[-*•]\s+)(.*)$", re.MULTILINE)
+# In characters: the end of a sentence is looked for in so many.
+_END = 40
+_SENTENCE_END = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
+
+
+class Claim(NamedTuple):
+    """A part of a bullet with its own sources; `sources` are message seqs in the written order."""
+
+    label: str
+    text: str
+    sources: tuple[int, ...]
+
+
+class Label(NamedTuple):
+    """The parts of a label; empty where it does not name them."""
+
+    author: str = ""
+    day: str = ""
+
+
+def write_label(author: str, day: str) -> str:
+    """Write the label of a bullet: `User, 2023-05-08: `. Empty without author and day."""
+    name = re.sub(r"[\s:\[\]]+", " ", author).strip()[:LONGEST_AUTHOR].rstrip(" ,")
+    named = ", ".join(part for part in (name, day) if part)
+    return f"{named}: " if named else ""
+
+
+def read_label(label: str) -> Label:
+    """Read a label that `write_label` wrote; one of another form names nothing."""
+    found = _LABEL.fullmatch(label)
+    if found is None:
+        return Label()
+    author = found["author"] or found["only_author"] or ""
+    return Label(author, found["day"] or found["only_day"] or "")
+
+
+def claims_in(bullet: str) -> list[Claim]:
+    """Split the text of a bullet into its claims.
+
+    A mark inside a sentence ends no claim: "Ann [#1] and Bob [#2] agreed." is one.
+    """
+    bullet = bullet.strip()
+    parts = list(_parts(bullet))
+    known = _LABEL.match(bullet)
+    label = known[0] if known else ""
+    texts = [parts[0][0].removeprefix(label), *(text.lstrip() for text, _ in parts[1:])]
+    author, day = read_label(label)
+    claims = []
+    for text, (_, sources) in zip(texts, parts, strict=True):
+        following = _NEXT_DAY.match(text) if day else None
+        if following:
+            day = f"{following['year'] or day[:5]}{following['rest']}"
+            label = write_label(author, day)
+            text = text[following.end() :]
+        if text.strip() or sources:
+            claims.append(Claim(label, text.strip(), sources))
+    return claims
+
+
+def write_next_day(day: str, *, before: str) -> str:
+    """Write the day of the next sentence of a bullet; `before`: that of the sentence before."""
+    return f"{day.removeprefix(before[:5])}: "
+
+
+def _parts(bullet: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the stretches of a bullet that end in marks after a whole sentence, and the rest."""
+    start, sources = 0, dict[int, None]()
+    marks = list(SOURCE_MARK.finditer(bullet))
+    for mark, following in zip_longest(marks, marks[1:]):
+        sources |= dict.fromkeys(map(int, _SEQ.findall(mark[0])))
+        text = bullet[start : mark.start()]
+        if following and not bullet[mark.end() : following.start()].strip():
+            # Two marks in a row; the text of the claim ends before the first of them.
+            bullet = bullet[: mark.start()] + " " * len(mark[0]) + bullet[mark.end() :]
+            continue
+        rest = bullet[mark.end() : following.start() if following else None]
+        if not following and not any(map(str.isalnum, rest)):
+            yield text.rstrip() + rest.strip(), tuple(sources)
+            return
+        if _SENTENCE_END.search(text[-_END:]):
+            yield text, tuple(sources)
+            start, sources = mark.end(), {}
+    yield bullet[start:], tuple(sources)
+
+
+def seqs_in(text: str) -> list[int]:
+    """Return the seqs that the source marks of a text name, ascending, each once."""
+    marks = " ".join(SOURCE_MARK.findall(text))
+    return sorted(set(map(int, _SEQ.findall(marks))))
+
+
+def without_marks(text: str) -> str:
+    """Remove the source marks of a text, [#12] or [#12, #15]: they are no facts of the chat."""
+    return SOURCE_MARK.sub(" ", text)
+
+
+def without_labels(text: str) -> str:
+    """Remove the labels of all bullets of a summary: their days are no facts of the chat."""
+    return _BULLET.sub(_without_label, text)
+
+
+def without_label(bullet: str) -> str:
+    """Remove the label of one bullet, given without its sign."""
+    return _LABEL.sub("", bullet, count=1) if _LABEL.match(bullet) else bullet
+
+
+def _without_label(bullet: re.Match[str]) -> str:
+    if not _LABEL.match(bullet[2]):
+        return bullet[0]
+    return bullet[1] + " ".join(
+        f"{claim.text} {write_mark(claim.sources)}".strip() for claim in claims_in(bullet[2])
+    )
+
+
+def write_mark(sources: Iterable[int]) -> str:
+    """Write a source mark: `[#7, #9]`. Empty without sources."""
+    named = ", ".join(f"#{seq}" for seq in sources)
+    return f"[{named}]" if named else ""
